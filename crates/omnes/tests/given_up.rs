@@ -3,13 +3,12 @@
 
 mod ranks;
 
-use omnes::{Communicator, Config, Error, MultiSend, Multicast, WhileWaiting};
-use ranks::with_ranks;
+use omnes::{Communicator, Config, Error, MultiSend, Multicast};
+use ranks::{interrupted, with_ranks};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Broadcasts go down the chain 0 - 1 - 2 through sockets.
 fn chain(config: &mut Config) {
@@ -89,21 +88,17 @@ fn what_a_rank_has_given_up_does_not_come_in_place_of_the_next() {
     });
 }
 
+fn broken() -> ControlFlow<()> {
+    ControlFlow::Break(())
+}
+
 /// A chain whose rank 1 is interrupted in its next wait once `ends` says so.
 fn interruptible(ends: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
     let ends = ends.clone();
     move |config| {
         chain(config);
         if config.rank == 1 {
-            let ends = ends.clone();
-            let callback = move || {
-                if ends.swap(false, Ordering::Relaxed) {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            };
-            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
+            config.while_waiting = Some(interrupted(&ends, broken));
         }
     }
 }
@@ -143,15 +138,7 @@ fn root_is_ended_in_a_full_window(ending: fn() -> ControlFlow<()>) {
         // Fewer than the messages that nobody receives.
         config.pool_slots = 128;
         if config.rank == 0 {
-            let ends = ends.clone();
-            let callback = move || {
-                if ends.swap(false, Ordering::Relaxed) {
-                    ending()
-                } else {
-                    ControlFlow::Continue(())
-                }
-            };
-            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
+            config.while_waiting = Some(interrupted(&ends, ending));
         }
     };
     with_ranks(3, adjust, |world| {
@@ -198,15 +185,7 @@ fn who_is_interrupted_before_a_policy_is_known_to_all_gives_the_communicator_up(
     let adjust = |config: &mut Config| {
         config.shared_memory = false;
         if config.rank == 0 {
-            let ends = ends.clone();
-            let callback = move || {
-                if ends.swap(false, Ordering::Relaxed) {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            };
-            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
+            config.while_waiting = Some(interrupted(&ends, broken));
         }
     };
     with_ranks(3, adjust, |world| {

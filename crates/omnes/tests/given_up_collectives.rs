@@ -8,7 +8,7 @@ use omnes::{
     BarrierForm, BarrierKind, Collective, Communicator, Config, Error, MultiSend, Multicast,
     Reduce, ReduceOp, Tree, WhileWaiting,
 };
-use ranks::with_ranks;
+use ranks::{interrupted, with_ranks};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -157,15 +157,7 @@ fn interruptible(
     let ends = ends.clone();
     move |config| {
         if config.rank == 1 {
-            let ends = ends.clone();
-            let callback = move || {
-                if ends.swap(false, Ordering::Relaxed) {
-                    ending()
-                } else {
-                    ControlFlow::Continue(())
-                }
-            };
-            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
+            config.while_waiting = Some(interrupted(&ends, ending));
         }
     }
 }

@@ -1,13 +1,26 @@
 //! Ranks as threads of the test, each with an engine of its own, over loopback: by sockets, each as
 //! a node of its own, unless a test lets them share memory.
 
-use omnes::{Communicator, Config};
+use omnes::{Communicator, Config, WhileWaiting};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A loopback address with a port that is free.
 pub fn rendezvous(host: &str) -> String {
     let address: std::net::IpAddr = host.parse().unwrap();
     std::net::SocketAddr::new(address, omnes::free_port(address).unwrap()).to_string()
+}
+
+/// Lets the next wait end as `ending` says, once `ends` says so.
+#[allow(dead_code)] // Few tests interrupt ranks.
+pub fn interrupted(ends: &Arc<AtomicBool>, ending: fn() -> ControlFlow<()>) -> WhileWaiting {
+    let ends = ends.clone();
+    let callback = move || {
+        if ends.swap(false, Ordering::Relaxed) { ending() } else { ControlFlow::Continue(()) }
+    };
+    WhileWaiting::every(Duration::from_millis(1), callback)
 }
 
 /// Lets every rank of a job of `size` ranks join and leave; how that went, in order of ranks.
