@@ -3,7 +3,7 @@
 
 mod ranks;
 
-use omnes::{Communicator, Config, Error, MultiSend, Multicast};
+use omnes::{Communicator, Config, Error, MultiSend, Multicast, MulticastState};
 use ranks::{interrupted, with_ranks};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -145,6 +145,10 @@ fn root_is_ended_in_a_full_window(ending: fn() -> ControlFlow<()>) {
         let other = world.dup().unwrap();
         other.bcast(0, &mut [0; 4]).unwrap();
         world.barrier().unwrap();
+        if !matches!(world.multicast(), MulticastState::On { .. }) {
+            // On a busy machine not all may have heard each other in time; trees have no window.
+            return world.finalize().unwrap();
+        }
         match world.rank() {
             0 => ends.store(true, Ordering::Relaxed),
             // Until the root has been interrupted none of it is received.
