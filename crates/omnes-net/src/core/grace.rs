@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_out_later_has_its_turn_at_once() {
+    fn what_runs_out_later_fires_at_once() {
         assert_eq!(waiting().fire_at(at(1040), at(1040), Occasion::Idle), at(1040));
         assert_eq!(waiting().fire_at(at(5000), at(1001), Occasion::Idle), at(5000));
     }

@@ -1,8 +1,9 @@
 //! One rank: its endpoint, its user memory, its socket buffer and what it is doing.
 //!
 //! This is the rig's driver; it keeps the machines' contract to the letter, in each of the orders
-//! that the contract allows ([`Draining`]), and looks at whether the machines keep theirs: nothing
-//! is placed outside of posted memory, nothing is sent from memory that was given back.
+//! that the contract allows ([`Draining`]), with packets one by one or in runs ([`Runs`]), and
+//! looks at whether the machines keep theirs: nothing is placed outside of posted memory, nothing
+//! is sent from memory that was given back.
 
 mod barriers;
 mod broadcasts;
