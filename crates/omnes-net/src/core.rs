@@ -18,6 +18,7 @@ mod messages;
 mod outward;
 mod pause;
 mod queue;
+mod standing;
 
 pub use broadcast::{Cast, WhenFull};
 pub use queue::QueueCounters;
@@ -28,11 +29,12 @@ use crate::core::barrier::Barriers;
 use crate::core::grace::{Grace, Occasion};
 use crate::core::pause::Pauses;
 use crate::core::queue::ReceiveQueue;
+use crate::core::standing::Standing;
 use crate::line::Line;
 use crate::links::Links;
 use crate::memory::Memory;
 use crate::multicast::MulticastState;
-use crate::operations::{Disruption, Operation, OperationError, Operations, Outcome};
+use crate::operations::{Disruption, Operation, Operations, Outcome};
 use crate::poller::Poller;
 use crate::relay::Relay;
 use crate::ring::Neighbours;
@@ -43,8 +45,6 @@ use crate::socket::{DATAGRAMS_PER_CALL, Received};
 use crate::watch::{News, Watch};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_wire::{CommunicatorId, Instant, Rank};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Lines of trains sent in one step, and when an operation is started.
@@ -118,15 +118,7 @@ pub(crate) struct Core {
     is_late: bool,
     /// The last step stopped sending before all was sent.
     has_more: bool,
-    /// This rank has said farewell: it hears nothing any more.
-    has_left: bool,
-    pub(crate) excluded_by: Option<Rank>,
-    pub(crate) failed: Vec<Rank>,
-    left: Vec<Rank>,
-    /// By whom, and what they say.
-    notices: Vec<(Rank, u32)>,
-    /// Set once there are some.
-    pub(crate) has_notices: Arc<AtomicBool>,
+    pub(crate) standing: Standing,
 }
 
 // SAFETY: the io vectors in `line` point into `heads` of the same struct and into memory lent for
@@ -193,12 +185,7 @@ impl Core {
             idle_looks: 0,
             is_late: false,
             has_more: false,
-            has_left: false,
-            excluded_by: None,
-            failed: Vec::new(),
-            left: Vec::new(),
-            notices: Vec::new(),
-            has_notices: Arc::default(),
+            standing: Standing::default(),
         }
     }
 
@@ -212,36 +199,6 @@ impl Core {
     }
 
     // ---- how operations end ---------------------------------------------------------------
-
-    pub(crate) fn check_standing(&self) -> Result<(), OperationError> {
-        self.excluded_by.map_or(Ok(()), |by| Err(self.excluded(by)))
-    }
-
-    /// The first rank that has failed or left or given notice and concerns the caller; failures
-    /// before all else, as ranks leave when they hear of a failure. It is this rank itself once
-    /// that has left.
-    pub(crate) fn failure(
-        &self,
-        concerns: &impl Fn(Disruption<'_>) -> bool,
-    ) -> Option<OperationError> {
-        if self.has_left {
-            return Some(OperationError::PeerLeft { rank: self.me });
-        }
-        if let Some(by) = self.excluded_by {
-            return Some(self.excluded(by));
-        }
-        if let Some(rank) = self.failed.iter().find(|rank| concerns(Disruption::Failed(rank.0))) {
-            return Some(self.gone(*rank));
-        }
-        let concerning =
-            |(rank, tag): &&(Rank, u32)| concerns(Disruption::Notice { rank: rank.0, tag: *tag });
-        if let Some((rank, tag)) = self.notices.iter().find(concerning) {
-            return Some(OperationError::Notice { rank: *rank, tag: *tag });
-        }
-        let among = &self.left;
-        let left = among.iter().find(|rank| concerns(Disruption::Left { rank: rank.0, among }));
-        left.map(|rank| OperationError::PeerLeft { rank: *rank })
-    }
 
     /// The outcome of an operation, if it has ended, or a rank that concerns the caller has failed
     /// or left; the operation is gone then.
@@ -265,26 +222,7 @@ impl Core {
             self.push_all();
         }
         self.watch.leave(self.endpoint.first_failed());
-        self.has_left = true;
-    }
-
-    pub(crate) fn gone(&self, rank: Rank) -> OperationError {
-        if self.endpoint.has_departed(rank) {
-            OperationError::PeerLeft { rank }
-        } else {
-            self.mtu_black_hole(rank).unwrap_or(OperationError::PeerFailed { rank })
-        }
-    }
-
-    /// Why this rank is out of the job, as `by` says.
-    fn excluded(&self, by: Rank) -> OperationError {
-        self.mtu_black_hole(self.me).unwrap_or(OperationError::Excluded { by })
-    }
-
-    /// The error of `rank` if it was given up as long packets do not get to it.
-    fn mtu_black_hole(&self, rank: Rank) -> Option<OperationError> {
-        let is_lost = self.endpoint.is_mtu_black_hole(rank);
-        is_lost.then_some(OperationError::MtuBlackHole { rank, bytes: self.packet_bytes })
+        self.standing.has_left = true;
     }
 
     // ---- one step -------------------------------------------------------------------------
@@ -457,14 +395,14 @@ impl Core {
                 Event::Broadcast(event) => self.on_broadcast_event(event),
                 Event::Collective(event) => self.on_collective_event(event),
                 Event::PeerFailed(rank) => {
-                    self.failed.push(rank);
+                    self.standing.failed.push(rank);
                     self.links.on_gone(now, rank);
                 }
                 Event::PeerDeparted(rank) => {
-                    self.left.push(rank);
+                    self.standing.left.push(rank);
                     self.links.on_gone(now, rank);
                 }
-                Event::Excluded { by } => self.excluded_by = Some(by),
+                Event::Excluded { by } => self.standing.excluded_by = Some(by),
             }
         }
         // Before anybody can take the outcome of a receive away.

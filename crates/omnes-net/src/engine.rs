@@ -269,7 +269,7 @@ impl Engine {
 
     /// Ranks that have failed so far.
     pub fn failed(&self) -> Vec<u32> {
-        self.enter(|core| core.failed.iter().map(|rank| rank.0).collect())
+        self.enter(|core| core.standing.failed.iter().map(|rank| rank.0).collect())
     }
 
     /// What was counted so far.

@@ -7,22 +7,21 @@
 //! gives each sender a receive buffer of its own. Its price is one port per pair of ranks and
 //! several places to look for packets; a waiting caller mostly knows where to look.
 //!
-//! The NIC's sockets: one for steps of barriers, without UDP checksums, since the tag covers every
-//! byte of them and the kernel's NIC would have to mend a checksum in each; one for multi-send
-//! ([`crate::spread`]), which takes the group's place where there is no multicast; and one by which
-//! only this rank's own NIC is told something ([`crate::doorbell`]).
-//!
 //! Sockets are known by an index. Those that packets come in by are first; the group's sender and
 //! the doorbell, by which none do, are last.
 
-use crate::doorbell::Doorbell;
+mod group;
+mod nic;
+
+pub use nic::NicAddresses;
+
+use self::group::GroupLink;
+use self::nic::NicLink;
 use crate::error::NetError;
-use crate::multicast::{Group, HeardFor, Membership};
-use crate::socket::{Offloads, Received, SocketCounters, TRAINS_PER_CALL, Train, UdpSocket};
-use crate::spread::{Spread, names_of};
+use crate::socket::{Offloads, SocketCounters, Train, UdpSocket};
+use crate::spread::names_of;
 use crate::table::Ports;
-use arrayvec::ArrayVec;
-use omnes_nic::{OpenSlot, QueuePlan};
+use omnes_nic::QueuePlan;
 use omnes_proto::packet::{Destination, Head};
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::net::{IpAddr, SocketAddr};
@@ -32,8 +31,6 @@ use std::os::fd::RawFd;
 pub const CONNECTED_RANKS_MAX: u32 = 32;
 /// Socket buffer asked for, in bytes; the kernel doubles it and counts truesize.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// The same for the NIC's socket, by which only wake-ups come in.
-const NIC_BUFFER_BYTES: usize = 64 << 10;
 
 /// See the module header.
 pub(crate) struct Links {
@@ -45,27 +42,6 @@ pub(crate) struct Links {
     is_connected: bool,
 }
 
-/// The NIC's sockets.
-struct NicLink {
-    steps: usize,
-    spread: usize,
-    doorbell: Option<Doorbell>,
-    /// Those of all ranks, in order of ranks; empty until they have told each other.
-    peers: Vec<NicAddresses>,
-    /// Packets to all go by multi-send.
-    has_spread: bool,
-    spreads: Vec<Spread>,
-}
-
-/// Where packets for a rank's NIC go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NicAddresses {
-    /// Steps of barriers.
-    pub steps: SocketAddr,
-    /// Packets to all.
-    pub spread: SocketAddr,
-}
-
 /// Where a packet goes, and by which socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
@@ -74,14 +50,6 @@ pub(crate) struct Route {
     pub(crate) to: Option<SocketAddr>,
     /// The communicator whose multi-send takes the packet to many.
     pub(crate) spread: Option<CommunicatorId>,
-}
-
-/// The job's group, and the indices of its sockets.
-struct GroupLink {
-    receiver: usize,
-    sender: usize,
-    /// None once the rank has left the group.
-    membership: Option<Membership>,
 }
 
 impl Links {
@@ -102,37 +70,6 @@ impl Links {
             sockets.push(socket);
         }
         Ok(Self { sockets, group: None, peers: Vec::new(), nic: None, me, is_connected })
-    }
-
-    /// Opens the NIC's sockets.
-    pub(crate) fn open_nic(&mut self, offloads: Offloads) -> Result<(), NetError> {
-        let failed = |what| move |source| NetError::System { what, source };
-        let address = self.own_address().map_err(failed("local address"))?;
-        let open = |source| NetError::Socket { address, source };
-        let steps = UdpSocket::bind_unchecked(address, NIC_BUFFER_BYTES).map_err(open)?;
-        let mut spread = UdpSocket::bind(address, SOCKET_BUFFER_BYTES).map_err(open)?;
-        spread.restrict(offloads);
-        let first = self.sockets.len();
-        self.sockets.extend([steps, spread]);
-        self.nic = Some(NicLink {
-            steps: first,
-            spread: first + 1,
-            doorbell: None,
-            peers: Vec::new(),
-            has_spread: false,
-            spreads: Vec::new(),
-        });
-        Ok(())
-    }
-
-    /// Opens the doorbell, where there is a NIC; after all other sockets.
-    pub(crate) fn open_doorbell(&mut self) {
-        let Some(nic) = &mut self.nic else { return };
-        let opened = Doorbell::open(&self.sockets[nic.steps], &self.peers, self.sockets.len());
-        if let Some((socket, doorbell)) = opened {
-            self.sockets.push(socket);
-            nic.doorbell = Some(doorbell);
-        }
     }
 
     /// The ports for packets of the `size` ranks.
@@ -171,90 +108,6 @@ impl Links {
         Some(if self.is_connected { of_peer } else { 0 })
     }
 
-    /// The NIC's socket for steps.
-    pub(crate) fn steps_socket(&self) -> Option<&UdpSocket> {
-        self.nic.as_ref().map(|nic| &self.sockets[nic.steps])
-    }
-
-    /// The NIC's socket for multi-send.
-    pub(crate) fn spread_socket(&self) -> Option<&UdpSocket> {
-        self.nic.as_ref().map(|nic| &self.sockets[nic.spread])
-    }
-
-    /// The ports of this rank's NIC sockets, for steps and for multi-send; 0 where there are none.
-    pub(crate) fn nic_ports(&self) -> (u16, u16) {
-        let port = |socket: Option<&UdpSocket>| {
-            let address = socket.and_then(|socket| socket.local_address().ok());
-            address.map_or(0, |address| address.port())
-        };
-        (port(self.steps_socket()), port(self.spread_socket()))
-    }
-
-    /// Makes the ports of all ranks' NIC sockets known, in order of ranks.
-    pub(crate) fn know_nics(&mut self, ports: &[(u16, u16)]) {
-        let Some(nic) = &mut self.nic else { return };
-        let addresses = |(peer, (steps, spread)): (&SocketAddr, &(u16, u16))| NicAddresses {
-            steps: SocketAddr::new(peer.ip(), *steps),
-            spread: SocketAddr::new(peer.ip(), *spread),
-        };
-        nic.peers = self.peers.iter().zip(ports).map(addresses).collect();
-    }
-
-    /// Where packets for each rank's NIC go, in order of ranks; empty before they are known.
-    pub(crate) fn nics(&self) -> &[NicAddresses] {
-        self.nic.as_ref().map_or(&[], |nic| &nic.peers)
-    }
-
-    /// Packets to all go by multi-send from now on, for communicators that have one.
-    pub(crate) fn use_spread(&mut self) {
-        if let Some(nic) = &mut self.nic {
-            nic.has_spread = true;
-        }
-    }
-
-    /// True if packets to all go by multi-send.
-    pub(crate) fn has_spread(&self) -> bool {
-        self.nic.as_ref().is_some_and(|nic| nic.has_spread)
-    }
-
-    /// Adds the multi-send of a communicator.
-    pub(crate) fn add_spread(&mut self, spread: Spread) {
-        if let Some(nic) = &mut self.nic {
-            nic.spreads.push(spread);
-        }
-    }
-
-    /// Forgets the multi-send of a communicator.
-    pub(crate) fn remove_spread(&mut self, communicator: CommunicatorId) -> Option<Spread> {
-        let spreads = &mut self.nic.as_mut()?.spreads;
-        let place = spreads.iter().position(|spread| spread.communicator() == communicator)?;
-        Some(spreads.swap_remove(place))
-    }
-
-    /// The multi-send of a communicator, to change.
-    pub(crate) fn spread_mut(&mut self, communicator: CommunicatorId) -> Option<&mut Spread> {
-        let spreads = &mut self.nic.as_mut()?.spreads;
-        spreads.iter_mut().find(|spread| spread.communicator() == communicator)
-    }
-
-    /// Slots of the kernel's NIC that clone.
-    pub(crate) fn spread_slots(&self) -> impl Iterator<Item = &OpenSlot> {
-        let spreads = self.nic.iter().flat_map(|nic| &nic.spreads);
-        spreads.filter_map(Spread::slot)
-    }
-
-    /// Slots for multi-send that are gone: it goes on in user space. A system call for each slot.
-    pub(crate) fn take_lost_slots(&mut self) -> impl Iterator<Item = OpenSlot> {
-        let spreads = self.nic.iter_mut().flat_map(|nic| &mut nic.spreads);
-        spreads.filter_map(Spread::take_lost_slot)
-    }
-
-    /// The multi-send of a communicator.
-    pub(crate) fn spread(&self, communicator: CommunicatorId) -> Option<&Spread> {
-        let spreads = &self.nic.as_ref()?.spreads;
-        spreads.iter().find(|spread| spread.communicator() == communicator)
-    }
-
     /// Sockets, by index, that packets of other ranks are expected at.
     pub(crate) fn expected(&self) -> impl Iterator<Item = usize> {
         let peers = (0..self.peers.len()).filter_map(|rank| self.index(Rank(rank as u32)));
@@ -279,49 +132,11 @@ impl Links {
         plan.check().is_ok().then_some((plan, indices))
     }
 
-    /// The socket that packets to the multicast group come in by.
-    pub(crate) fn group_socket(&self) -> Option<&UdpSocket> {
-        Some(&self.sockets[self.group.as_ref()?.receiver])
-    }
-
-    /// Adds the sockets of the job's group.
-    pub(crate) fn add_group(&mut self, group: Group) {
-        let Group { receiver, sender, membership } = group;
-        let first = self.sockets.len();
-        self.sockets.extend([receiver, sender]);
-        let membership = Some(membership);
-        self.group = Some(GroupLink { receiver: first, sender: first + 1, membership });
-    }
-
     /// The socket that packets to all come in by: the group's, or that of multi-send.
     pub(crate) fn group_index(&self) -> Option<usize> {
         match &self.nic {
             Some(nic) if nic.has_spread => Some(nic.spread),
             _ => self.group.as_ref().map(|group| group.receiver),
-        }
-    }
-
-    /// Hears the group from now on, as this rank leads its node in a communicator.
-    pub(crate) fn hear_group_for(&mut self, reason: HeardFor) {
-        let Some(group) = &mut self.group else { return };
-        if let Some(membership) = &mut group.membership {
-            membership.hear_for(reason, &self.sockets[group.receiver]);
-        }
-    }
-
-    /// Nothing more is to come of that by the group.
-    pub(crate) fn forget_in_group(&mut self, reason: HeardFor) {
-        let Some(group) = &mut self.group else { return };
-        if let Some(membership) = &mut group.membership {
-            membership.forget(reason, &self.sockets[group.receiver]);
-        }
-    }
-
-    /// Reports the membership in the group again if it is time, lest switches forget it.
-    pub(crate) fn renew_membership(&mut self, now: Instant) {
-        let Some(group) = &mut self.group else { return };
-        if let Some(membership) = &mut group.membership {
-            membership.renew(now, &self.sockets[group.receiver]);
         }
     }
 
@@ -333,15 +148,6 @@ impl Links {
         let Some(group) = &mut self.group else { return };
         if let Some(membership) = &mut group.membership {
             membership.on_gone(now, rank, &self.sockets[group.receiver]);
-        }
-    }
-
-    /// Leaves the group: nothing comes in by it any more.
-    pub(crate) fn leave_group(&mut self) {
-        let Some(group) = &mut self.group else { return };
-        if let Some(membership) = group.membership.take() {
-            // Not a member any more in any case.
-            let _ = membership.leave(&self.sockets[group.receiver]);
         }
     }
 
@@ -371,43 +177,6 @@ impl Links {
                 }
                 _ => to_one(self.group.as_ref()?.sender, None),
             },
-        }
-    }
-
-    /// True if packets from another rank for all, which came in by this socket, must be passed on
-    /// by this rank.
-    pub(crate) fn passes_on(&self, socket: usize) -> bool {
-        self.nic.as_ref().is_some_and(|nic| nic.has_spread && nic.spread == socket)
-    }
-
-    /// Passes a train on that came in by multi-send and lies in `parts`, to whom this host does so;
-    /// `names` are its communicator and source. What finds no room is lost.
-    pub(crate) fn pass_on(
-        &mut self,
-        names: Option<(CommunicatorId, Rank)>,
-        train: Received,
-        parts: &mut [libc::iovec],
-    ) {
-        let (Some(nic), Some((communicator, source))) = (&self.nic, names) else { return };
-        let Some(spread) = nic.spreads.iter().find(|it| it.communicator() == communicator) else {
-            return;
-        };
-        let packet_bytes = train.packet_bytes;
-        let train = Train {
-            to: None,
-            spread: None,
-            parts: (0, parts.len()),
-            packets: train.bytes.div_ceil(packet_bytes.max(1)),
-            packet_bytes,
-        };
-        let mut trains = spread.forward_targets(source).map(|to| Train { to: Some(to), ..train });
-        loop {
-            let batch: ArrayVec<Train, TRAINS_PER_CALL> =
-                trains.by_ref().take(TRAINS_PER_CALL).collect();
-            if batch.is_empty() {
-                return;
-            }
-            self.sockets[nic.spread].send(&batch, parts);
         }
     }
 

@@ -10,7 +10,6 @@ use omnes_proto::channel::{ChannelError, Event, Message, Pattern, Reply};
 use omnes_proto::packet::{ReceiveId, SendId, Source};
 use omnes_wire::{Rank, Words};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 /// Receives of at least this size are read straight into place.
 pub(super) const SCATTER_BYTES: u64 = 16 << 10;
@@ -275,12 +274,7 @@ impl Core {
                 self.end_receive(sink, Err(OperationError::GivenUp { rank: from }));
             }
             Event::Sought => self.operations.on_sought(),
-            Event::Notice { from, tag } => {
-                if !self.notices.contains(&(from, tag)) {
-                    self.notices.push((from, tag));
-                    self.has_notices.store(true, Ordering::Relaxed);
-                }
-            }
+            Event::Notice { from, tag } => self.standing.on_notice(from, tag),
             Event::SendFailed { id, to } => {
                 self.withdraw(channel, id);
                 if let Some(loan) = self.memory.take_source(channel, id) {

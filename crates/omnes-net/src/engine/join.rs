@@ -136,7 +136,7 @@ impl Engine {
             peer_timeout,
             clock: Clock::start(),
         });
-        let has_notices = Arc::clone(&core.has_notices);
+        let has_notices = Arc::clone(&core.standing.has_notices);
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
         let thread = Some(start_progress(&shared, request)?);
         let peers = addresses;

@@ -1,8 +1,10 @@
 //! What an endpoint hands out: data to move, events, packets. The machines are asked in turn, and a
 //! machine that had nothing is not asked again before something has gone into it.
 
+use super::departures::failed_in;
 use super::due::Machines;
-use super::{Endpoint, Event, SIGN_OF_LIFE, failed_in, is_to_all};
+use super::gate::is_to_all;
+use super::{Endpoint, Event, SIGN_OF_LIFE};
 use crate::broadcast::{Broadcast, Suspicion};
 use crate::channel::Event as ChannelEvent;
 use crate::collective::Outbound;
@@ -136,7 +138,7 @@ impl Endpoint {
             if let Some(Outbound { to, header, words }) = self.collective.poll_transmit(now) {
                 head.set_body(&[]);
                 words.behind().iter().for_each(|word| head.extend_body(&word.to_be_bytes()));
-                self.seal(header, tagged(to, &header), head);
+                self.gate.seal(header, tagged(to, &header), head);
                 return Some(Transmit { to, channel: 0, segment: None });
             }
             self.due.transmits.remove(Machines::COLLECTIVE);
@@ -151,7 +153,7 @@ impl Endpoint {
             let outbound = self.broadcast.as_mut().and_then(|it| it.poll_transmit(now, head));
             if let Some(outbound) = outbound {
                 let crate::broadcast::Outbound { to, header, segment } = outbound;
-                self.seal(header, tagged(to, &header), head);
+                self.gate.seal(header, tagged(to, &header), head);
                 return Some(Transmit { to, channel: self.channels.len(), segment });
             }
             self.due.transmits.remove(Machines::BROADCAST);
@@ -167,7 +169,7 @@ impl Endpoint {
                 if let Some(mut outbound) = self.channels[index].poll_transmit(now, head) {
                     self.load_report(index, &mut outbound, head);
                     let crate::channel::Outbound { to, header, segment } = outbound;
-                    self.seal(header, to, head);
+                    self.gate.seal(header, to, head);
                     return Some(Transmit { to: Destination::Rank(to), channel: index, segment });
                 }
                 self.due.transmits.remove(Machines::channel(index));
@@ -197,19 +199,10 @@ impl Endpoint {
             Kind::Ping | Kind::Pong => Seq(self.liveness.digest()),
             _ => Seq(0),
         };
-        let header =
-            Header { job: self.job, flags, seq, expects, argument, ..Header::blank(kind, self.me) };
+        let header = Header { flags, seq, expects, argument, ..Header::blank(kind, self.gate.me) };
         head.set_body(&[]);
-        self.seal(header, to, head);
+        self.gate.seal(header, to, head);
         Some(Transmit { to: Destination::Rank(to), channel: 0, segment: None })
-    }
-
-    /// Writes header and tag in front of the control body.
-    fn seal(&self, mut header: Header, to: Rank, head: &mut Head) {
-        header.job = self.job;
-        let bytes = header.emit();
-        let tag = self.own_key.tag(&bytes, to, head.body());
-        head.seal(&bytes, tag);
     }
 
     /// Gives a small message an acknowledgement of broadcasts to carry, if one is owed and its

@@ -6,7 +6,7 @@
 
 use super::Endpoint;
 use crate::packet::{Destination, Head, Placement, Preview, Target, Transmit};
-use omnes_wire::{HEADER_BYTES, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank, Tag};
+use omnes_wire::{Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank};
 
 /// Packets that were handled as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,12 +31,6 @@ impl Run {
     }
 }
 
-/// Header and tag of a packet, as they are on the wire.
-fn apart(head: &[u8]) -> Option<(&[u8; HEADER_BYTES], Tag)> {
-    let (header, rest) = head.split_first_chunk::<HEADER_BYTES>()?;
-    Some((header, Tag(u64::from_be_bytes(*rest.first_chunk()?))))
-}
-
 impl Endpoint {
     /// Handles the first packets of a train, each of `packet_bytes` bytes, whose heads are given,
     /// as [`Endpoint::handle_packet`] would one by one, as far as they are authentic and continue
@@ -48,8 +42,7 @@ impl Endpoint {
         packet_bytes: usize,
     ) -> Option<Run> {
         let (first, _) = Header::parse(heads.clone().next()?).ok()?;
-        let is_from_other = first.source.0 < self.size && first.source != self.me;
-        if first.job != self.job || !is_from_other || self.liveness.is_gone(first.source) {
+        if !self.gate.is_from_job(&first) || self.liveness.is_gone(first.source) {
             return None;
         }
         let data_bytes = packet_bytes.checked_sub(PACKET_OVERHEAD_BYTES)?;
@@ -60,11 +53,11 @@ impl Endpoint {
             _ => return None,
         };
         let most = preview.bytes_max as usize / data_bytes;
-        let packets = self.count_run(&first, heads.take(most));
+        let packets = self.gate.count_run(&first, heads.take(most));
         if packets < 2 {
             return None;
         }
-        self.counters.accepted += u64::from(packets);
+        self.gate.counters.accepted += u64::from(packets);
         self.liveness.on_heard(now, first.source);
         match first.kind {
             Kind::Cast => self.broadcast_mut()?.handle_run(now, &first, packets),
@@ -95,21 +88,11 @@ impl Endpoint {
         if packets == 0 {
             return 0;
         }
-        let run = self.own_key.run(header, to).skip(1);
+        let run = self.gate.run(header, to).skip(1);
         for ((bytes, tag), head) in run.zip(rest).take(packets as usize) {
             head.set_body(&[]);
             head.seal(&bytes, tag);
         }
         packets as usize
-    }
-
-    /// How many heads are those of authentic packets that continue the first one.
-    fn count_run<'a>(&mut self, first: &Header, heads: impl Iterator<Item = &'a [u8]>) -> u32 {
-        let to = if first.kind == Kind::Cast { Rank::ALL } else { self.me };
-        let run = self.sender_key(first.source).run(*first, to);
-        let continues = |((next, right), head): &(([u8; HEADER_BYTES], Tag), &[u8])| {
-            apart(head).is_some_and(|(header, tag)| header == next && tag == *right)
-        };
-        run.zip(heads).take_while(continues).count() as u32
     }
 }

@@ -1,0 +1,203 @@
+//! The gate that every packet passes: it is parsed, its job compared and its tag checked before
+//! anything else looks at it; each way to be refused has its own counter. Outgoing packets get
+//! job and tag here, so the machines behind never see a key.
+
+use super::Endpoint;
+use crate::packet::Head;
+use omnes_wire::{
+    CAST_REPORT_BYTES, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES, HEADER_BYTES, Header, HeaderError,
+    JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, SenderKey, Tag, TaggedRun, Words,
+    carries_data,
+};
+use std::collections::BTreeMap;
+
+/// Packets that came in, by what became of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GateCounters {
+    /// Authentic packets.
+    pub accepted: u64,
+    /// Not a packet of ours, or one that makes no sense.
+    pub malformed: u64,
+    /// Another version of the wire format.
+    pub unknown_version: u64,
+    /// Another job's.
+    pub foreign_job: u64,
+    /// No such sender, or the tag is wrong.
+    pub bad_tag: u64,
+    /// No such channel.
+    pub unknown_channel: u64,
+    /// From a rank that has failed or left.
+    pub from_gone: u64,
+    /// Authentic but for their data, in a job that encrypts them.
+    pub bad_data: u64,
+}
+
+/// See the module header.
+pub(super) struct Gate {
+    pub(super) me: Rank,
+    size: u32,
+    job: JobId,
+    key: JobKey,
+    own_key: SenderKey,
+    sender_keys: BTreeMap<Rank, SenderKey>,
+    latest_key: (Rank, SenderKey),
+    pub(super) counters: GateCounters,
+}
+
+/// True if a message's first packet carries an acknowledgement of broadcasts.
+pub(super) fn carries_report(header: &Header) -> bool {
+    header.kind == Kind::Data
+        && header.flags.has(Flags::FIRST)
+        && header.flags.has(Flags::CARRIES_REPORT)
+}
+
+/// True for a packet whose tag names all ranks.
+pub(super) fn is_to_all(header: &Header) -> bool {
+    let may_be = matches!(header.kind, Kind::Cast | Kind::CastCoded | Kind::Hello | Kind::Step);
+    may_be && header.flags.has(Flags::GROUP)
+}
+
+/// Bytes after the tag that the tag covers, by kind.
+pub(super) fn control_body_bytes(header: &Header) -> usize {
+    match header.kind {
+        Kind::Data if carries_report(header) => ENVELOPE_BYTES + CAST_REPORT_BYTES,
+        Kind::Data if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
+        Kind::Cast if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
+        Kind::Nack | Kind::CastNack => GAP_MAP_BYTES,
+        Kind::Step | Kind::StepTell => Words::bytes_behind(header),
+        _ => 0,
+    }
+}
+
+/// What follows the tag, of a packet without user data.
+pub(super) fn control_body(head: &[u8]) -> &[u8] {
+    head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default()
+}
+
+/// Header and tag of a packet, as they are on the wire.
+fn apart(head: &[u8]) -> Option<(&[u8; HEADER_BYTES], Tag)> {
+    let (header, rest) = head.split_first_chunk::<HEADER_BYTES>()?;
+    Some((header, Tag(u64::from_be_bytes(*rest.first_chunk()?))))
+}
+
+impl Gate {
+    /// The gate of rank `me` of `size`.
+    pub(super) fn new(me: Rank, size: u32, job: JobId, key: JobKey) -> Self {
+        let own_key = key.sender(me);
+        let (sender_keys, counters) = (BTreeMap::new(), GateCounters::default());
+        Self { me, size, job, key, own_key, sender_keys, latest_key: (me, own_key), counters }
+    }
+
+    /// The header of an authentic packet of this job, or `None` with the reason counted.
+    pub(super) fn admit(&mut self, head: &[u8]) -> Option<Header> {
+        let (header, tag) = match Header::parse(head) {
+            Ok(parsed) => parsed,
+            Err(HeaderError::UnknownVersion(_)) => {
+                self.counters.unknown_version += 1;
+                return None;
+            }
+            Err(_) => {
+                self.counters.malformed += 1;
+                return None;
+            }
+        };
+        if header.job != self.job {
+            self.counters.foreign_job += 1;
+            return None;
+        }
+        if !self.is_other(header.source) {
+            self.counters.bad_tag += 1;
+            return None;
+        }
+        let body = control_body(head);
+        let body = &body[..body.len().min(control_body_bytes(&header))];
+        let bytes = head.first_chunk::<HEADER_BYTES>()?;
+        let key = self.sender_key(header.source);
+        if !key.verify(tag, bytes, if is_to_all(&header) { Rank::ALL } else { self.me }, body) {
+            self.counters.bad_tag += 1;
+            return None;
+        }
+        Some(header)
+    }
+
+    /// As [`Self::admit`]; the packet itself is counted when it is handled.
+    pub(super) fn admit_uncounted(&mut self, head: &[u8]) -> Option<Header> {
+        let counters = self.counters;
+        let admitted = self.admit(head);
+        self.counters = counters;
+        admitted
+    }
+
+    /// True if `rank` is another rank of the job.
+    fn is_other(&self, rank: Rank) -> bool {
+        rank.0 < self.size && rank != self.me
+    }
+
+    /// True if a packet claims to be from another rank of this job.
+    pub(super) fn is_from_job(&self, header: &Header) -> bool {
+        header.job == self.job && self.is_other(header.source)
+    }
+
+    /// The key of a sender; packets come in runs, so mostly the one used last.
+    fn sender_key(&mut self, source: Rank) -> SenderKey {
+        if self.latest_key.0 != source {
+            let job_key = &self.key;
+            let key = self.sender_keys.entry(source).or_insert_with(|| job_key.sender(source));
+            self.latest_key = (source, *key);
+        }
+        self.latest_key.1
+    }
+
+    /// Writes header and tag in front of the control body.
+    pub(super) fn seal(&self, mut header: Header, to: Rank, head: &mut Head) {
+        header.job = self.job;
+        let bytes = header.emit();
+        let tag = self.own_key.tag(&bytes, to, head.body());
+        head.seal(&bytes, tag);
+    }
+
+    /// Header and tag of each packet of this rank that continues `first`, which is the first one.
+    pub(super) fn run(&self, first: Header, to: Rank) -> TaggedRun {
+        self.own_key.run(first, to)
+    }
+
+    /// How many heads are those of authentic packets that continue the first one.
+    pub(super) fn count_run<'a>(
+        &mut self,
+        first: &Header,
+        heads: impl Iterator<Item = &'a [u8]>,
+    ) -> u32 {
+        let to = if first.kind == Kind::Cast { Rank::ALL } else { self.me };
+        let run = self.sender_key(first.source).run(*first, to);
+        let continues = |((next, right), head): &(([u8; HEADER_BYTES], Tag), &[u8])| {
+            apart(head).is_some_and(|(header, tag)| header == next && tag == *right)
+        };
+        run.zip(heads).take_while(continues).count() as u32
+    }
+}
+
+impl Endpoint {
+    /// Of a packet whose kind carries user data and whose head is authentic: its sender, and how
+    /// many bytes stand before the data. `None` for all others, which [`Self::handle_packet`]
+    /// judges.
+    pub fn data_head(&mut self, packet: &[u8]) -> Option<(Rank, usize)> {
+        if !carries_data(packet) {
+            return None;
+        }
+        let header = self.gate.admit_uncounted(packet)?;
+        Some((header.source, PACKET_OVERHEAD_BYTES + control_body_bytes(&header)))
+    }
+
+    /// Counts a packet of [`Self::data_head`] whose data are not what its sender has sent.
+    pub fn refuse_data(&mut self) {
+        self.gate.counters.bad_data += 1;
+    }
+
+    /// True if a packet to all is authentic, as far as its head tells: then it may be passed on.
+    pub fn vouches(&mut self, head: &[u8]) -> bool {
+        self.gate.admit_uncounted(head).is_some_and(|header| {
+            let is_data = matches!(header.kind, Kind::Cast | Kind::CastCoded | Kind::Hello);
+            is_data && header.flags.has(Flags::GROUP)
+        })
+    }
+}
