@@ -1,10 +1,24 @@
 //! Sequence numbers, which wrap.
 
 /// Number of a packet on a lane. Wraps at 2^32; the only home of sequence order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Seq(pub u32);
 
 impl Seq {
+    /// The first packet's. All jobs soon come to where numbers wrap, so that what does not bear it
+    /// is found at once and not after hours.
+    pub const FIRST: Self = Self(64_u32.wrapping_neg());
+
+    /// Number of the packet that `index` others precede.
+    pub const fn nth(index: u32) -> Self {
+        Self(Self::FIRST.0.wrapping_add(index))
+    }
+
+    /// How many packets precede it, modulo 2^32.
+    pub const fn index(self) -> u32 {
+        self.0.wrapping_sub(Self::FIRST.0)
+    }
+
     /// True if `self` was issued before `other`; valid while they are under 2^31 apart.
     pub fn precedes(self, other: Self) -> bool {
         let ahead = other.0.wrapping_sub(self.0);
@@ -20,6 +34,12 @@ impl Seq {
     /// How many packets `self` lies after `earlier`; wraps when it lies before.
     pub fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
+    }
+}
+
+impl Default for Seq {
+    fn default() -> Self {
+        Self::FIRST
     }
 }
 

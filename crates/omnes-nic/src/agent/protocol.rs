@@ -196,7 +196,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
 }
 
 /// Letters that are shown of what another process says.
-const WORDS_MAX: usize = 400;
+const WORDS_MAX: usize = 1000;
 
 /// Words of another process as a log or a terminal may have them.
 pub fn printable(words: &str) -> String {

@@ -83,7 +83,7 @@ pub(super) struct Silent {
 
 /// Sequence number of the packet that comes after the first `packets` ones.
 fn after(packets: u64) -> Seq {
-    Seq(packets as u32)
+    Seq::nth(packets as u32)
 }
 
 impl Standing {

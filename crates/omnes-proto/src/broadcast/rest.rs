@@ -56,7 +56,7 @@ impl Rest {
     /// asked this rank alone. Of a stream that it has had no part in this rank has nothing; but it
     /// is there.
     pub(super) fn on_question(&mut self, key: StreamKey, from: Option<Rank>) {
-        let nothing = from.map(|collector| Resting { expects: Seq(0), collector });
+        let nothing = from.map(|collector| Resting { expects: Seq::FIRST, collector });
         let answer = self.streams.get(&key).copied().or(nothing);
         if self.asked.len() < ASKED_MAX {
             self.asked.extend(answer.map(|answer| (key, answer)));

@@ -159,8 +159,9 @@ mod tests {
         for id in 0..2 {
             sending.push(&config, SendId(id), 100 * 256 - 16, Reply::Lazy);
         }
-        sending.next = Seq(110);
-        let packets = |sending: &mut Sending, seq| sending.may_be_coded(Seq(seq)).trailing_ones();
+        sending.next = Seq::nth(110);
+        let packets =
+            |sending: &mut Sending, seq| sending.may_be_coded(Seq::nth(seq)).trailing_ones();
         assert_eq!(packets(&mut sending, 0), 0, "the first packet has another layout");
         assert_eq!(packets(&mut sending, 1), CodedSet::SPAN);
         assert_eq!(packets(&mut sending, 90), 10, "to the end of the message");

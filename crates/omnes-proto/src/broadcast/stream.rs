@@ -65,7 +65,7 @@ impl Stream {
         let incoming = Incoming::new(policy, &roles);
         let mut collector = Collector::new(reporters, credit_packets, credit_bytes);
         collector.hold.is_allowed = policy.codes_repairs() && roles.takers > 2;
-        let copied = roles.copies_to.iter().map(|rank| (*rank, Seq(0))).collect();
+        let copied = roles.copies_to.iter().map(|rank| (*rank, Seq::FIRST)).collect();
         Some(Self {
             key: StreamKey { group: group.id, root },
             policy,
@@ -74,7 +74,7 @@ impl Stream {
             collector,
             copied,
             roles,
-            acknowledged: Seq(0),
+            acknowledged: Seq::FIRST,
             owes_upward: false,
             fresh_run: 0,
             unasked: 0,
@@ -90,7 +90,7 @@ impl Stream {
         match (&self.sending, &self.incoming) {
             (Some(sending), _) => sending.next,
             (None, Some(incoming)) => incoming.arrivals.expects(),
-            (None, None) => Seq(0),
+            (None, None) => Seq::FIRST,
         }
     }
 
@@ -201,7 +201,7 @@ impl Stream {
 
     /// What this rank acknowledges: what it has, and in a tree what those below have too.
     pub(super) fn acknowledges(&self) -> Seq {
-        let own = self.incoming.as_ref().map_or(Seq(0), |incoming| incoming.arrivals.expects());
+        let own = self.incoming.as_ref().map_or(Seq::FIRST, |incoming| incoming.arrivals.expects());
         match self.collector.slowest() {
             Some(slowest) if self.roles.speaks_for_others && slowest.precedes(own) => slowest,
             _ => own,

@@ -392,7 +392,7 @@ fn a_packet_that_nobody_got_is_sent_again_to_everybody() {
         net.broadcast(0, &content(at, 8));
         net.run(5);
     }
-    net.lose = Box::new(|header, _| header.kind == Kind::Cast && header.seq.0 == 30);
+    net.lose = Box::new(|header, _| header.kind == Kind::Cast && header.seq.index() == 30);
     net.broadcast(0, &content(30, 8));
     net.run(1);
     net.lose = Box::new(|_, _| false);
@@ -441,7 +441,7 @@ fn a_co_root_takes_whichever_copy_comes_first_and_repairs_its_own() {
     let mut net = Net::new(6, "co-root=2");
     net.lose = Box::new(|header, to| {
         let is_multicast = header.kind == Kind::Cast && header.flags.has(Flags::GROUP);
-        is_multicast && (to == 3 && header.seq.0 == 0 || to == 4 && header.seq.0 == 1)
+        is_multicast && (to == 3 && header.seq.index() == 0 || to == 4 && header.seq.index() == 1)
     });
     let messages: Vec<Vec<u8>> = (0..3).map(|at| content(at, 100)).collect();
     for message in &messages {
@@ -486,7 +486,7 @@ fn duplicates_are_dropped_and_acknowledged_again() {
     net.lose = Box::new(move |header, to| {
         acks += u32::from(header.kind == Kind::CastAck);
         let is_early_ack = header.kind == Kind::CastAck && acks < 6;
-        let is_first = header.kind == Kind::Cast && header.seq.0 == 0;
+        let is_first = header.kind == Kind::Cast && header.seq.index() == 0;
         is_early_ack || is_first && header.flags.has(Flags::GROUP) && to == 2
     });
     let messages: Vec<Vec<u8>> = (0..4).map(|at| content(at, 50)).collect();

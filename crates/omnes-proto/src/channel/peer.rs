@@ -193,7 +193,7 @@ impl Peer {
             stash: BTreeMap::new(),
             grants_ahead: BTreeMap::new(),
             bulk_parts: VecDeque::new(),
-            bulk_end: Seq(0),
+            bulk_end: Seq::FIRST,
             rtt: Rtt::new(),
             flow: Flow::new(credit_bytes),
             is_ready: false,

@@ -120,7 +120,7 @@ impl Default for SendLane {
 impl SendLane {
     /// Before the first packet.
     pub(super) const UNUSED: Self = Self {
-        base: Seq(0),
+        base: Seq::FIRST,
         flight: VecDeque::new(),
         flight_bytes: 0,
         lost: 0,
@@ -501,7 +501,7 @@ mod tests {
     fn map(arrived: &[u32]) -> GapMap {
         let mut map = GapMap::default();
         for seq in arrived {
-            map.insert(Seq(0), Seq(*seq));
+            map.insert(Seq::FIRST, Seq::nth(*seq));
         }
         map
     }
@@ -510,20 +510,26 @@ mod tests {
     fn only_what_a_gap_map_misses_is_sent_again() {
         // [PM-R13] as D-01 has it.
         let mut lane = lane(6);
-        let found = lane.on_gap_map(after(100), Seq(0), &map(&[1, 3]), Duration::ZERO);
+        let found = lane.on_gap_map(after(100), Seq::FIRST, &map(&[1, 3]), Duration::ZERO);
         assert_eq!(found, 2);
-        assert_eq!(lane.take_lost(after(100)).unwrap().0, Seq(0));
-        assert_eq!(lane.take_lost(after(100)).unwrap().0, Seq(2));
+        assert_eq!(lane.take_lost(after(100)).unwrap().0, Seq::FIRST);
+        assert_eq!(lane.take_lost(after(100)).unwrap().0, Seq::nth(2));
         assert_eq!(lane.take_lost(after(100)), None);
     }
 
     #[test]
     fn a_report_that_is_older_than_the_retransmission_changes_nothing() {
         let mut lane = lane(3);
-        lane.on_gap_map(after(100), Seq(0), &map(&[2]), Duration::from_micros(50));
+        lane.on_gap_map(after(100), Seq::FIRST, &map(&[2]), Duration::from_micros(50));
         while lane.take_lost(after(100)).is_some() {}
-        assert_eq!(lane.on_gap_map(after(120), Seq(0), &map(&[2]), Duration::from_micros(50)), 0);
-        assert_eq!(lane.on_gap_map(after(150), Seq(0), &map(&[2]), Duration::from_micros(50)), 2);
+        assert_eq!(
+            lane.on_gap_map(after(120), Seq::FIRST, &map(&[2]), Duration::from_micros(50)),
+            0
+        );
+        assert_eq!(
+            lane.on_gap_map(after(150), Seq::FIRST, &map(&[2]), Duration::from_micros(50)),
+            2
+        );
     }
 
     #[test]
@@ -534,10 +540,10 @@ mod tests {
         assert!(lane.is_blocked() && lane.is_stable());
         assert!(!lane.on_deadline(after(200)));
         assert!(lane.on_deadline(after(210)));
-        assert_eq!(lane.take_probe(after(210)).unwrap().0, Seq(0));
+        assert_eq!(lane.take_probe(after(210)).unwrap().0, Seq::FIRST);
         lane.on_unblocked(after(300), TIMEOUT);
         let again: Vec<_> = std::iter::from_fn(|| lane.take_lost(after(300))).collect();
-        assert_eq!(again.iter().map(|(seq, _)| seq.0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(again.iter().map(|(seq, _)| seq.index()).collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]
@@ -555,7 +561,7 @@ mod tests {
         let mut lane = lane(5);
         assert!(!lane.on_deadline(after(2999)));
         assert!(lane.on_deadline(after(3000)));
-        assert_eq!(lane.take_lost(after(3000)).unwrap().0, Seq(0));
+        assert_eq!(lane.take_lost(after(3000)).unwrap().0, Seq::FIRST);
         assert_eq!(lane.take_lost(after(3000)), None);
     }
 

@@ -62,8 +62,8 @@ fn from(source: Rank) -> Pattern {
 fn header(source: Rank, kind: Kind, seq: u32, expects: u32) -> Header {
     Header {
         communicator: COMMUNICATOR,
-        seq: Seq(seq),
-        expects: Seq(expects),
+        seq: Seq::nth(seq),
+        expects: Seq::nth(expects),
         ..Header::blank(kind, source)
     }
 }
@@ -105,7 +105,7 @@ fn ack(channel: &mut Channel, us: u64, expects: u32) {
 fn nack(channel: &mut Channel, us: u64, expects: u32, arrived: &[u32]) {
     let mut map = GapMap::default();
     for seq in arrived {
-        map.insert(Seq(expects), Seq(*seq));
+        map.insert(Seq::nth(expects), Seq::nth(*seq));
     }
     hand(channel, at(us), header(PEER, Kind::Nack, 0, expects), map.as_bytes(), 0);
 }
@@ -131,8 +131,8 @@ fn sent(channel: &mut Channel, us: u64) -> Vec<String> {
         let Header { kind, seq, expects, epoch, flags, .. } = outbound.header;
         let mut line = format!("{kind:?}").to_lowercase();
         match kind {
-            Kind::Data | Kind::Grant => line += &format!(" {}", seq.0),
-            _ => line += &format!(" expects {}", expects.0),
+            Kind::Data | Kind::Grant => line += &format!(" {}", seq.index()),
+            _ => line += &format!(" expects {}", expects.index()),
         }
         line += &format!(" e{epoch}");
         if let Some(segment) = outbound.segment {

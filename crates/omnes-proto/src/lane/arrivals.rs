@@ -79,11 +79,11 @@ impl Default for Arrivals {
 impl Arrivals {
     /// Before the first packet.
     pub(crate) const UNUSED: Self = Self {
-        expects: Seq(0),
-        end: Seq(0),
+        expects: Seq::FIRST,
+        end: Seq::FIRST,
         ahead: SeqBits::NONE,
         ahead_count: 0,
-        gap_end: Seq(0),
+        gap_end: Seq::FIRST,
         newest: Instant::ZERO,
         epoch: 0,
         owed: 0,
@@ -447,41 +447,42 @@ mod tests {
     fn gap_is_reported_at_once_when_three_later_packets_came() {
         let mut lane = Arrivals::default();
         lane.on_in_order(at(0));
-        lane.on_ahead(at(1), Seq(2), DELAY);
-        lane.on_ahead(at(2), Seq(3), DELAY);
+        lane.on_ahead(at(1), Seq::nth(2), DELAY);
+        lane.on_ahead(at(2), Seq::nth(3), DELAY);
         assert_eq!(lane.due(), None);
-        lane.on_ahead(at(3), Seq(5), DELAY);
+        lane.on_ahead(at(3), Seq::nth(5), DELAY);
         assert_eq!(lane.take_report(at(3)), Some(Report::Nack));
         let map = lane.gap_map();
-        let reported: Vec<u32> = (1..8).filter(|seq| map.contains(Seq(1), Seq(*seq))).collect();
+        let reported: Vec<u32> =
+            (1..8).filter(|seq| map.contains(Seq::nth(1), Seq::nth(*seq))).collect();
         assert_eq!(reported, [2, 3, 5]);
     }
 
     #[test]
     fn what_is_not_under_way_takes_no_time_to_count() {
         let mut lane = Arrivals::default();
-        lane.on_ahead(Instant::ZERO, Seq(3), Duration::ZERO);
+        lane.on_ahead(Instant::ZERO, Seq::nth(3), Duration::ZERO);
         for _ in 0..1000 {
-            assert_eq!(lane.untouched(Seq(4), MESSAGE_PACKETS_MAX), MESSAGE_PACKETS_MAX);
+            assert_eq!(lane.untouched(Seq::nth(4), MESSAGE_PACKETS_MAX), MESSAGE_PACKETS_MAX);
         }
-        assert_eq!(lane.untouched(Seq(1), MESSAGE_PACKETS_MAX), 2);
+        assert_eq!(lane.untouched(Seq::nth(1), MESSAGE_PACKETS_MAX), 2);
     }
 
     #[test]
     fn nothing_behind_a_duplicate_counts_as_untouched() {
         let mut lane = Arrivals::default();
         (0..8).for_each(|us| lane.on_in_order(at(us)));
-        assert_eq!(lane.untouched(Seq(8), 5), 5);
-        assert_eq!(lane.untouched(Seq(2), 5), 0);
-        lane.on_ahead(at(8), Seq(10), DELAY);
-        assert_eq!(lane.untouched(Seq(8), 5), 2);
-        assert_eq!(lane.untouched(Seq(2), 5), 0);
+        assert_eq!(lane.untouched(Seq::nth(8), 5), 5);
+        assert_eq!(lane.untouched(Seq::nth(2), 5), 0);
+        lane.on_ahead(at(8), Seq::nth(10), DELAY);
+        assert_eq!(lane.untouched(Seq::nth(8), 5), 2);
+        assert_eq!(lane.untouched(Seq::nth(2), 5), 0);
     }
 
     #[test]
     fn single_late_packet_is_waited_for() {
         let mut lane = Arrivals::default();
-        lane.on_ahead(at(0), Seq(1), DELAY);
+        lane.on_ahead(at(0), Seq::nth(1), DELAY);
         assert_eq!(lane.deadline(), Some(at(50)));
         lane.on_in_order(at(20));
         assert!(lane.next_is_here());
@@ -495,7 +496,7 @@ mod tests {
         let mut lane = Arrivals::default();
         lane.on_in_order(at(0));
         lane.owe(at(0), AckWhen::Now, DELAY);
-        lane.on_ahead(at(0), Seq(2), DELAY);
+        lane.on_ahead(at(0), Seq::nth(2), DELAY);
         assert_eq!(lane.take_report(at(0)), Some(Report::Ack));
         assert!(lane.on_deadline(at(50)));
         assert_eq!(lane.take_report(at(50)), Some(Report::Nack));
@@ -504,10 +505,10 @@ mod tests {
     #[test]
     fn nack_is_sent_once_per_gap_until_its_repeat() {
         let mut lane = Arrivals::default();
-        lane.on_ahead(at(0), Seq(1), DELAY);
+        lane.on_ahead(at(0), Seq::nth(1), DELAY);
         assert!(lane.on_deadline(at(50)));
         assert_eq!(lane.take_report(at(50)), Some(Report::Nack));
-        lane.on_ahead(at(60), Seq(2), DELAY);
+        lane.on_ahead(at(60), Seq::nth(2), DELAY);
         assert_eq!(lane.due(), None);
         assert!(!lane.on_deadline(at(1049)));
         assert!(lane.on_deadline(at(1050)));
@@ -517,14 +518,14 @@ mod tests {
     fn the_wait_for_a_repair_follows_those_that_come_however_many_they_are() {
         let mut lane = Arrivals::default();
         for round in 0..100 {
-            let (start, seq) = (at(round * 1000), Seq(round as u32 * 2 + 1));
+            let (start, seq) = (at(round * 1000), Seq::nth(round as u32 * 2 + 1));
             lane.on_ahead(start, seq, Duration::ZERO);
             assert!(lane.on_deadline(start));
             assert_eq!(lane.take_report(start), Some(Report::Nack));
             (0..2).for_each(|_| lane.on_in_order(at(round * 1000 + 100)));
             lane.on_piggyback();
         }
-        lane.on_ahead(at(200_000), Seq(201), Duration::ZERO);
+        lane.on_ahead(at(200_000), Seq::nth(201), Duration::ZERO);
         assert!(lane.on_deadline(at(200_000)));
         lane.take_report(at(200_000));
         // Twice what a repair takes; longer where that was not enough.
@@ -539,11 +540,11 @@ mod tests {
         let mut lane = Arrivals::default();
         lane.put_off_repeat(at(1));
         assert_eq!(lane.deadline(), None, "nothing is missing");
-        (1..4).for_each(|seq| lane.on_ahead(at(0), Seq(seq), DELAY));
+        (1..4).for_each(|seq| lane.on_ahead(at(0), Seq::nth(seq), DELAY));
         assert_eq!(lane.take_report(at(10)), Some(Report::Nack));
         lane.put_off_repeat(at(1700));
         assert_eq!(lane.deadline(), Some(at(1700)));
-        lane.on_ahead(at(600), Seq(5), DELAY);
+        lane.on_ahead(at(600), Seq::nth(5), DELAY);
         lane.put_off_repeat(at(1800));
         assert_eq!(lane.deadline(), Some(at(650)), "there is news");
         assert!(lane.on_deadline(at(650)));
@@ -580,10 +581,10 @@ mod tests {
     fn rejecting_lane_forgets_what_came_ahead() {
         // [PM-R16]
         let mut lane = Arrivals::default();
-        lane.on_ahead(at(0), Seq(2), DELAY);
+        lane.on_ahead(at(0), Seq::nth(2), DELAY);
         lane.on_rejected();
         assert_eq!(lane.take_report(at(1)), Some(Report::Reject));
-        assert_eq!(lane.classify(Seq(2)), Arrival::Ahead);
+        assert_eq!(lane.classify(Seq::nth(2)), Arrival::Ahead);
         lane.on_buffers();
         assert_eq!(lane.take_report(at(2)), Some(Report::Resume));
     }
@@ -591,8 +592,8 @@ mod tests {
     #[test]
     fn numbers_beyond_the_window_are_refused() {
         let lane = Arrivals::default();
-        assert_eq!(lane.classify(Seq(WINDOW_PACKETS_MAX)), Arrival::BeyondWindow);
-        assert_eq!(lane.classify(Seq(WINDOW_PACKETS_MAX - 1)), Arrival::Ahead);
-        assert_eq!(lane.classify(Seq(u32::MAX)), Arrival::Duplicate);
+        assert_eq!(lane.classify(Seq::nth(WINDOW_PACKETS_MAX)), Arrival::BeyondWindow);
+        assert_eq!(lane.classify(Seq::nth(WINDOW_PACKETS_MAX - 1)), Arrival::Ahead);
+        assert_eq!(lane.classify(Seq::nth(u32::MAX)), Arrival::Duplicate);
     }
 }

@@ -135,7 +135,11 @@ impl Bounds {
                 pair.lanes[lane(&header)].send_again(header.seq);
                 return Ok(());
             }
-            return Err(format!("{from}>{to} skips from {} to {}", next.0, header.seq.0));
+            return Err(format!(
+                "{from}>{to} skips from {} to {}",
+                next.index(),
+                header.seq.index()
+            ));
         }
         let charge = truesize(packet.len() as u32);
         let own = lane(&header);

@@ -53,7 +53,7 @@ impl Receiver {
 
     /// Of several packets in one it gets what it lacks, if that is one.
     fn take_coded(&mut self, set: CodedSet) {
-        let packets = set.packets().map(|seq| u64::from(seq.0));
+        let packets = set.packets().map(|seq| u64::from(seq.index()));
         let mut lacking = packets.filter(|seq| *seq >= self.taken && !self.ahead.contains(seq));
         if let (Some(seq), None) = (lacking.next(), lacking.next()) {
             self.take(seq);
@@ -122,7 +122,7 @@ impl Claim {
         match header.kind {
             Kind::CastAck | Kind::CastNack => Some(Self {
                 stream: (group_of(header), Rank(header.argument)),
-                expects: u64::from(header.expects.0),
+                expects: u64::from(header.expects.index()),
                 credits: header.credits,
             }),
             Kind::Data if header.flags.has(carries) => {
@@ -130,7 +130,7 @@ impl Claim {
                 let report = CastReport::parse(body)?;
                 let CastReport { communicator, group: number, root, expects, credits } = report;
                 let stream = (GroupId { communicator, number }, root);
-                Some(Self { stream, expects: u64::from(expects.0), credits })
+                Some(Self { stream, expects: u64::from(expects.index()), credits })
             }
             _ => None,
         }
@@ -219,7 +219,7 @@ impl Casts {
             return stream.check_coded(from, CodedSet::of(&header));
         }
         let handed_out = stream.prints.len();
-        stream.check_cast(from, u64::from(header.seq.0), print_of(&header, packet))?;
+        stream.check_cast(from, u64::from(header.seq.index()), print_of(&header, packet))?;
         if stream.prints.len() > handed_out { self.check_window(group, root) } else { Ok(()) }
     }
 
@@ -232,7 +232,7 @@ impl Casts {
             if let Some(receiver) = receiver {
                 match header.kind {
                     Kind::CastCoded => receiver.take_coded(CodedSet::of(&header)),
-                    _ => receiver.take(u64::from(header.seq.0)),
+                    _ => receiver.take(u64::from(header.seq.index())),
                 }
             }
             return;
@@ -364,7 +364,7 @@ impl Stream {
     /// Only the root combines packets, of those that it has sent.
     fn check_coded(&self, from: Rank, set: CodedSet) -> Result<(), String> {
         let root = self.cast.root;
-        let is_sent = |seq: Seq| (seq.0 as usize) < self.prints.len();
+        let is_sent = |seq: Seq| (seq.index() as usize) < self.prints.len();
         if from == root && set.packets().all(is_sent) {
             Ok(())
         } else {
@@ -407,8 +407,9 @@ mod tests {
             job: JobId(1),
             communicator: CommunicatorId(1),
             channel: ChannelId(2),
-            seq: Seq(seq),
-            expects: Seq(expects),
+            seq: Seq::nth(seq),
+            // Of data it is the root.
+            expects: if kind == Kind::CastAck { Seq::nth(expects) } else { Seq(expects) },
             argument,
             ..Header::blank(kind, Rank(0))
         };

@@ -293,10 +293,6 @@ impl Rule {
 
     fn fits(&self, sight: &Sight) -> bool {
         let Sight { place, way, from, to, bytes, header } = *sight;
-        let is_numbered = |header: &Header| {
-            use Kind::{Cast, Data, Grant, Step, StepAsk, StepNack};
-            matches!(header.kind, Data | Grant | Cast | Step | StepNack | StepAsk)
-        };
         let fits_header = |test: &dyn Fn(&Header) -> bool| header.is_some_and(test);
         self.place == place
             && self.way.is_none_or(|wanted| (wanted == Way::Multicast) == (way == Way::Multicast))
@@ -314,9 +310,16 @@ impl Rule {
                 let marks = Flags::BULK.with(Flags::GRANTS).0;
                 fits_header(&|header| Flags(header.flags.0 & marks) == lane)
             })
-            && self
-                .seq
-                .is_none_or(|seq| fits_header(&|header| is_numbered(header) && header.seq.0 == seq))
+            && self.seq.is_none_or(|seq| fits_header(&|header| number_of(header) == Some(seq)))
+    }
+}
+
+/// The number of a numbered packet, from 0 on, or of the barrier that a step is of.
+fn number_of(header: &Header) -> Option<u32> {
+    match header.kind {
+        Kind::Data | Kind::Grant | Kind::Cast => Some(header.seq.index()),
+        Kind::Step | Kind::StepNack | Kind::StepAsk => Some(header.seq.0),
+        _ => None,
     }
 }
 
@@ -456,7 +459,7 @@ mod tests {
     use omnes_wire::{JobId, Seq};
 
     fn header(kind: Kind, seq: u32) -> Header {
-        Header { job: JobId(1), seq: Seq(seq), ..Header::blank(kind, Rank(0)) }
+        Header { job: JobId(1), seq: Seq::nth(seq), ..Header::blank(kind, Rank(0)) }
     }
 
     fn sight(from: u32, to: Rank, header: &Header) -> Sight<'_> {

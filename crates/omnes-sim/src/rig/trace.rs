@@ -79,19 +79,23 @@ impl fmt::Display for Line {
         let Some(header) = &self.header else { return write!(formatter, "{bytes} bytes") };
         let Header { kind, communicator, seq, expects, epoch, credits, .. } = header;
         let Header { argument, flags, channel, .. } = header;
+        let reports = matches!(kind, Kind::CastAck | Kind::CastNack);
         let name = format!("{kind:?}").to_lowercase();
         write!(formatter, "{name} ch={} ", channel.0)?;
         let is_of_barrier =
             matches!(kind, Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell);
-        if matches!(kind, Kind::Data | Kind::Grant | Kind::Cast) || is_of_barrier {
+        if matches!(kind, Kind::Data | Kind::Grant | Kind::Cast) {
+            write!(formatter, "seq={} ", seq.index())?;
+        } else if is_of_barrier {
             write!(formatter, "seq={} ", seq.0)?;
         }
         if is_of_barrier {
             write!(formatter, "comm={} ", communicator.0)?;
         }
-        write!(formatter, "expects={} epoch={epoch} credits={credits} ", expects.0)?;
+        let answers = matches!(kind, Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack) || reports;
+        let expects = if answers { expects.index() } else { expects.0 };
+        write!(formatter, "expects={expects} epoch={epoch} credits={credits} ")?;
         write!(formatter, "argument={argument} bytes={bytes}")?;
-        let reports = matches!(kind, Kind::CastAck | Kind::CastNack);
         let marks = [
             (Flags::BULK, "bulk"),
             (Flags::GRANTS, if reports { "hears" } else { "grants" }),

@@ -24,7 +24,7 @@ fn at(us: u64) -> Instant {
 }
 
 fn report(collector: &mut Collector, us: u64, rank: u32, expects: u32) -> bool {
-    collector.on_report(at(us), Rank(rank), (Seq(expects), 100), Some(Duration::ZERO))
+    collector.on_report(at(us), Rank(rank), (Seq::nth(expects), 100), Some(Duration::ZERO))
 }
 
 #[test]
@@ -34,10 +34,10 @@ fn slowest_comes_on_when_the_last_has_reported() {
     assert!(!report(&mut collector, 1, 1, 5));
     assert!(!report(&mut collector, 2, 3, 7));
     assert!(report(&mut collector, 3, 2, 6));
-    assert_eq!(collector.slowest(), Some(Seq(5)));
-    assert_eq!(collector.limit(), Some(Seq(105)));
+    assert_eq!(collector.slowest(), Some(Seq::nth(5)));
+    assert_eq!(collector.limit(), Some(Seq::nth(105)));
     collector.forget(Rank(1));
-    assert_eq!(collector.slowest(), Some(Seq(6)));
+    assert_eq!(collector.slowest(), Some(Seq::nth(6)));
     collector.forget_all();
     assert_eq!(collector.slowest(), None);
 }
@@ -47,13 +47,13 @@ fn a_rank_that_has_packets_beyond_a_gap_is_not_silent() {
     let limit = Duration::from_secs(4);
     let mut collector = collector(2);
     collector.answers.arm(at(0), ASKED);
-    assert!(collector.on_timeout(at(1_000_000), Seq(4)));
+    assert!(collector.on_timeout(at(1_000_000), Seq::nth(4)));
     let mut map = GapMap::default();
-    map.insert(Seq(0), Seq(2));
-    collector.on_gaps(at(2_000_000), WITNESS, (Seq(0), &map), Seq(4));
+    map.insert(Seq::nth(0), Seq::nth(2));
+    collector.on_gaps(at(2_000_000), WITNESS, (Seq::nth(0), &map), Seq::nth(4));
     // It has none: its question says nothing of whether anything comes to it.
     let other = Witness { rank: Rank(2), ..WITNESS };
-    collector.on_gaps(at(2_000_000), other, (Seq(0), &GapMap::default()), Seq(4));
+    collector.on_gaps(at(2_000_000), other, (Seq::nth(0), &GapMap::default()), Seq::nth(4));
     assert_eq!(silent(&collector, 9_000_000, limit), [2]);
 }
 
@@ -62,11 +62,11 @@ fn what_few_lack_goes_to_them_and_what_many_lack_to_all() {
     // [BC-R9] as D-06 has it.
     let mut collector = collector(3);
     let mut map = GapMap::default();
-    map.insert(Seq(0), Seq(1));
-    map.insert(Seq(0), Seq(3));
-    collector.on_gaps(at(1), WITNESS, (Seq(0), &map), Seq(9));
-    collector.want(Rank(3), Seq(2), false);
-    let mut next = || collector.next_repair(2, |_| 0).map(|repair| (repair.seq.0, repair.to));
+    map.insert(Seq::nth(0), Seq::nth(1));
+    map.insert(Seq::nth(0), Seq::nth(3));
+    collector.on_gaps(at(1), WITNESS, (Seq::nth(0), &map), Seq::nth(9));
+    collector.want(Rank(3), Seq::nth(2), false);
+    let mut next = || collector.next_repair(2, |_| 0).map(|repair| (repair.seq.index(), repair.to));
     assert_eq!(next(), Some((0, Destination::Rank(Rank(1)))));
     assert_eq!(next(), Some((2, Destination::Group)));
     assert_eq!(next(), None);
@@ -75,9 +75,9 @@ fn what_few_lack_goes_to_them_and_what_many_lack_to_all() {
 #[test]
 fn a_report_takes_back_what_was_wanted_before() {
     let mut collector = collector(2);
-    (0..4).for_each(|seq| collector.want(Rank(1), Seq(seq), false));
+    (0..4).for_each(|seq| collector.want(Rank(1), Seq::nth(seq), false));
     report(&mut collector, 1, 1, 3);
-    assert_eq!(collector.next_repair(2, |_| 0).unwrap().seq, Seq(3));
+    assert_eq!(collector.next_repair(2, |_| 0).unwrap().seq, Seq::nth(3));
     assert!(!collector.has_repairs());
 }
 
@@ -87,8 +87,8 @@ fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
     let mut collector = collector(3);
     for round in 0..50u32 {
         let start = u64::from(round) * 10_000;
-        collector.history.on_sent(at(start), Seq(round));
-        collector.answers.on_asked(at(start), Seq(round));
+        collector.history.on_sent(at(start), Seq::nth(round));
+        collector.answers.on_asked(at(start), Seq::nth(round));
         report(&mut collector, start + 100, 1, round + 1);
         report(&mut collector, start + 300, 2, round + 1);
         report(&mut collector, start + 1000, 3, round + 1);
@@ -96,11 +96,14 @@ fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
     collector.answers.arm(at(1_000_000), ASKED);
     let waits = collector.answers.deadline().unwrap().since(at(1_000_000));
     assert!(waits >= Duration::from_micros(1900) && waits < Duration::from_micros(2100));
-    assert!(!collector.on_timeout(at(1_000_100), Seq(51)));
+    assert!(!collector.on_timeout(at(1_000_100), Seq::nth(51)));
     report(&mut collector, 1_000_200, 1, 51);
-    assert!(collector.on_timeout(at(1_003_000), Seq(51)));
+    assert!(collector.on_timeout(at(1_003_000), Seq::nth(51)));
     let repair = collector.next_repair(2, |_| 0).unwrap();
-    assert_eq!(repair, Repair { seq: Seq(50), coded: None, to: Destination::Group, asks: true });
+    assert_eq!(
+        repair,
+        Repair { seq: Seq::nth(50), coded: None, to: Destination::Group, asks: true }
+    );
     collector.answers.arm(at(1_003_000), ASKED);
     assert!(collector.answers.deadline().unwrap().since(at(1_003_000)) >= 2 * waits - waits / 10);
 }
@@ -109,9 +112,9 @@ fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
 fn silence_counts_from_the_end_of_a_pause_on() {
     let mut collector = collector(2);
     let limit = Duration::from_micros(1000);
-    collector.history.on_sent(at(0), Seq(0));
+    collector.history.on_sent(at(0), Seq::nth(0));
     collector.answers.arm(at(0), ASKED);
-    assert!(collector.on_timeout(at(500_000), Seq(1)));
+    assert!(collector.on_timeout(at(500_000), Seq::nth(1)));
     report(&mut collector, 500_100, 1, 1);
     collector.on_pause(at(9_000_000));
     assert_eq!(silent(&collector, 9_000_999, limit), []);
@@ -121,15 +124,15 @@ fn silence_counts_from_the_end_of_a_pause_on() {
 #[test]
 fn a_report_older_than_the_repair_changes_nothing() {
     let mut collector = collector(1);
-    collector.history.on_sent(at(0), Seq(0));
-    collector.answers.on_asked(at(0), Seq(0));
+    collector.history.on_sent(at(0), Seq::nth(0));
+    collector.answers.on_asked(at(0), Seq::nth(0));
     report(&mut collector, 100, 1, 1);
     let mut map = GapMap::default();
-    map.insert(Seq(1), Seq(2));
-    collector.history.on_sent(at(200), Seq(1));
-    collector.on_gaps(at(270), WITNESS, (Seq(1), &map), Seq(9));
+    map.insert(Seq::nth(1), Seq::nth(2));
+    collector.history.on_sent(at(200), Seq::nth(1));
+    collector.on_gaps(at(270), WITNESS, (Seq::nth(1), &map), Seq::nth(9));
     assert!(!collector.has_repairs());
-    collector.on_gaps(at(280), WITNESS, (Seq(1), &map), Seq(9));
+    collector.on_gaps(at(280), WITNESS, (Seq::nth(1), &map), Seq::nth(9));
     assert!(collector.has_repairs());
 }
 
@@ -138,15 +141,15 @@ fn a_report_older_than_the_repair_changes_nothing() {
 fn reports_in_vain(us: u64, most: u32, is_full: impl Fn(u32) -> bool) -> Option<u32> {
     let mut collector = collector(2);
     let limit = Duration::from_micros(900);
-    collector.history.on_sent(at(0), Seq(0));
+    collector.history.on_sent(at(0), Seq::nth(0));
     (1..=most).find(|number| {
         let now = at(u64::from(*number) * us);
         let from = Witness { is_full: is_full(*number), ..WITNESS };
-        collector.on_gaps(now, from, (Seq(0), &GapMap::default()), Seq(1));
-        collector.want(Rank(1), Seq(0), false);
+        collector.on_gaps(now, from, (Seq::nth(0), &GapMap::default()), Seq::nth(1));
+        collector.want(Rank(1), Seq::nth(0), false);
         let repair = collector.next_repair(2, |_| 0).unwrap();
-        collector.on_repaired(now, &repair, Seq(1));
-        collector.lacks_in_vain(now, Rank(1), limit) == Some(Seq(0))
+        collector.on_repaired(now, &repair, Seq::nth(1));
+        collector.lacks_in_vain(now, Rank(1), limit) == Some(Seq::nth(0))
     })
 }
 
@@ -164,14 +167,14 @@ fn repairs_wait_for_others_where_reports_follow_each_other_closely() {
     let mut collector = collector(3);
     collector.hold.is_allowed = true;
     let mut map = GapMap::default();
-    map.insert(Seq(0), Seq(5));
+    map.insert(Seq::nth(0), Seq::nth(5));
     let wait = collector.answers.times().usual / HOLD_SHARE;
     let start = at(1_000_000);
-    collector.on_gaps(start, WITNESS, (Seq(0), &map), Seq(9));
+    collector.on_gaps(start, WITNESS, (Seq::nth(0), &map), Seq::nth(9));
     assert!(!collector.holds_repairs(start), "the first is not held");
     while collector.next_repair(9, |_| 0).is_some() {}
     let next = start + wait / 2;
-    collector.on_gaps(next, Witness { rank: Rank(2), ..WITNESS }, (Seq(0), &map), Seq(9));
+    collector.on_gaps(next, Witness { rank: Rank(2), ..WITNESS }, (Seq::nth(0), &map), Seq::nth(9));
     assert!(collector.holds_repairs(next));
     assert_eq!(collector.held_until(), Some(next + wait));
     assert!(collector.end_hold(next + wait) && collector.held_until().is_none());
@@ -187,7 +190,7 @@ fn who_is_silent_is_also_asked_alone_now_and_then() {
         (1..=5).filter(|rank| *rank != 4).for_each(|rank| _ = report(&mut collector, now, rank, 0));
         collector.answers.arm(at(now), ASKED);
         now = collector.answers.deadline().unwrap().as_ns() / 1000;
-        collector.on_timeout(at(now), Seq(1));
+        collector.on_timeout(at(now), Seq::nth(1));
         while let Some(repair) = collector.next_repair(2, |_| 0) {
             alone.extend(repair.to.rank().map(|rank| (rank.0, now / 100_000, repair.asks)));
         }

@@ -14,7 +14,7 @@ fn repaired(policy: &str, last_bytes: usize, lost: &[(u32, u32)]) -> (u64, u64) 
     let mut net = Net::new(5, policy);
     let mut lost: Vec<(u32, u32)> = lost.to_vec();
     net.lose = Box::new(move |header, to| {
-        let is_lost = |(seq, rank): &(u32, u32)| (header.seq.0, to) == (*seq, *rank);
+        let is_lost = |(seq, rank): &(u32, u32)| (header.seq.index(), to) == (*seq, *rank);
         let at = lost.iter().position(is_lost).filter(|_| header.kind == Kind::Cast);
         at.map(|at| lost.swap_remove(at)).is_some()
     });
@@ -39,7 +39,7 @@ fn coded_header(first: u32, later: u64) -> Header {
     let mut header = Header::blank(Kind::CastCoded, Rank(0));
     header.communicator = GROUP.communicator;
     header.flags = Flags::GROUP;
-    CodedSet { first: Seq(first), later }.name_in(header)
+    CodedSet { first: Seq::nth(first), later }.name_in(header)
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_short_last_packet_is_decoded_and_helps_to_decode() {
     for (last_bytes, lost) in [(1, 39), (255, 39), (1, 38), (255, 38)] {
         let mut net = Net::new(2, "combined");
         // Nothing repairs it but what is made here.
-        net.lose = Box::new(move |header, to| to == 1 && header.seq.0 == lost);
+        net.lose = Box::new(move |header, to| to == 1 && header.seq.index() == lost);
         let message = content(7, bytes_of(39) + last_bytes);
         net.broadcast(0, &message);
         net.run(4);
@@ -81,7 +81,7 @@ fn who_cannot_decode_gets_the_packet_by_itself() {
     let mut net = Net::new(4, "combined");
     let lost = [(5, 1), (9, 2)];
     net.lose = Box::new(move |header, to| match header.kind {
-        Kind::Cast if header.flags.has(Flags::GROUP) => lost.contains(&(header.seq.0, to)),
+        Kind::Cast if header.flags.has(Flags::GROUP) => lost.contains(&(header.seq.index(), to)),
         _ => false,
     });
     // Nobody has posted a receive: what comes lies in buffers.
@@ -99,7 +99,8 @@ fn who_cannot_decode_gets_the_packet_by_itself() {
 #[test]
 fn a_coded_packet_that_makes_no_sense_changes_nothing() {
     let mut net = Net::new(3, "combined");
-    net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 1 && header.seq.0 == 5);
+    net.lose =
+        Box::new(|header, to| header.kind == Kind::Cast && to == 1 && header.seq.index() == 5);
     net.receive(1, 0, bytes_of(40));
     net.receive(2, 0, bytes_of(40));
     net.send(0, content(3, bytes_of(40)), Reply::Lazy);

@@ -38,7 +38,8 @@ fn a_lost_lone_message_is_repaired_within_three_round_trips() {
     let mut net = acquainted();
     let before = reports(&net);
     let casts = net.casts;
-    net.lose = Box::new(|header, to| header.kind == Kind::Cast && header.seq.0 == 50 && to == 2);
+    net.lose =
+        Box::new(|header, to| header.kind == Kind::Cast && header.seq.index() == 50 && to == 2);
     let start = net.now;
     net.broadcast(0, &content(50, 8));
     net.run(2);
@@ -110,7 +111,7 @@ fn the_time_between_two_messages_is_no_pause_in_one() {
     net.broadcast(0, &content(50, 40 * 256));
     net.run(50_000);
     // The next one has begun to come when its receives are posted, and its end does not.
-    net.lose = Box::new(|header, to| header.seq.0 >= 111 && to == 2);
+    net.lose = Box::new(|header, to| header.seq.index() >= 111 && to == 2);
     net.send(0, content(51, 40 * 256), Reply::Lazy);
     net.run(5);
     let before = reports(&net);

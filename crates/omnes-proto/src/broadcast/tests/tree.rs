@@ -137,7 +137,7 @@ fn a_question_of_a_stranger_to_the_tree_is_refused() {
             communicator: GROUP.communicator,
             channel: ChannelId(GROUP.number),
             flags: Flags::ACK_NOW,
-            expects: Seq(expects),
+            expects: Seq::nth(expects),
             ..Header::blank(Kind::CastAck, Rank(source))
         };
         let machine = &mut net.nodes[3].machine;

@@ -76,7 +76,7 @@ fn granted_part_behind_a_cut_waits_until_the_cut_has_arrived() {
     let bulk_ack = Header { flags: Flags::BULK, ..header(PEER, Kind::Ack, 0, 2) };
     hand(&mut channel, at(30), bulk_ack, &[], 0);
     assert_eq!(sent(&mut channel, 30), NOTHING);
-    hand(&mut channel, at(40), Header { expects: Seq(3), ..bulk_ack }, &[], 0);
+    hand(&mut channel, at(40), Header { expects: Seq::nth(3), ..bulk_ack }, &[], 0);
     assert_eq!(sent(&mut channel, 40)[0], "data 3 e0 @496+256 bulk");
 }
 

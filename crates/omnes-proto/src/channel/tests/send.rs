@@ -148,7 +148,7 @@ fn large_message_waits_for_its_grant_and_does_not_block_the_next() {
     assert_eq!(lines[0], "data 0 e0 @496+256 bulk");
     assert_eq!(lines.len(), 8);
     // A second grant of the same message is nonsense.
-    let grant = Header { seq: Seq(1), ..grant };
+    let grant = Header { seq: Seq::nth(1), ..grant };
     hand(&mut channel, at(60), grant, &[], 0);
     assert_eq!(channel.counters().malformed, 1);
 }

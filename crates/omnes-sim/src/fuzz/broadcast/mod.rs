@@ -408,7 +408,7 @@ fn report(bytes: &mut Bytes) -> CastReport {
         communicator: group.communicator,
         group: group.number,
         root: Rank(u32::from(bytes.byte()) % RANKS),
-        expects: Seq(bytes.number()),
+        expects: Seq::nth(bytes.number()),
         credits: bytes.number() as u16,
     }
 }
