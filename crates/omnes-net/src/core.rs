@@ -60,6 +60,12 @@ const LOOKS_IF_LATE: u32 = 2;
 /// Time after a look for a test in which another test does not look again: who has many operations
 /// under way asks for all of them in turn.
 const TEST_LOOK_INTERVAL: Duration = Duration::from_micros(2);
+/// Longest time that a rank which only starts operations goes without hearing what others say.
+const DEAF_MAX: Duration = Duration::from_micros(100);
+/// Longest time between two looks at all sockets while callers come and go.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
+/// Time between two looks at the connections to other ranks while callers come and go.
+const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 const DATAGRAM_BYTES: usize = 1 << 16;
 
 /// Where a step looks for packets.
@@ -109,6 +115,10 @@ pub(crate) struct Core {
     closing: Vec<CommunicatorId>,
     clock: Clock,
     stepped_at: Instant,
+    /// The last step before a look everywhere.
+    swept_at: Instant,
+    /// The last step before a look at the connections to other ranks.
+    watched_at: Instant,
     pauses: Pauses,
     grace: Grace,
     /// When a test has looked last.
@@ -179,6 +189,8 @@ impl Core {
             closing: Vec::new(),
             clock,
             stepped_at: Instant::ZERO,
+            swept_at: Instant::ZERO,
+            watched_at: Instant::ZERO,
             pauses: Pauses::new(peer_timeout),
             grace: Grace::new(patience),
             tested_at: Instant::ZERO,
@@ -228,8 +240,14 @@ impl Core {
     // ---- one step -------------------------------------------------------------------------
 
     /// Reads what has come and, if something has or every few looks, does what follows from it
-    /// and from the time. True if packets came.
+    /// and from the time. True if packets came. It looks everywhere where that has not been done
+    /// for a while: who waits for one thing after the other, and finds each at once, must hear the
+    /// others, too.
     pub(crate) fn progress(&mut self, look: Look, poller: &Poller) -> bool {
+        let look = if self.has_not_swept() { Look::Everywhere } else { look };
+        if matches!(look, Look::Everywhere | Look::Anywhere) {
+            self.swept_at = self.stepped_at;
+        }
         let from_rings = self.read_rings();
         let from_pages = self.look_at_pages();
         let from_queue = self.read_queue();
@@ -243,6 +261,20 @@ impl Core {
             self.step();
         }
         has_news || self.has_more
+    }
+
+    /// True if nobody has looked everywhere for a while.
+    fn has_not_swept(&self) -> bool {
+        self.stepped_at.since(self.swept_at) >= SWEEP_INTERVAL
+    }
+
+    /// Moves everything on where callers come and go, but none of them has for a while.
+    pub(crate) fn catch_up(&mut self, poller: &Poller) {
+        if self.now().since(self.swept_at) >= SWEEP_INTERVAL {
+            self.progress(Look::Everywhere, poller);
+            self.step();
+        }
+        self.watch_sometimes(poller);
     }
 
     /// Lets timers run out and sends what may be sent.
@@ -297,7 +329,18 @@ impl Core {
         if untested >= TEST_LOOK_INTERVAL {
             self.progress(Look::Everywhere, poller);
             self.step();
+            self.watch_sometimes(poller);
             self.tested_at = self.now();
+        }
+    }
+
+    /// Looks what others say, if that has not been done for a while: a rank that starts one
+    /// operation after the other and waits for none would send no more than a window, leave losses
+    /// unrepaired and be taken for dead.
+    pub(crate) fn listen(&mut self, poller: &Poller) {
+        if self.now().since(self.stepped_at) >= DEAF_MAX {
+            self.progress(Look::Anywhere, poller);
+            self.step();
         }
     }
 
@@ -325,6 +368,14 @@ impl Core {
     fn push_at(&mut self, now: Instant) {
         self.settle(now);
         self.transmit(now, LINES_PER_PUSH);
+    }
+
+    /// As [`Self::check_watch`], now and then.
+    pub(crate) fn watch_sometimes(&mut self, poller: &Poller) {
+        if self.stepped_at.since(self.watched_at) >= WATCH_INTERVAL {
+            self.watched_at = self.stepped_at;
+            self.check_watch(poller);
+        }
     }
 
     /// Looks whether ranks have ended, as their connections to rank 0 tell.

@@ -4,7 +4,9 @@
 //! waiting callers one drives and the others sleep until something of theirs has ended. When no
 //! caller has been inside for a tick, a thread that sleeps in `poll` takes over, so that a rank
 //! which computes still answers, repairs and gives signs of life; the next caller takes the core
-//! back with a single store, without a system call. While one call stays inside the thread looks
+//! back with a single store, without a system call. Callers that come and go more often than that
+//! look everywhere themselves, and the thread does where they have not for a while: who only sends,
+//! or finds at once whatever it waits for, must hear the others, too. While one call stays inside the thread looks
 //! less and less often ([`crate::nap`]); the last caller to leave then wakes it. Where the
 //! program's callback keeps all callers for long, nobody drives either, and the thread takes over
 //! too.
@@ -32,8 +34,6 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep, so that nothing depends on a single wake-up.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Time between two looks at the connections to other ranks while a caller spins.
-const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// Looks at the spot that is waited for, after which all others get one.
 const LOOKS_PER_SWEEP: u32 = 16;
 /// The same where the NIC says that the sockets are empty, so that looks cost no system call.
@@ -52,8 +52,6 @@ pub(crate) struct Inside {
     pub(crate) core: Core,
     pub(crate) is_driven: bool,
     pub(crate) sleeps_until: Option<Instant>,
-    /// By the core's clock.
-    pub(crate) watched_at: omnes_wire::Instant,
 }
 
 pub(crate) struct Shared {
@@ -90,8 +88,7 @@ impl Shared {
         wait: WaitPolicy,
         while_waiting: Option<WhileWaiting>,
     ) -> Self {
-        let watched_at = core.now();
-        let inside = Inside { core, is_driven: false, sleeps_until: None, watched_at };
+        let inside = Inside { core, is_driven: false, sleeps_until: None };
         Self {
             inside: Mutex::new(inside),
             ended: Condvar::new(),
@@ -117,6 +114,14 @@ impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
         // A panic inside is a bug of ours; the others still end with an error of their own.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Inside>> {
+        match self.inside.try_lock() {
+            Ok(inside) => Some(inside),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// A caller comes, and is inside until what this returns is dropped.
@@ -189,8 +194,10 @@ impl Shared {
                 (inside, has_news) = (self.lock(), false);
                 timer.on_called(inside.core.now());
                 if is_over {
+                    // What has ended meanwhile is not lost.
+                    let result = done(&mut inside.core).ok_or(Unended::Interrupted);
                     self.ended_driving(&inside);
-                    return Err(Unended::Interrupted);
+                    return result;
                 }
                 continue;
             }
@@ -246,13 +253,13 @@ impl Shared {
         };
         match stage {
             Stage::Spin => {
-                self.watch_sometimes(&mut inside);
+                inside.core.watch_sometimes(&self.poller);
                 drop(inside);
                 std::hint::spin_loop();
                 (self.lock(), false)
             }
             Stage::GiveWay => {
-                self.watch_sometimes(&mut inside);
+                inside.core.watch_sometimes(&self.poller);
                 drop(inside);
                 self.yields.fetch_add(1, Ordering::Relaxed);
                 std::thread::yield_now();
@@ -321,14 +328,6 @@ impl Shared {
         (inside, has_news)
     }
 
-    fn watch_sometimes(&self, inside: &mut Inside) {
-        let now = inside.core.stepped_at();
-        if now.since(inside.watched_at) >= WATCH_INTERVAL {
-            inside.watched_at = now;
-            inside.core.check_watch(&self.poller);
-        }
-    }
-
     // ---- nobody inside --------------------------------------------------------------------
 
     /// The progress thread.
@@ -359,6 +358,8 @@ impl Shared {
             let is_empty = !is_attended && nap == TICK;
             if !is_new && (is_empty || is_attended && is_in_same_callback) {
                 self.take_over(entries);
+            } else if is_new {
+                self.catch_up();
             }
             let may_last = is_attended && !is_new && opening.is_none();
             nap = if may_last { SLEEP_MAX.min(2 * nap) } else { TICK };
@@ -385,11 +386,7 @@ impl Shared {
     /// Publishes what was counted, if it is time and nobody is at work inside.
     fn publish(&self) {
         let Some(live) = self.live.get().filter(|live| live.is_due()) else { return };
-        let mut inside = match self.inside.try_lock() {
-            Ok(inside) => inside,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut inside) = self.try_lock() else { return };
         let counters = self.counters(&mut inside.core);
         drop(inside);
         live.publish(&counters);
@@ -402,6 +399,15 @@ impl Shared {
             yields: self.yields.load(Ordering::Relaxed),
             ..EngineCounters::of(core)
         }
+    }
+
+    /// Does what callers have left undone who come and go too often for this thread to take over,
+    /// unless one is at work inside right now.
+    fn catch_up(&self) {
+        let Some(mut inside) = self.try_lock() else { return };
+        let ended = inside.core.operations.ended;
+        inside.core.catch_up(&self.poller);
+        self.tell_others(&mut inside, ended);
     }
 
     /// Moves the core on until a caller comes.

@@ -119,8 +119,12 @@ impl Engine {
         message: Message,
         base: NonNull<u8>,
     ) -> Result<Option<Operation>, OperationError> {
-        // SAFETY: the caller's promise is passed on.
-        self.enter(|core| unsafe { core.send(channel, message, base) })
+        self.enter(|core| {
+            // SAFETY: the caller's promise is passed on.
+            let started = unsafe { core.send(channel, message, base) };
+            core.listen(&self.shared.poller);
+            started
+        })
     }
 
     /// Starts a receive.
@@ -242,8 +246,12 @@ impl Engine {
     /// # Errors
     /// [`OperationError`] if this rank has been excluded.
     pub unsafe fn start_schedule(&self, schedule: Schedule) -> Result<Operation, OperationError> {
-        // SAFETY: the caller's promise is passed on.
-        self.enter(|core| unsafe { core.start_schedule(schedule) })
+        self.enter(|core| {
+            // SAFETY: the caller's promise is passed on.
+            let started = unsafe { core.start_schedule(schedule) };
+            core.listen(&self.shared.poller);
+            started
+        })
     }
 
     /// True if some rank has given notice, as [`Self::failure`] tells; costs next to nothing.

@@ -56,7 +56,8 @@ impl WhileWaiting {
     }
 
     /// As [`Self::new`], but only after each `interval` of a wait; at [`ControlFlow::Break`] the
-    /// wait ends with an error, and what was waited for is given up.
+    /// wait ends with an error, and what was waited for is given up, unless it has ended meanwhile.
+    /// Of a call that waits for several things, the next wait calls it again.
     pub fn every(
         interval: Duration,
         callback: impl Fn() -> ControlFlow<()> + Send + Sync + 'static,

@@ -22,6 +22,11 @@ thread_local! {
 /// What calls of this package do while they wait.
 pub(crate) fn while_waiting() -> WhileWaiting {
     WhileWaiting::every(INTERVAL, || {
+        // What was to end the last wait, which had got what it waited for, ends this one.
+        if let Some(raised) = take_raised() {
+            keep_raised(Some(raised));
+            return ControlFlow::Break(());
+        }
         // Without an interpreter, as when it ends, there are no handlers.
         let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
         match raised.or_else(limit::exceeded) {

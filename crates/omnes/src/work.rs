@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::nonblocking::Scheduled;
 use crate::point_to_point::Status;
 use omnes_net::{Disruption, Operation, WhenFull};
+use std::time::Instant;
 
 /// An operation under way.
 pub(crate) enum Work {
@@ -103,8 +104,12 @@ impl Communicator {
                 let outcome = self.wait_for(operation).map(|completion| self.status(completion));
                 self.tell_if_nic_is_lost(outcome)
             }
-            Work::Scheduled(Scheduled { operation, collective, status }) => {
-                self.see_through(collective, || self.wait_for(operation).map(|_| status))
+            Work::Scheduled(scheduled) => {
+                let Scheduled { operation, collective, status, given_up } = scheduled;
+                self.see_through(collective, || match given_up {
+                    Some((rank, _)) => Err(Error::GivenUp { rank }),
+                    None => self.wait_for(operation).map(|_| status),
+                })
             }
             Work::Broadcast(Broadcast { started, status }) => {
                 self.finish(started, status.bytes).map(|()| status)
@@ -126,15 +131,30 @@ impl Communicator {
                 let outcome = outcome.map(|completion| self.status(completion));
                 return Some(self.tell_if_nic_is_lost(outcome.map_err(|error| self.error(error))));
             }
-            Work::Scheduled(Scheduled { operation, collective, status }) => {
-                let outcome = engine.test(*operation, |gone| self.breaks_collective(gone))?;
-                let outcome = outcome.map(|_| *status).map_err(|error| self.error(error));
-                return Some(self.undertaken(*collective, outcome));
-            }
+            Work::Scheduled(scheduled) => return self.test_scheduled(scheduled),
             Work::Broadcast(broadcast) => return self.test_broadcast(broadcast),
         };
         let done = outcome?.map(|completion| self.status(completion));
         Some(done.map_err(|error| self.error(error)))
+    }
+
+    /// The outcome of a schedule, if it has ended and, where a rank has given its part up, that is
+    /// known: [`Self::undertaken`] would wait for it, and a test waits for nobody.
+    fn test_scheduled(&self, scheduled: &mut Scheduled) -> Option<Result<Status, Error>> {
+        let Scheduled { operation, collective, status, given_up } = scheduled;
+        let engine = &self.job().engine;
+        let breaks = |gone: Disruption<'_>| self.breaks_collective(gone);
+        let (rank, since) = match *given_up {
+            Some(known) => known,
+            None => match engine.test(*operation, breaks)?.map_err(|error| self.error(error)) {
+                Err(Error::GivenUp { rank }) => *given_up.insert((rank, Instant::now())),
+                outcome => return Some(self.undertaken(*collective, outcome.map(|_| *status))),
+            },
+        };
+        if engine.failure(breaks).is_none() && since.elapsed() < self.job().config.peer_timeout {
+            return None;
+        }
+        Some(Err(self.give_up(rank, *collective).into()))
     }
 
     /// The outcome of a broadcast, if all of this rank's part in it has ended.
@@ -167,8 +187,10 @@ impl Communicator {
             Work::Send(operation, _) | Work::Receive(operation) | Work::Collective(operation) => {
                 self.job().engine.release(*operation);
             }
-            Work::Scheduled(Scheduled { operation, collective, .. }) => {
-                self.job().engine.release(*operation);
+            Work::Scheduled(Scheduled { operation, collective, given_up, .. }) => {
+                if given_up.is_none() {
+                    self.job().engine.release(*operation);
+                }
                 self.give_up(self.rank(), *collective);
             }
             Work::Broadcast(Broadcast { started, .. }) => self.release(started),

@@ -149,6 +149,48 @@ fn a_callback_ends_the_wait_and_what_was_waited_for_is_given_up() {
 }
 
 #[test]
+fn a_message_that_has_come_during_the_callback_is_not_lost_when_that_ends_the_wait() {
+    let (armed, is_called) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let adjust = |config: &mut Config| {
+        if config.rank == 1 {
+            let (armed, is_called) = (armed.clone(), is_called.clone());
+            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), move || {
+                if !armed.swap(false, Ordering::Relaxed) {
+                    return ControlFlow::Continue(());
+                }
+                is_called.store(true, Ordering::Relaxed);
+                // Long enough for the progress thread, which takes over, to receive it.
+                std::thread::sleep(Duration::from_millis(500));
+                ControlFlow::Break(())
+            }));
+        }
+    };
+    with_ranks(2, adjust, |comm| {
+        if comm.rank() == 1 {
+            armed.store(true, Ordering::Relaxed);
+            let mut data = [0];
+            let first = comm.recv(0, 1, &mut data);
+            // Where the machine was too slow for that, it comes to the next receive.
+            if matches!(first, Err(Error::Interrupted)) {
+                comm.recv(0, 1, &mut data).unwrap();
+            }
+            assert_eq!(data, [7]);
+            comm.recv(0, 1, &mut data).unwrap();
+            assert_eq!(data, [8]);
+        } else {
+            let until = Instant::now() + PATIENCE;
+            while !is_called.load(Ordering::Relaxed) {
+                assert!(Instant::now() < until, "no callback was called");
+                std::thread::yield_now();
+            }
+            comm.send(1, 1, &[7]).unwrap();
+            comm.send(1, 1, &[8]).unwrap();
+        }
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
 fn a_rank_whose_callback_takes_longer_than_the_peer_timeout_is_not_taken_for_dead() {
     let armed = Arc::new(AtomicBool::new(false));
     let peer_timeout = Duration::from_millis(600);

@@ -2,11 +2,9 @@
 
 use super::Core;
 use super::messages::{SCATTER_BYTES, fitted, slice};
-use crate::core::Look;
 use crate::memory::{Loan, Sink};
 use crate::multicast::{HeardFor, MulticastState};
 use crate::operations::{Completion, Disruption, Operation, OperationError, Part, Spot};
-use crate::poller::Poller;
 use crate::waiting::LONG_BYTES;
 use omnes_proto::broadcast::{
     Broadcast, BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId, Hold,
@@ -15,10 +13,6 @@ use omnes_proto::channel::Reply;
 use omnes_proto::group::Nodes;
 use omnes_wire::{CommunicatorId, Rank, Words};
 use std::ptr::NonNull;
-use std::time::Duration;
-
-/// Longest time that a rank which only broadcasts goes without hearing what the others report.
-const DEAF_MAX: Duration = Duration::from_micros(100);
 
 /// A message to broadcast.
 #[derive(Clone, Copy, Debug)]
@@ -191,15 +185,6 @@ impl Core {
         self.memory.lend(channel, id, Loan { base, bytes, operation });
         let (part, spot) = (Part::Send(id), Spot::Anywhere);
         Ok(Some(Operation { id: operation, channel, part, spot, is_long: bytes >= LONG_BYTES }))
-    }
-
-    /// Looks what the others report, if that has not been done for a while: a rank that starts one
-    /// broadcast after the other and waits for none would leave losses unrepaired.
-    pub(crate) fn listen(&mut self, poller: &Poller) {
-        if self.now().since(self.stepped_at) >= DEAF_MAX {
-            self.progress(Look::Anywhere, poller);
-            self.step();
-        }
     }
 
     /// Starts to receive the next message of `root` that no receive waits for.

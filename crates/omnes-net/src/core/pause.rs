@@ -6,8 +6,8 @@
 //! shows that this process could not have heard the others meanwhile: then their silence counts
 //! from that step on ([`Endpoint::on_pause`](omnes_proto::endpoint::Endpoint::on_pause)).
 //!
-//! A caller that makes no step for so long, because its callback runs that long during a wait or
-//! because it only starts operations, looks the same: a silent rank is then named that much later.
+//! A caller whose callback runs that long during a wait looks the same: a silent rank is then named
+//! that much later.
 
 use crate::driver::SLEEP_MAX;
 use omnes_wire::Instant;

@@ -38,6 +38,7 @@ use omnes_topo::Tree;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Numbers of nonblocking collectives are told apart by so many bits of a tag, beside the purpose.
 const PURPOSE_BITS: u32 = 8;
@@ -52,6 +53,8 @@ pub(crate) struct Scheduled {
     pub(crate) collective: Collective,
     /// What it ends with, if all is well.
     pub(crate) status: Status,
+    /// When a test has found that a rank has given its part up, who has not said so yet.
+    pub(crate) given_up: Option<(u32, Instant)>,
 }
 
 /// What a rank does in one.
@@ -307,7 +310,12 @@ impl Communicator {
         let started = unsafe { self.engine_to_start()?.start_schedule(schedule) };
         let operation = started.map_err(|error| self.error(error))?;
         let status = Status { source, tag: 0, bytes };
-        Ok(Begun::UnderWay(Work::Scheduled(Scheduled { operation, collective, status })))
+        Ok(Begun::UnderWay(Work::Scheduled(Scheduled {
+            operation,
+            collective,
+            status,
+            given_up: None,
+        })))
     }
 
     // ---- parts ----------------------------------------------------------------------------

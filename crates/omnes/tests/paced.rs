@@ -1,0 +1,133 @@
+//! Ranks that are in and out of the library all the time and hardly ever wait: consumers that
+//! always find the next message, producers that only send, callers that only ask. They answer
+//! others, and hear of them, all the same.
+#![allow(clippy::unwrap_used)]
+
+mod ranks;
+
+use omnes::{Bcast, Communicator, Config, Error, Tree};
+use ranks::with_ranks;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Long enough that who has not been heard is given up meanwhile.
+const STREAM: Duration = Duration::from_millis(2000);
+const PEER_TIMEOUT: Duration = Duration::from_millis(800);
+/// A limit for what happens within milliseconds; reached only by a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Calls of this pace leave no tick of the progress thread without one.
+const PACE: Duration = Duration::from_micros(500);
+
+/// The sender does not get far ahead.
+fn impatient(config: &mut Config) {
+    (config.peer_timeout, config.pool_slots) = (PEER_TIMEOUT, 256);
+}
+
+fn compute(time: Duration) {
+    let since = Instant::now();
+    while since.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn a_consumer_that_always_finds_the_next_message_still_hears_all_others() {
+    with_ranks(3, impatient, |comm| {
+        let mut data = vec![0; 1000];
+        match comm.rank() {
+            0 => loop {
+                comm.recv(1, 7, &mut data).unwrap();
+                if data[0] == 1 {
+                    break;
+                }
+                compute(PACE / 2);
+            },
+            1 => {
+                let since = Instant::now();
+                while data[0] == 0 {
+                    data[0] = u8::from(since.elapsed() > STREAM);
+                    comm.send(0, 7, &data).unwrap();
+                }
+            }
+            _ => {}
+        }
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_receiver_of_broadcasts_that_always_finds_the_next_still_hears_all_others() {
+    with_ranks(3, impatient, |comm| {
+        let mut data = vec![0; 1000];
+        let since = Instant::now();
+        while data[0] == 0 {
+            if comm.rank() == 1 {
+                data[0] = u8::from(since.elapsed() > STREAM);
+            }
+            comm.bcast_with(1, &mut data, Bcast::tree(Tree::Binomial)).unwrap();
+            if comm.rank() != 1 {
+                std::thread::sleep(PACE);
+            }
+        }
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_producer_that_only_sends_reads_answers_and_is_heard() {
+    for shared_memory in [false, true] {
+        let adjust = |config: &mut Config| {
+            impatient(config);
+            (config.shared_memory, config.eager_bytes) = (shared_memory, 1024);
+        };
+        with_ranks(2, adjust, |comm| {
+            let mut data = [0; 8];
+            if comm.rank() == 1 {
+                let since = Instant::now();
+                while data[0] == 0 {
+                    data[0] = u8::from(since.elapsed() > STREAM);
+                    comm.send(0, 7, &data).unwrap();
+                    std::thread::sleep(PACE);
+                }
+            } else {
+                while data[0] == 0 {
+                    comm.recv(1, 7, &mut data).unwrap();
+                }
+            }
+            comm.finalize().unwrap();
+        });
+    }
+}
+
+/// Drops its communicator while it panics, as a rank does that crashes; see `requests.rs`.
+fn crash(comm: Communicator) {
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let _held = comm;
+        resume_unwind(Box::new(()));
+    }));
+    assert!(ended.is_err());
+}
+
+#[test]
+fn a_rank_that_only_asks_hears_of_a_death_at_once() {
+    let patient = |config: &mut Config| config.peer_timeout = 10 * PATIENCE;
+    let started = Barrier::new(2);
+    with_ranks(2, patient, |comm| {
+        if comm.rank() == 1 {
+            started.wait();
+            return crash(comm);
+        }
+        started.wait();
+        let since = Instant::now();
+        let error = loop {
+            match comm.iprobe(1, 7) {
+                Ok(found) => assert!(found.is_none(), "nobody can have sent it"),
+                Err(error) => break error,
+            }
+            assert!(since.elapsed() < PATIENCE, "the end of rank 1 is not known");
+            compute(PACE / 5);
+        };
+        assert!(matches!(error, Error::PeerFailed { rank: 1 }), "{error}");
+    });
+}
