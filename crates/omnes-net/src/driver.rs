@@ -6,10 +6,10 @@
 //! which computes still answers, repairs and gives signs of life; the next caller takes the core
 //! back with a single store, without a system call. Callers that come and go more often than that
 //! look everywhere themselves, and the thread does where they have not for a while: who only sends,
-//! or finds at once whatever it waits for, must hear the others, too. While one call stays inside the thread looks
-//! less and less often ([`crate::nap`]); the last caller to leave then wakes it. Where the
-//! program's callback keeps all callers for long, nobody drives either, and the thread takes over
-//! too.
+//! or finds at once whatever it waits for, must hear the others, too. While one call stays inside
+//! the thread looks less and less often ([`crate::nap`]); the last caller to leave then wakes it.
+//! Where the program's callback keeps all callers for long, nobody drives either, and the thread
+//! takes over too.
 //!
 //! ```text
 //!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll

@@ -12,9 +12,9 @@ use std::ptr::NonNull;
 
 /// A nonblocking operation that holds its communicator. Dropped before it has ended, it is given
 /// up, so that its memory is free. The message of a receive is for the next receive then, or lost
-/// if it has begun to come; a send may still arrive, and is copied until then, however much there is. Of a broadcast, those to whom
-/// this rank would have passed it on get [`Error::GivenUp`], the others the data, and later
-/// broadcasts their own; a barrier goes on.
+/// if it has begun to come; a send may still arrive, and is copied until then, however much there
+/// is. Of a broadcast, those to whom this rank would have passed it on get [`Error::GivenUp`], the
+/// others the data, and later broadcasts their own; a barrier goes on.
 #[must_use = "an operation that is dropped is given up"]
 pub struct OwnedRequest {
     communicator: Communicator,
