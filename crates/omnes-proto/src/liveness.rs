@@ -374,8 +374,8 @@ impl Liveness {
         }
         let watched = self.watched.iter_mut().find(|it| it.is_ping_due)?;
         (watched.is_ping_due, watched.questions) = (false, watched.questions + 1);
-        // At four in a second for each it does not wrap within a life.
-        self.asked += 1;
+        // Four in a second for each that is watched: none is open for as long as it takes to wrap.
+        self.asked = self.asked.wrapping_add(1);
         Some(Notice::Ping { to: watched.rank, question: self.asked })
     }
 }

@@ -24,6 +24,9 @@ const FRUITLESS_PROMPT: u32 = 4;
 /// Longest wait that doubling leads to, unless answers usually take longer.
 const BACKOFF_MAX: Duration = Duration::from_millis(20);
 
+/// A round trip that is measured is at least this long, as one that was held back for longer than
+/// it took is none.
+const FASTEST_MIN: Duration = Duration::from_micros(1);
 /// Round trip to the nearest rank that is assumed until one has been measured.
 const FASTEST_INITIAL: Duration = Duration::from_micros(100);
 
@@ -117,9 +120,9 @@ impl AnswerTimer {
             return;
         }
         if !std::mem::replace(&mut question.has_answer, true) {
-            // Forgotten slowly, as paths change.
+            // Forgotten slowly, as paths change; from nothing it would never grow.
             let kept = self.fastest.map_or(sample, |fastest| fastest * 17 / 16);
-            self.fastest = Some(kept.min(sample));
+            self.fastest = Some(kept.min(sample).max(FASTEST_MIN));
             self.samples = self.samples.saturating_add(1);
         }
         if slowest.is_none_or(|slowest| question.seq.precedes(slowest)) {
@@ -265,6 +268,20 @@ mod tests {
         assert_eq!(fastest, Duration::from_micros(60), "three quarters of 80");
         assert_eq!(usual, Duration::from_micros(400));
         assert!(timer.knows_round_trip() && !timer.knows_round_trip_well());
+    }
+
+    #[test]
+    fn nearest_rank_is_not_taken_to_be_here_for_ever() {
+        let mut timer = AnswerTimer::new(1);
+        let mut measure = |round: u32, held_back: u64| {
+            let seq = Seq::nth(round);
+            timer.on_asked(at(0), seq);
+            timer.on_answer(at(100), seq.plus(1), Some(Duration::from_micros(held_back)), None);
+            timer.times().fastest
+        };
+        let least = measure(0, 200);
+        let later: Vec<Duration> = (1..100).map(|round| measure(round, 0)).collect();
+        assert!(least < later[0] && later[98] == Duration::from_micros(75), "{later:?}");
     }
 
     #[test]
