@@ -4,6 +4,7 @@ use crate::communicator::{Communicator, detached, number};
 use crate::process;
 use crate::signals::{keep_raised, take_raised, while_waiting};
 use omnes::{Communicator as Members, Config, Error, Exchange, Jobs};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -14,7 +15,7 @@ struct Ranks {
     rank: u32,
     size: u32,
     allgather: Py<PyAny>,
-    /// What the function has raised, to be the cause of what `join` raises.
+    /// What the function has raised: the cause of what `join` raises, or that itself.
     raised: Mutex<Option<PyErr>>,
 }
 
@@ -57,8 +58,9 @@ impl Exchange for Ranks {
 /// those of all ranks, in their order; it is called the same number of times on all of them. The
 /// first such communicator is a job by itself, others whose ranks are all in one job share it. The
 /// jobs go on until leave() or abandon(). Raises Exchange on all ranks if one of them cannot;
-/// ExchangeFailed if allgather raises, with that as its cause; RankOutOfRange; ValueError in a
-/// child of fork() whose parent has joined a job.
+/// ExchangeFailed if allgather raises an Exception, with that as its cause; whatever else that
+/// raises, such as KeyboardInterrupt, unchanged; RankOutOfRange; ValueError in a child of fork()
+/// whose parent has joined a job.
 #[pyfunction]
 pub(crate) fn join(
     py: Python<'_>,
@@ -71,10 +73,15 @@ pub(crate) fn join(
     let ranks = Ranks { rank, size, allgather, raised: Mutex::new(None) };
     let adjust = |config: &mut Config| config.while_waiting = Some(while_waiting());
     let joined = detached(py, || Members::from_exchange(&ranks, adjust));
-    joined.map(Communicator::part).inspect_err(|failure| {
-        let raised = ranks.raised.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if raised.is_some() {
-            failure.set_cause(py, raised);
+    joined.map(Communicator::part).map_err(|failure| {
+        match ranks.raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            // Such as KeyboardInterrupt: it is to end the program, not to be taken for an error.
+            Some(raised) if !raised.is_instance_of::<PyException>(py) => raised,
+            Some(raised) => {
+                failure.set_cause(py, Some(raised));
+                failure
+            }
+            None => failure,
         }
     })
 }

@@ -16,8 +16,9 @@ def join(rank: int, size: int, allgather: Callable[[bytes], list[bytes]]) -> Com
     those of all ranks, in their order; it is called the same number of times on all of them. The
     first such communicator is a job by itself, others whose ranks are all in one job share it. The
     jobs go on until leave() or abandon(). Raises Exchange on all ranks if one of them cannot;
-    ExchangeFailed if allgather raises, with that as its cause; RankOutOfRange; ValueError in a
-    child of fork() whose parent has joined a job.
+    ExchangeFailed if allgather raises an Exception, with that as its cause; whatever else that
+    raises, such as KeyboardInterrupt, unchanged; RankOutOfRange; ValueError in a child of fork()
+    whose parent has joined a job.
     """
 
 def leave() -> None:

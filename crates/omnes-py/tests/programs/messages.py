@@ -1,6 +1,7 @@
 """Messages that do not block, and communicators of ranks that exchange already."""
 
 import array
+import sys
 import threading
 
 import omnes
@@ -169,3 +170,17 @@ for broken, cause in ((lambda own: 1 / 0, ZeroDivisionError), (lambda own: [1], 
         assert isinstance(error.__cause__, cause), error.__cause__
     else:
         raise AssertionError("nobody has noticed")
+
+
+def interrupt(own):
+    raise KeyboardInterrupt
+
+
+# What is to end the program is no error of the exchange.
+for end, kind in ((interrupt, KeyboardInterrupt), (lambda own: sys.exit(3), SystemExit)):
+    try:
+        omnes.join(0, 1, end)
+    except kind as error:
+        assert error.__cause__ is None and error.args in ((), (3,)), error
+    else:
+        raise AssertionError("the program goes on")
