@@ -2,7 +2,7 @@
 
 use crate::failure::exception;
 use crate::process::{self, OfProcess};
-use crate::signals::{take_raised, while_waiting};
+use crate::signals::{forget_raised, leaving, raise_by_handler, take_raised, while_waiting};
 use omnes::{Communicator as Ranks, Config, Error, MulticastState};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -25,6 +25,11 @@ use std::sync::{PoisonError, RwLock};
 /// begun and raises any of these, or ends by a signal handler or a time_limit(), is given up: it
 /// and all others on this communicator raise CollectiveGivenUp from then on, on all ranks;
 /// communicators that were made by dup() or split() go on, and may make others.
+///
+/// What a signal handler raises while a call waits is raised by the call, and its operation is
+/// given up. An operation that ends while the handler runs is not given up but done: a received
+/// message is in its buffer, though recv() does not return its length, which a Request has in its
+/// status. A time_limit() raises nothing for an operation that is done.
 ///
 /// Calls that do not fit each other, such as a receive of what nobody sends, may wait for ever, but
 /// for a time_limit(). With OMNES_COMPARE=on on all ranks, each collective call but those that do
@@ -78,17 +83,26 @@ impl Communicator {
     }
 }
 
-/// Does what waits without the interpreter's lock. What a signal handler has raised meanwhile, or a
-/// limit, is raised also where the operation has ended well, as leaving does without the last
-/// answers.
+/// Does what waits without the interpreter's lock. What a signal handler has raised meanwhile is
+/// raised also where the operation has ended well.
 pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     operation: impl Send + FnOnce() -> Result<T, Error>,
 ) -> PyResult<T> {
-    // Left by what was let go of before, which cannot raise.
-    drop(take_raised());
+    forget_raised();
     let ended = py.detach(operation).map_err(|error| exception(py, &error))?;
-    take_raised().map_or(Ok(ended), Err)
+    raise_by_handler().map(|()| ended)
+}
+
+/// The same for leaving, which ends well also where it has not waited for the last answers: a limit
+/// is raised then, too.
+pub(crate) fn detached_to_leave(
+    py: Python<'_>,
+    leave: impl Send + FnOnce() -> Result<(), Error>,
+) -> PyResult<()> {
+    forget_raised();
+    py.detach(|| leaving(leave)).map_err(|error| exception(py, &error))?;
+    take_raised().map_or(Ok(()), |raised| Err(raised.into_error()))
 }
 
 #[pymethods]
@@ -168,7 +182,7 @@ impl Communicator {
     fn finalize(&self, py: Python<'_>) -> PyResult<()> {
         self.check_is_world("finalized")?;
         let Some(ranks) = self.take() else { return Ok(()) };
-        detached(py, || {
+        detached_to_leave(py, || {
             let end = ranks.clone();
             ranks.finalize().inspect_err(|_| end.abandon())
         })
@@ -182,7 +196,7 @@ impl Communicator {
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.check_is_world("abandoned")?;
         let Some(ranks) = self.take() else { return Ok(()) };
-        detached(py, || {
+        detached_to_leave(py, || {
             ranks.abandon();
             Ok(())
         })
@@ -201,7 +215,7 @@ impl Communicator {
             return self.finalize(py);
         }
         let Some(ranks) = self.take() else { return Ok(()) };
-        detached(py, || {
+        detached_to_leave(py, || {
             if self.is_world {
                 ranks.abandon()
             } else {

@@ -1,6 +1,6 @@
 //! Communicators of ranks that exchange already by a function of Python, and their end.
 
-use crate::communicator::{Communicator, detached, number};
+use crate::communicator::{Communicator, detached, detached_to_leave, number};
 use crate::process;
 use crate::signals::{keep_raised, take_raised, while_waiting};
 use omnes::{Communicator as Members, Config, Error, Exchange, Jobs};
@@ -96,7 +96,7 @@ pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
     if process::is_child_of_joined() {
         return Ok(());
     }
-    detached(py, || Jobs::of_process().leave())
+    detached_to_leave(py, || Jobs::of_process().leave())
 }
 
 /// Leaves all jobs of join(), without waiting for their ranks.
@@ -109,7 +109,7 @@ pub(crate) fn abandon(py: Python<'_>) -> PyResult<()> {
     if process::is_child_of_joined() {
         return Ok(());
     }
-    detached(py, || {
+    detached_to_leave(py, || {
         Jobs::of_process().abandon();
         Ok(())
     })

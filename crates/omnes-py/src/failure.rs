@@ -1,7 +1,7 @@
 //! Errors as exceptions: one class per kind, all of them `omnes.Error`, with the error's values as
 //! attributes. Some are what Python's own programs expect as well, such as `TimeoutError`.
 
-use crate::signals::take_raised;
+use crate::signals::{Raised, take_raised};
 use omnes::Error;
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
@@ -102,10 +102,14 @@ kinds! {
 }
 
 /// The exception that Python gets for `error`, with the error's values as attributes; what a signal
-/// handler has raised in the wait, or a limit, comes first.
+/// handler has raised in the wait, or a limit, comes first. A limit does not where the message that
+/// was waited for has come to an end, which the next call would not be told any more.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
-    if let Some(raised) = take_raised() {
-        return raised;
+    let is_of_message = matches!(error, Error::Truncated { .. } | Error::GivenUp { .. });
+    match take_raised() {
+        Some(Raised::ByLimit(_)) if is_of_message => {}
+        Some(raised) => return raised.into_error(),
+        None => {}
     }
     let class = class_of(error).get(py).expect("made with the module, which raises this");
     let exception = PyErr::from_type(class.bind(py).clone(), error.to_string());

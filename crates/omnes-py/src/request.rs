@@ -4,7 +4,7 @@ use crate::failure::exception;
 use crate::limit;
 use crate::memory::Memory;
 use crate::process::OfProcess;
-use crate::signals::INTERVAL;
+use crate::signals::{INTERVAL, forget_raised, raise_by_handler};
 use omnes::{Error, OwnedRequest, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -121,11 +121,17 @@ impl Request {
     }
 
     /// Waits until the operation has ended. Raises what the operation raises.
+    ///
+    /// What a signal handler raises is raised too, and the operation is given up, unless it has
+    /// ended while the handler ran: then status is not None, and another wait() raises nothing.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         match self.take()? {
             Some(Open { request, _memory }) => {
+                forget_raised();
                 let outcome = py.detach(|| request.wait());
                 self.end(py, outcome)?;
+                // Where the outcome is good, which is kept: else it is what was raised.
+                raise_by_handler()?;
             }
             None => self.wait_for_another_thread(py)?,
         }

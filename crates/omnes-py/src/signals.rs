@@ -2,7 +2,9 @@
 //! program does when a launcher ends its job is done in time. Limits of time are looked at, too.
 //!
 //! What a handler raises is kept for the call, which has no other way to it: the wait ends with
-//! [`omnes::Error::Interrupted`], and `failure` raises what is kept instead.
+//! [`omnes::Error::Interrupted`], and `failure` raises what is kept instead. An operation that has
+//! ended all the same, as during the handler, has ended: a limit is not told for it, but what a
+//! handler has raised is, since it is to reach the program at once.
 
 use crate::limit;
 use omnes::WhileWaiting;
@@ -15,36 +17,75 @@ use std::time::Duration;
 /// seldom to be felt where other threads hold the interpreter's lock.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
+/// What has ended a wait.
+pub(crate) enum Raised {
+    ByHandler(PyErr),
+    ByLimit(PyErr),
+}
+
+impl Raised {
+    pub(crate) fn into_error(self) -> PyErr {
+        match self {
+            Self::ByHandler(error) | Self::ByLimit(error) => error,
+        }
+    }
+}
+
 thread_local! {
-    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+    static RAISED: Cell<Option<Raised>> = const { Cell::new(None) };
+
+    /// True while this thread leaves a job.
+    static LEAVES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What calls of this package do while they wait.
 pub(crate) fn while_waiting() -> WhileWaiting {
     WhileWaiting::every(INTERVAL, || {
-        // What was to end the last wait, which had got what it waited for, ends this one.
-        if let Some(raised) = take_raised() {
-            keep_raised(Some(raised));
-            return ControlFlow::Break(());
-        }
+        let earlier = take_raised();
         // Without an interpreter, as when it ends, there are no handlers.
-        let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
-        match raised.or_else(limit::exceeded) {
-            Some(error) => {
-                keep_raised(Some(error));
-                ControlFlow::Break(())
-            }
-            None => ControlFlow::Continue(()),
-        }
+        let by_handler = Python::try_attach(|py| py.check_signals().err()).flatten();
+        let raised = by_handler.map(Raised::ByHandler);
+        let raised = raised.or_else(|| limit::exceeded().map(Raised::ByLimit));
+        // What an earlier wait of the call was to end by, which had got what it waited for, ends
+        // this one. But leaving waits for the last answers, whatever has ended its barrier.
+        let is_over = raised.is_some() || (earlier.is_some() && !LEAVES.get());
+        // Also where there is none: the handler may have left one, by what it has let go of.
+        keep_raised(match earlier {
+            Some(Raised::ByHandler(_)) => earlier,
+            Some(Raised::ByLimit(_)) | None => raised.or(earlier),
+        });
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
 }
 
-/// What a handler has raised, or a limit, in the wait of this thread that has just ended.
-pub(crate) fn take_raised() -> Option<PyErr> {
+/// Leaves a job.
+pub(crate) fn leaving<T>(leave: impl FnOnce() -> T) -> T {
+    LEAVES.set(true);
+    let left = leave();
+    LEAVES.set(false);
+    left
+}
+
+/// What a handler has raised, or a limit, in the waits of this thread's call that has just ended.
+pub(crate) fn take_raised() -> Option<Raised> {
     RAISED.take()
 }
 
 /// Keeps it for the call that this thread is in.
-pub(crate) fn keep_raised(raised: Option<PyErr>) {
+pub(crate) fn keep_raised(raised: Option<Raised>) {
     RAISED.set(raised);
+}
+
+/// Before a call: forgets what was left by what was let go of before, which cannot raise.
+pub(crate) fn forget_raised() {
+    drop(take_raised());
+}
+
+/// After an operation that has ended well: raises what a handler has raised meanwhile. A limit is
+/// none of it any more.
+pub(crate) fn raise_by_handler() -> PyResult<()> {
+    match take_raised() {
+        Some(Raised::ByHandler(error)) => Err(error),
+        Some(Raised::ByLimit(_)) | None => Ok(()),
+    }
 }

@@ -22,10 +22,10 @@ that wait for one that leaves through an exception, or without the ``with``
 block, get PeerLeft; for one that is killed, PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
 threads run, and signal handlers twenty times a second: what those raise, such as
-KeyboardInterrupt, ends the call, whose operation is given up, as does the end of
-a time_limit() that it is in; ``Communicator`` says what that does to others. After fork(), as
-of a DataLoader's workers, calls of the child raise ValueError: it knows its rank,
-and leaves the rest to its parent.
+KeyboardInterrupt, ends the call, as does the end of a time_limit() that it is in.
+Its operation is given up then; ``Communicator`` says what that does to others.
+After fork(), as of a DataLoader's workers, calls of the child raise ValueError:
+it knows its rank, and leaves the rest to its parent.
 """
 
 from ._omnes import (

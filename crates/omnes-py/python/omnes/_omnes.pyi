@@ -67,6 +67,11 @@ class Communicator:
     and all others on this communicator raise CollectiveGivenUp from then on, on all ranks;
     communicators that were made by dup() or split() go on, and may make others.
 
+    What a signal handler raises while a call waits is raised by the call, and its operation is
+    given up. An operation that ends while the handler runs is not given up but done: a received
+    message is in its buffer, though recv() does not return its length, which a Request has in its
+    status. A time_limit() raises nothing for an operation that is done.
+
     Calls that do not fit each other, such as a receive of what nobody sends, may wait for ever, but
     for a time_limit(). With OMNES_COMPARE=on on all ranks, each collective call but those that do
     not block or have a limit is compared between them before, its root, length, type and op: where
@@ -369,7 +374,11 @@ class Request:
     def test(self) -> bool:
         """Whether the operation has ended; waits for nobody. Raises what the operation raises."""
     def wait(self) -> None:
-        """Waits until the operation has ended. Raises what the operation raises."""
+        """Waits until the operation has ended. Raises what the operation raises.
+
+        What a signal handler raises is raised too, and the operation is given up, unless it has
+        ended while the handler ran: then status is not None, and another wait() raises nothing.
+        """
     @property
     def status(self) -> tuple[int, int, int] | None:
         """Source, tag and length in bytes, as of recv(); None before the operation has ended."""

@@ -161,7 +161,7 @@ class Message(TensorWork):
                 self._finish(lambda request: request.wait())
             except BaseException as error:
                 # Of a signal handler. The request would raise it again, in whatever looks for
-                # messages that have ended.
+                # messages that have ended. One that has ended stays as it is.
                 self.give_up(error)
                 raise
         if self._error is not None:
@@ -188,12 +188,24 @@ class Message(TensorWork):
     def _finish(self, end: Callable[[Request], object]) -> None:
         """Ends the request by end(), which may find that it has not ended yet."""
         request = self._request
+        if request is None:
+            return
         try:
-            if request is None or end(request) is False:
+            if end(request) is False:
                 return
-        except Exception as error:
+        except BaseException as error:
+            # Of a signal handler it may be, and the message is there all the same.
+            if request.status is not None:
+                self._bring(request)
+                raise
+            if not isinstance(error, Exception):
+                raise
             self.give_up(error)
             return
+        self._bring(request)
+
+    def _bring(self, request: Request) -> None:
+        """Ends with what the request, which has ended well, has brought."""
         with self._ending:
             # Another thread has been here meanwhile: the tensor is the caller's again.
             if self._request is None:

@@ -56,6 +56,29 @@ if rank == 0:
     interrupted(work.wait)
     assert isinstance(work.exception(), KeyboardInterrupt) and work.is_completed()
     interrupted(lambda: dist.recv(torch.zeros(1), 1, tag=9))
+    # A message that comes while the handler runs has come, also into a tensor with gaps.
+    place, token = torch.zeros(3, 2)[:, 0], torch.zeros(1)
+
+    def end_after_message(*_):
+        dist.send(token, 1)
+        # Behind that message.
+        dist.recv(token, 1)
+        raise KeyError if token.item() else KeyboardInterrupt
+
+    for kind in KeyboardInterrupt, KeyError:
+        work = dist.irecv(place, 1, tag=10)
+        signal.signal(signal.SIGALRM, end_after_message)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        raises(kind, work.wait)
+        assert work.is_success() and work.wait() and place.eq(work.source_rank()).all(), place
+        place.zero_()
+        token.fill_(1)
+else:
+    for turn in range(2):
+        token = torch.zeros(1)
+        dist.recv(token, 0)
+        dist.send(torch.ones(3), 0, tag=10)
+        dist.send(token, 0)
 # So many that the group looks for those that have ended.
 for turn in range(40):
     number = torch.tensor(turn)

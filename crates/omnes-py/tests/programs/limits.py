@@ -3,6 +3,7 @@
 import array
 import contextlib
 import os
+import signal
 import threading
 import time
 
@@ -37,6 +38,16 @@ for wrong in (-1, float("nan")):
         assert "seconds=" in str(error), error
     else:
         raise AssertionError(f"{wrong} is a limit")
+
+
+def let_limit_pass(*_):
+    """Returns when the message is there that the call waits for, and its limit of a second over."""
+    world.send(b"", 1, tag=10)
+    # One that comes behind it; what runs while a call waits should not wait itself.
+    while not world.iprobe(1, tag=10):
+        pass
+    time.sleep(1)
+
 
 own = os.environ["OMNES_RENDEZVOUS"]
 if os.environ["OMNES_RANK"] == "1":
@@ -113,6 +124,17 @@ with omnes.Communicator.from_env() as world:
 
         assert times_out(receive_all, 0.1) and left
         receive_all()
+        # A receive that ends while a handler runs has ended, also where its limit is over then.
+        signal.signal(signal.SIGALRM, let_limit_pass)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        over_at = time.monotonic() + 1
+        assert not times_out(lambda: world.recv(room, 1, tag=9), 1)
+        assert time.monotonic() > over_at and room == b"past", room
+        # Without a limit the next one goes on.
+        world.recv(bytearray(0), 1, tag=10)
+        world.send(b"", 1, tag=10)
+        world.recv(room, 1, tag=9)
+        assert room == b"next", room
     else:
         world.recv(bytearray(0), 0, tag=2)
         world.send(b"else", 0, tag=3)
@@ -126,6 +148,12 @@ with omnes.Communicator.from_env() as world:
         for _ in range(SHORT_WAITS):
             time.sleep(0.002)
             world.send(b"", 0, tag=7)
+        world.recv(bytearray(0), 0, tag=10)
+        world.send(b"past", 0, tag=9)
+        world.send(b"", 0, tag=10)
+        world.recv(bytearray(0), 0, tag=10)
+        time.sleep(0.1)
+        world.send(b"next", 0, tag=9)
         world.bcast(bytearray(4), root=1)
         # The other rank has entered it, though it has not waited.
         world.barrier()

@@ -30,6 +30,15 @@ def interrupted(call, signals=signal.SIGTERM):
     return False
 
 
+def end_after_message(*_):
+    """Raises when the message is there that the call waits for."""
+    world.send(b"", 1, tag=3)
+    # One that comes behind it; what runs while a call waits should not wait itself.
+    while not world.iprobe(1, tag=4):
+        pass
+    raise Ended
+
+
 signal.signal(signal.SIGTERM, end)
 if os.environ["OMNES_RANK"] == "1":
     # Nobody is where rank 0 should be.
@@ -50,9 +59,31 @@ with omnes.Communicator.from_env() as world:
         # What a receive that was given up has waited for comes to the next one.
         world.recv(room, 1, tag=1)
         assert room == b"here", room
+        # A receive that ends while the handler runs has ended, and what that raises is raised.
+        signal.signal(signal.SIGTERM, end_after_message)
+        assert interrupted(lambda: world.recv(room, 1, tag=5))
+        assert room == b"past", room
+        world.recv(bytearray(0), 1, tag=4)
+        request = world.irecv(room, 1, tag=5)
+        assert interrupted(request.wait)
+        assert request.status == (1, 5, 4) and room == b"next", (request.status, room)
+        request.wait()
+        assert request.test()
+        world.recv(bytearray(0), 1, tag=4)
+        signal.signal(signal.SIGTERM, end)
+        # Nothing of it is left.
+        world.send(b"", 1, tag=3)
+        world.recv(bytearray(0), 1, tag=4)
     else:
         world.recv(bytearray(0), 0, tag=2)
         world.send(b"here", 0, tag=1)
+        for message in b"past", b"next":
+            world.recv(bytearray(0), 0, tag=3)
+            world.send(message, 0, tag=5)
+            world.send(b"", 0, tag=4)
+        world.recv(bytearray(0), 0, tag=3)
+        time.sleep(0.1)
+        world.send(b"", 0, tag=4)
         world.bcast(bytearray(4), root=1)
         # The other rank has entered it, though it has not waited.
         world.barrier()
