@@ -2,11 +2,11 @@
 
 use crate::communicator::{Communicator, detached, number};
 use crate::failure::exception;
+use crate::limit::limit;
 use crate::memory::{Memory, Place};
 use omnes::{Communicator as Ranks, ReduceOp};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::time::Duration;
 
 #[pymethods]
 impl Communicator {
@@ -28,17 +28,14 @@ impl Communicator {
 
     /// Waits until all ranks have called it, with a limit for so many seconds at most.
     ///
-    /// If one rank gives a limit, all do, though limits may differ. Raises BarrierTimeout, whose
-    /// missing names the ranks that have not come, and PeerFailed. After a timeout the barrier
-    /// remains entered: the next one, with a limit or without, goes on waiting for it; with
-    /// OMNES_NIC=off only one with a limit does.
+    /// If one rank gives a limit, all do, though limits may differ, and be infinite. Raises
+    /// BarrierTimeout, whose missing names the ranks that have not come, and PeerFailed; ValueError
+    /// for a limit below 0 and NaN. After a timeout the barrier remains entered: the next one, with
+    /// a limit or without, goes on waiting for it; with OMNES_NIC=off only one with a limit does.
     #[pyo3(signature = (*, timeout_s = None))]
     fn barrier(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<()> {
         let ranks = self.ranks()?;
-        let limit = timeout_s.map(Duration::try_from_secs_f64).transpose().map_err(|error| {
-            let given = timeout_s.unwrap_or_default();
-            PyValueError::new_err(format!("timeout_s={given}: {error}"))
-        })?;
+        let limit = timeout_s.map(|seconds| limit("timeout_s", seconds)).transpose()?;
         detached(py, || match limit {
             Some(limit) => ranks.barrier_within(limit),
             None => ranks.barrier(),

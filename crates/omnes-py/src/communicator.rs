@@ -16,7 +16,8 @@ use std::sync::{PoisonError, RwLock};
 /// a rank has left the job, beside what each of them names. Buffers are whatever has one, with
 /// elements one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags
 /// and colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a
-/// child of fork(), which must not take its parent's place, all but rank and size raise ValueError.
+/// child of fork(), which must not take its parent's place, rank and size remain, finalize() and
+/// abandon() do nothing, and all else raises ValueError.
 ///
 /// Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
 /// has left the job. What waits for data of another rank may raise GivenUp, when that has given up

@@ -27,9 +27,10 @@ thread_local! {
 
 /// A limit of so many seconds for all calls of a thread in a with block.
 ///
-/// A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, and
-/// its operation is given up; Communicator says what follows from that for a collective one. Of
-/// limits within each other, the nearest counts. Raises ValueError for a limit below 0.
+/// A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, or
+/// once it gets the interpreter's lock if another thread holds that for longer, and its operation
+/// is given up; Communicator says what follows from that for a collective one. Of limits within
+/// each other, the nearest counts; infinity is none. Raises ValueError for a limit below 0 and NaN.
 #[pyclass(name = "time_limit", module = "omnes", frozen)]
 pub(crate) struct TimeLimit {
     given: Duration,
@@ -42,9 +43,7 @@ pub(crate) struct TimeLimit {
 impl TimeLimit {
     #[new]
     fn new(seconds: f64) -> PyResult<Self> {
-        let given = Duration::try_from_secs_f64(seconds)
-            .map_err(|error| PyValueError::new_err(format!("seconds={seconds}: {error}")))?;
-        Ok(Self { given, blocks: Mutex::default() })
+        Ok(Self { given: limit("seconds", seconds)?, blocks: Mutex::default() })
     }
 
     fn __enter__(&self) {
@@ -65,6 +64,16 @@ impl TimeLimit {
             blocks.remove(last).is_left.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// A limit in seconds; `argument` is what the caller knows it as. One that is beyond all durations,
+/// such as infinity, is the longest.
+pub(crate) fn limit(argument: &str, seconds: f64) -> PyResult<Duration> {
+    if seconds >= Duration::MAX.as_secs_f64() {
+        return Ok(Duration::MAX);
+    }
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| PyValueError::new_err(format!("{argument}={seconds}: {error}")))
 }
 
 /// With the blocks that this thread is in.

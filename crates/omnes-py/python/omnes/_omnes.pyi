@@ -39,9 +39,10 @@ def abandon() -> None:
 class time_limit:
     """A limit of so many seconds for all calls of a thread in a with block.
 
-    A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, and
-    its operation is given up; Communicator says what follows from that for a collective one. Of
-    limits within each other, the nearest counts. Raises ValueError for a limit below 0.
+    A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, or
+    once it gets the interpreter's lock if another thread holds that for longer, and its operation
+    is given up; Communicator says what follows from that for a collective one. Of limits within
+    each other, the nearest counts; infinity is none. Raises ValueError for a limit below 0 and NaN.
     """
 
     def __init__(self, seconds: float) -> None: ...
@@ -57,7 +58,8 @@ class Communicator:
     a rank has left the job, beside what each of them names. Buffers are whatever has one, with
     elements one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags
     and colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a
-    child of fork(), which must not take its parent's place, all but rank and size raise ValueError.
+    child of fork(), which must not take its parent's place, rank and size remain, finalize() and
+    abandon() do nothing, and all else raises ValueError.
 
     Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
     has left the job. What waits for data of another rank may raise GivenUp, when that has given up
@@ -108,10 +110,10 @@ class Communicator:
     def barrier(self, *, timeout_s: float | None = None) -> None:
         """Waits until all ranks have called it, with a limit for so many seconds at most.
 
-        If one rank gives a limit, all do, though limits may differ. Raises BarrierTimeout, whose
-        missing names the ranks that have not come, and PeerFailed. After a timeout the barrier
-        remains entered: the next one, with a limit or without, goes on waiting for it; with
-        OMNES_NIC=off only one with a limit does.
+        If one rank gives a limit, all do, though limits may differ, and be infinite. Raises
+        BarrierTimeout, whose missing names the ranks that have not come, and PeerFailed; ValueError
+        for a limit below 0 and NaN. After a timeout the barrier remains entered: the next one, with
+        a limit or without, goes on waiting for it; with OMNES_NIC=off only one with a limit does.
         """
     def ibarrier(self) -> Request:
         """Enters a barrier without waiting for it, as all ranks then do."""

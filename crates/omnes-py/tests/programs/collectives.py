@@ -203,8 +203,10 @@ def mistakes(world):
     raises(TypeError, world.recv, b"read-only")
     raises(TypeError, world.bcast, b"read-only", (world.rank + 1) % world.size)
     raises(ValueError, world.bcast, memoryview(bytearray(10))[::2])
-    raises(ValueError, world.barrier, timeout_s=-1)
-    world.barrier(timeout_s=9e18)  # no clock goes so far
+    for wrong in -1, float("nan"), -float("inf"):
+        assert "timeout_s=" in str(raises(ValueError, world.barrier, timeout_s=wrong))
+    for endless in 9e18, 1e30, float("inf"):  # no clock goes so far
+        world.barrier(timeout_s=endless)
     raises(ValueError, world.dup().finalize)
     raises(ValueError, world.dup().abandon)
     for call in (world.send, world.isend):

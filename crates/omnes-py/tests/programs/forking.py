@@ -35,7 +35,9 @@ def fork(world):
         )
         refused(*calls)
         omnes.abandon()
-        world.finalize()
+        for _ in range(2):
+            world.finalize()
+            world.abandon()
 
     in_child(child, lambda: os._exit(0))
     world.barrier()

@@ -31,7 +31,7 @@ def block(limit):
         yield
 
 
-for wrong in (-1, float("nan")):
+for wrong in (-1, float("nan"), -float("inf")):
     try:
         omnes.time_limit(wrong)
     except ValueError as error:
@@ -60,6 +60,7 @@ with omnes.Communicator.from_env() as world:
         assert times_out(lambda: world.recv(room, 1, tag=1), 0.1)
         assert times_out(lambda: world.recv(room, 1, tag=1), 60, 0.1)
         assert times_out(lambda: world.recv(room, 1, tag=1), 0.1, 60)
+        assert times_out(lambda: world.recv(room, 1, tag=1), float("inf"), 0.1)
         assert times_out(lambda: world.irecv(room, 1, tag=1).wait(), 0.1)
         assert times_out(lambda: world.bcast(room, root=1), 0.1)
         assert times_out(world.barrier, 0.1)
