@@ -19,9 +19,10 @@ before them. Callbacks of a work's future run in that thread: collectives that
 they start are done at once, before those that the program has started meanwhile,
 for which they must not wait. isend() and irecv() go on by themselves. A
 collective that has not ended within its limit, mostly the group's, raises
-TimeoutError, and the group is of no more use; barrier() names the ranks that have
-not come. All calls end when a rank has failed or left. A group belongs to the
-process that made it; calls of a forked child raise ValueError.
+TimeoutError, and the group is of no more use: others raise CollectiveGivenUp.
+barrier() names the ranks that have not come, and goes on. All calls end when a rank
+has failed or left. A group belongs to the process that made it; calls of a forked
+child raise ValueError.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be
 used, NotImplementedError for a reduction that there is not. With async_op=True
@@ -52,7 +53,16 @@ import torch.distributed
 from torch.distributed import Store, Work
 
 from . import _ending, _queue
-from ._omnes import Communicator, Error, abandon, join, time_limit
+from ._omnes import (
+    CollectiveGivenUp,
+    Communicator,
+    Error,
+    PeerFailed,
+    PeerLeft,
+    abandon,
+    join,
+    time_limit,
+)
 from ._rendezvous import take_environment, through
 from ._tensors import (
     all_apart,
@@ -103,7 +113,8 @@ def _called(
     If the options say that PyTorch waits at once, it is done in the caller's thread, else in the
     queue's. So it is without options, or where older versions have nothing in them that says it:
     that is PyTorch's default, by which DistributedDataParallel calls. is_limited says whether it
-    ends with the limit of the options or the group, or sees to that itself.
+    ends with the limit of the options or the group, and is refused after one that was given up, or
+    sees to that itself.
     """
 
     def decorate(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
@@ -114,7 +125,10 @@ def _called(
             limit_s = self._limit_s(getattr(opts, "timeout", None))
 
             def within(args: Sequence[Any]) -> Sequence[Any]:
-                with time_limit(limit_s) if is_limited else contextlib.nullcontext():
+                if not is_limited:
+                    return method(self, *args, **named)
+                self._check_whole()
+                with time_limit(limit_s):
                     return method(self, *args, **named)
 
             if getattr(opts, "asyncOp", True):
@@ -149,6 +163,8 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._messages: set[Message] = set()
         self._messages_lock = threading.Lock()
         self._messages_max = _MESSAGES_MIN
+        # Why an exchange was; the next one would take its late messages for those of its own.
+        self._given_up = ""
         self._queue = _queue.Queue()
         self._process = os.getpid()
         self._ranks: Communicator | None = join(rank, size, through(store, rank, size))
@@ -557,7 +573,22 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             # Nothing comes in any more, whoever keeps the error and with it all of this.
             for message in started:
                 message.give_up(error)
+            # After these two, collectives say themselves that the rank has failed or left.
+            if started and not isinstance(error, (PeerFailed, PeerLeft)):
+                self._given_up = f"{type(error).__name__}: {error}"
             raise
+
+    def _check_whole(self) -> None:
+        """Refuses collectives after an exchange that was given up, as Communicator does by itself
+        after others."""
+        if not self._given_up:
+            return
+        error = CollectiveGivenUp(
+            f"rank {self._rank} has given up all_to_all() of this group ({self._given_up}), which "
+            "has no collective operations any more: make another one"
+        )
+        error.rank, error.collective = self._rank, "alltoall"
+        raise error
 
     def _kept(self, messages: list[Message]) -> Work:
         """The message, which goes on also where its work is dropped."""

@@ -1,9 +1,10 @@
 """After an error of a collective that is made of messages none of them is received any more, also
-where a traceback holds them; at 3 ranks."""
+where a traceback holds them, and not by the next one either, which is refused; at 3 ranks."""
 
 from datetime import timedelta
 
-import omnes.distributed  # noqa: F401
+import omnes
+import omnes.distributed
 import torch
 import torch.distributed as dist
 
@@ -25,9 +26,25 @@ if rank == 0:
     for other in range(1, size):
         dist.recv(token, other)
     assert kept.__traceback__ and all(place.eq(-1).all() for place in places[1:]), places
+    for call in (
+        lambda: dist.all_to_all(places, parts, group=group),
+        lambda: dist.all_reduce(token, group=group, async_op=True).wait(),
+    ):
+        try:
+            call()
+        except omnes.CollectiveGivenUp as error:
+            assert (error.rank, error.collective) == (0, "alltoall"), error
+            assert "TimeoutError: the call has not ended within 0.1 s" in str(error), error
+        else:
+            raise AssertionError("the group still works")
+    assert all(place.eq(-1).all() for place in places[1:]), places
 else:
     dist.recv(token, 0)
     dist.all_to_all(places, parts, group=group)
     assert all(place.eq(source).all() for source, place in enumerate(places)), places
     dist.send(token, 0)
+# Barriers and other groups go on.
+dist.barrier(group)
+dist.all_to_all(places, parts)
+assert all(place.eq(source).all() for source, place in enumerate(places)), places
 dist.destroy_process_group()
