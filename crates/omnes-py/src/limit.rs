@@ -29,8 +29,9 @@ thread_local! {
 ///
 /// A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, or
 /// once it gets the interpreter's lock if another thread holds that for longer, and its operation
-/// is given up; Communicator says what follows from that for a collective one. Of limits within
-/// each other, the nearest counts; infinity is none. Raises ValueError for a limit below 0 and NaN.
+/// is given up; Communicator says what follows from that for a collective one, and recv() for a
+/// message, which is lost if it has begun to come. Of limits within each other, the nearest counts;
+/// infinity is none. Raises ValueError for a limit below 0 and NaN.
 #[pyclass(name = "time_limit", module = "omnes", frozen)]
 pub(crate) struct TimeLimit {
     given: Duration,

@@ -30,7 +30,9 @@ impl Communicator {
     ///
     /// source and tag are those wanted, None for any; buffer may be longer than the message.
     /// Messages of one sender with one tag come in the order sent. Returns source, tag and length
-    /// in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
+    /// in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft. After a receive that is
+    /// given up, by a signal handler or a time_limit(), the next one gets its message, unless that
+    /// has begun to come: it is lost then.
     #[pyo3(signature = (buffer, source = None, *, tag = None))]
     fn recv(
         &self,

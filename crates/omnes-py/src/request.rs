@@ -12,9 +12,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// An operation that has been started; it goes on by itself. Any threads may use it at once.
 ///
-/// Dropped before it has ended it is given up: those to whom this rank would have passed a
-/// broadcast on get GivenUp, and later broadcasts their own data; of a reduction, gather or
-/// scatter, all collective operations of the communicator raise CollectiveGivenUp from then on.
+/// Dropped before it has ended it is given up: the message of a receive is for the next receive,
+/// but lost if it has begun to come; those to whom this rank would have passed a broadcast on get
+/// GivenUp, and later broadcasts their own data; of a reduction, gather or scatter, all collective
+/// operations of the communicator raise CollectiveGivenUp from then on.
 #[pyclass(module = "omnes", frozen)]
 pub(crate) struct Request {
     state: OfProcess<Mutex<State>>,
@@ -111,6 +112,7 @@ impl Request {
     /// Whether the operation has ended; waits for nobody. Raises what the operation raises.
     fn test(&self, py: Python<'_>) -> PyResult<bool> {
         let tested = match &mut *self.lock()? {
+            // Does not wait, so no signal handler has its turn under the lock.
             State::Open(open) => open.request.test(),
             _ => Ok(None),
         };

@@ -41,8 +41,9 @@ class time_limit:
 
     A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, or
     once it gets the interpreter's lock if another thread holds that for longer, and its operation
-    is given up; Communicator says what follows from that for a collective one. Of limits within
-    each other, the nearest counts; infinity is none. Raises ValueError for a limit below 0 and NaN.
+    is given up; Communicator says what follows from that for a collective one, and recv() for a
+    message, which is lost if it has begun to come. Of limits within each other, the nearest counts;
+    infinity is none. Raises ValueError for a limit below 0 and NaN.
     """
 
     def __init__(self, seconds: float) -> None: ...
@@ -237,7 +238,9 @@ class Communicator:
 
         source and tag are those wanted, None for any; buffer may be longer than the message.
         Messages of one sender with one tag come in the order sent. Returns source, tag and length
-        in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
+        in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft. After a receive that is
+        given up, by a signal handler or a time_limit(), the next one gets its message, unless that
+        has begun to come: it is lost then.
         """
     def probe(
         self, source: int | None = None, *, tag: int | None = None
@@ -368,9 +371,10 @@ class Communicator:
 class Request:
     """An operation that has been started; it goes on by itself. Any threads may use it at once.
 
-    Dropped before it has ended it is given up: those to whom this rank would have passed a
-    broadcast on get GivenUp, and later broadcasts their own data; of a reduction, gather or
-    scatter, all collective operations of the communicator raise CollectiveGivenUp from then on.
+    Dropped before it has ended it is given up: the message of a receive is for the next receive,
+    but lost if it has begun to come; those to whom this rank would have passed a broadcast on get
+    GivenUp, and later broadcasts their own data; of a reduction, gather or scatter, all collective
+    operations of the communicator raise CollectiveGivenUp from then on.
     """
 
     def test(self) -> bool:
