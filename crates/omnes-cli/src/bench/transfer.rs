@@ -59,6 +59,16 @@ impl Point {
             _ => window,
         }
     }
+
+    /// True if both ranks of a pair send.
+    fn is_both(&self) -> bool {
+        self.op == Op::Bandwidth && self.direction == Direction::Both
+    }
+
+    /// True if `rank` has the data before the call; all others must get them by it.
+    fn is_sender(&self, rank: u32) -> bool {
+        rank == 0 || self.is_both() || self.op == Op::Copy
+    }
 }
 
 /// A point with its memory on this rank.
@@ -130,7 +140,6 @@ impl<'comm> Transfer<'comm> {
     pub fn checked(&mut self, pattern: Pattern) -> Result<u64> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         let op = self.point.op.blocking();
-        let is_sender = rank == 0 || is_both(&self.point) || op == Op::Copy;
         match op {
             // What is left of the sum is rank 0's.
             Op::Allreduce | Op::Reduce | Op::Scan if rank > 0 => self.outgoing.fill(0),
@@ -139,7 +148,7 @@ impl<'comm> Transfer<'comm> {
                 let parts = (0..).zip(self.outgoing.chunks_mut(self.point.bytes.max(1)));
                 parts.for_each(|(to, part)| pattern.of(rank * size + to).fill(part));
             }
-            _ if is_sender => pattern.fill(&mut self.outgoing),
+            _ if self.point.is_sender(rank) => pattern.fill(&mut self.outgoing),
             _ => pattern.fill_wrong(&mut self.outgoing),
         }
         pattern.fill_wrong(&mut self.incoming);
@@ -162,7 +171,7 @@ impl<'comm> Transfer<'comm> {
             }
             (op, _) if op.is_broadcast() => pattern.count_wrong(&self.outgoing),
             (Op::Latency, 0) | (Op::Copy, _) => pattern.count_wrong(&self.incoming),
-            (Op::Bandwidth, 0..=1) if rank == 1 || is_both(&self.point) => {
+            (Op::Bandwidth, 0..=1) if rank == 1 || self.point.is_both() => {
                 let messages = self.incoming.chunks(self.point.bytes.max(1));
                 messages.map(|message| pattern.count_wrong(message)).sum()
             }
@@ -249,7 +258,7 @@ impl<'comm> Transfer<'comm> {
         let outgoing: &[u8] = outgoing;
         comm.scope(|scope| -> Result<()> {
             let mut requests = Vec::with_capacity(2 * window);
-            if rank == 1 || is_both(point) {
+            if rank == 1 || point.is_both() {
                 let mut rest: &mut [u8] = incoming;
                 for _ in 0..window {
                     let (message, behind) = rest.split_at_mut(bytes);
@@ -257,7 +266,7 @@ impl<'comm> Transfer<'comm> {
                     requests.push(scope.irecv(Source::Rank(peer), Tag::Is(DATA), message)?);
                 }
             }
-            if rank == 0 || is_both(point) {
+            if rank == 0 || point.is_both() {
                 for _ in 0..window {
                     requests.push(scope.isend(peer, DATA, outgoing)?);
                 }
@@ -284,13 +293,10 @@ fn element_of(bytes: usize) -> ElementType {
     }
 }
 
-fn is_both(point: &Point) -> bool {
-    point.direction == Direction::Both
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
 
     fn bandwidth(bytes: usize, direction: Direction) -> Point {
         let (algorithm, skew) = (Algorithm::Default, Duration::ZERO);
@@ -317,5 +323,17 @@ mod tests {
     fn both_directions_are_twice_as_many_operations() {
         assert_eq!(bandwidth(8, Direction::Forth).operations(), 64);
         assert_eq!(bandwidth(8, Direction::Both).operations(), 128);
+    }
+
+    #[test]
+    fn only_a_stream_in_both_directions_begins_with_the_data_at_its_receiver() {
+        let both = bandwidth(8, Direction::Both);
+        assert!(both.is_sender(0) && both.is_sender(1));
+        for op in Op::value_variants() {
+            let point = Point { op: *op, ..both };
+            let has_data = matches!(op, Op::Bandwidth | Op::Copy);
+            assert_eq!((point.is_sender(0), point.is_sender(1)), (true, has_data), "{op:?}");
+            assert!(!Point { direction: Direction::Forth, ..point }.is_sender(1) || *op == Op::Copy);
+        }
     }
 }
