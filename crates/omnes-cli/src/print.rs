@@ -6,6 +6,7 @@
 //! full disk, that is [`CannotWrite`], which ends the command with status 2.
 
 use anyhow::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
@@ -23,7 +24,7 @@ pub enum Reader {
 #[error("cannot write the output")]
 pub struct CannotWrite(#[source] pub io::Error);
 
-/// Prints `text` as it is.
+/// Prints `text` as it is; of an empty one only its reader is known afterwards.
 pub fn text(text: &str) -> Result<Reader> {
     Ok(bytes(text.as_bytes())?)
 }
@@ -35,8 +36,20 @@ pub fn line(line: impl Display) -> Result<Reader> {
 
 /// Prints `bytes` as they are.
 pub fn bytes(bytes: &[u8]) -> Result<Reader, CannotWrite> {
+    if bytes.is_empty() {
+        return Ok(reader());
+    }
     let mut stdout = io::stdout().lock();
     settle(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// Whether a reader is left, as far as can be told without writing.
+fn reader() -> Reader {
+    let stdout = io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    let is_known = poll(&mut polled, Some(&Timespec::default())).is_ok();
+    let is_gone = polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP);
+    if is_known && is_gone { Reader::Gone } else { Reader::Listens }
 }
 
 /// What came of writing to standard output elsewhere.

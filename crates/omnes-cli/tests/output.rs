@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+/// A limit for what happens within milliseconds; reached only by a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Command lines that print, without privileges and quickly.
 const LINES: [&str; 10] = [
@@ -92,4 +96,26 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         assert_eq!(status.code(), Some(0), "{shown}: {errors}");
         assert!(!errors.contains("cannot") && !errors.contains("panicked"), "{shown}: {errors}");
     }
+}
+
+#[test]
+fn a_watch_that_has_nothing_to_show_ends_when_its_reader_is_gone() {
+    let directory = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir();
+    let directory = directory.unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = command("stat --watch 200ms --json");
+    command.env("OMNES_LIVE", directory.path()).stdout(writer);
+    let mut process = command.spawn().unwrap();
+    drop((command, reader));
+    let deadline = Instant::now() + PATIENCE;
+    let ended = loop {
+        let ended = process.try_wait().unwrap();
+        if ended.is_some() || Instant::now() > deadline {
+            break ended;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    // Of one that has ended there is nothing to kill.
+    let _ = process.kill();
+    assert_eq!(ended.and_then(|status| status.code()), Some(0));
 }
