@@ -15,6 +15,7 @@ mod complain;
 mod completions;
 mod cp;
 mod doctor;
+mod environment;
 mod files;
 mod format;
 mod help;

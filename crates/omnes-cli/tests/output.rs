@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::ffi::OsStr;
 use std::fs::{OpenOptions, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -64,6 +66,29 @@ fn output_that_cannot_be_written_is_told_with_status_2() {
         assert_eq!(status.code(), Some(2), "{shown}: {errors}");
         let reason = "cannot write the output: No space left on device";
         assert!(errors.contains(reason) && !errors.contains("panicked"), "{shown}: {errors}");
+    }
+}
+
+#[test]
+fn variables_that_are_no_text_are_not_taken_as_unset() {
+    let home = tempfile::tempdir().unwrap();
+    let kept = home.path().join("omnes/tune.json");
+    std::fs::create_dir(home.path().join("omnes")).unwrap();
+    std::fs::write(&kept, "[]").unwrap();
+    for (line, variable) in [
+        ("tune --clear", "OMNES_TUNE"),
+        ("tune --show", "OMNES_TUNE"),
+        ("stat --clean", "OMNES_LIVE"),
+        ("stat", "OMNES_LIVE"),
+    ] {
+        let mut command = command(line);
+        command.env("XDG_CACHE_HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
+        command.env(variable, OsStr::from_bytes(b"/tmp/\xff"));
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let errors = String::from_utf8(stderr).unwrap();
+        assert_eq!((status.code(), stdout.len()), (Some(2), 0), "{line}: {errors}");
+        assert!(errors.contains(&format!("{variable}=/tmp/\u{fffd}")), "{line}: {errors}");
+        assert!(kept.exists(), "{line}");
     }
 }
 

@@ -16,7 +16,9 @@ const VARIABLE: &str = "OMNES_LIVE";
 /// Where the ranks of `job` publish; `None` where they do not, or cannot.
 pub fn place(job: &Job) -> Option<LivePlace> {
     let given = job.extra.iter().rev().find(|(name, _)| name == VARIABLE);
-    let text = given.map(|(_, value)| value.clone()).or_else(|| std::env::var(VARIABLE).ok());
+    // As ranks read it: what is no text is not unset.
+    let inherited = || std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
+    let text = given.map(|(_, value)| value.clone()).or_else(inherited);
     match text.filter(|text| !text.is_empty()) {
         Some(text) => text.parse().ok(),
         None => Some(LivePlace::Usual),

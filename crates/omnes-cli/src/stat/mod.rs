@@ -13,6 +13,7 @@ mod json;
 mod table;
 
 use crate::complain::complain;
+use crate::environment;
 use crate::format::{Format, FormatArgs};
 use crate::help::described;
 use crate::print::{self, Reader};
@@ -132,9 +133,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// Where the ranks of this environment publish.
 fn place() -> Result<LivePlace> {
-    match std::env::var("OMNES_LIVE") {
-        Ok(text) if !text.is_empty() => text.parse().with_context(|| format!("OMNES_LIVE={text}")),
-        _ => Ok(LivePlace::Usual),
+    match environment::text("OMNES_LIVE")? {
+        Some(text) => text.parse().with_context(|| format!("OMNES_LIVE={text}")),
+        None => Ok(LivePlace::Usual),
     }
 }
 

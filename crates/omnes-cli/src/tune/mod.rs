@@ -12,6 +12,7 @@ mod testbed;
 
 use crate::bench::rank;
 use crate::complain::complain;
+use crate::environment;
 use crate::format::{Format, FormatArgs};
 use crate::print;
 use crate::units::{format_bytes, parse_bytes, parse_duration};
@@ -201,11 +202,9 @@ fn conclude(tuned: Tuned, args: &Args, place: &Tune) -> Result<Outcome> {
 
 /// The file that is meant in this environment.
 fn cache() -> Result<Cache> {
-    let place = match std::env::var("OMNES_TUNE") {
-        Ok(text) if !text.is_empty() => {
-            text.parse().map_err(|reason| anyhow!("OMNES_TUNE={text}: {reason}"))?
-        }
-        _ => Tune::Auto,
+    let place = match environment::text("OMNES_TUNE")? {
+        Some(text) => text.parse().map_err(|reason| anyhow!("OMNES_TUNE={text}: {reason}"))?,
+        None => Tune::Auto,
     };
     Cache::of(&place).context("figures are kept nowhere: OMNES_TUNE is off, or HOME is not set")
 }
