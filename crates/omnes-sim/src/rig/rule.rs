@@ -2,8 +2,9 @@
 //!
 //! A rule is built from an action and any number of guards, all of which must hold:
 //! `drop().kind(Kind::Data).seq(3).to(2).times(1)`. It acts while its [`Guard`] lives: a lexical
-//! value, so that a test shows where its faults end. Rules do not see each other: the first that
-//! drops a packet ends its way, delays and copies add up.
+//! value, so that a test shows where its faults end. Rules are asked in the order in which they
+//! were made: the first that drops a packet ends its way, and those after it do not see it; delays
+//! and copies add up.
 //!
 //! A multicast is one packet up to the network and one copy per receiver behind it. Rules strike
 //! behind it, each copy by itself, unless they are [`Rule::at_uplink`] or [`Rule::at_doorstep`].
@@ -423,6 +424,9 @@ impl Rules {
                 active.hits.set(active.hits.get() + 1);
                 active.apply(&mut verdict);
             }
+            if verdict.is_dropped {
+                break;
+            }
         }
         verdict
     }
@@ -519,6 +523,17 @@ mod tests {
             rules.judge(Instant::ZERO, &Sight { bytes, ..sight(0, Rank(1), &header) }).is_dropped
         };
         assert_eq!([99, 100, 101].map(&mut is_lost), [false, false, true]);
+    }
+
+    #[test]
+    fn a_dropped_packet_is_none_to_the_rules_after_it() {
+        let mut rules = Rules::new(1);
+        let first = rules.add(drop().times(1));
+        let second = rules.add(drop().times(1));
+        let lost: Vec<bool> =
+            (0..3).map(|seq| is_lost(&mut rules, 0, 1, &header(Kind::Data, seq))).collect();
+        assert_eq!(lost, [true, true, false]);
+        assert_eq!([first.hits(), second.hits()], [1, 1]);
     }
 
     #[test]
