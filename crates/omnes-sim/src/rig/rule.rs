@@ -10,7 +10,7 @@
 //! behind it, each copy by itself, unless they are [`Rule::at_uplink`] or [`Rule::at_doorstep`].
 
 use crate::engine::random::Random;
-use omnes_wire::{Flags, Header, Instant, Kind, Rank};
+use omnes_wire::{COMBINE_SHIFT, Flags, Header, Instant, Kind, Rank};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -304,9 +304,7 @@ impl Rule {
             && self.between.as_ref().is_none_or(|between| separates(between, from, to))
             && self.kind.is_none_or(|kind| fits_header(&|header| header.kind == kind))
             && self.channel.is_none_or(|id| fits_header(&|header| header.channel.0 == id))
-            && self.step.is_none_or(|step| {
-                fits_header(&|header| is_of_step(header) && header.argument == step)
-            })
+            && self.step.is_none_or(|step| fits_header(&|header| step_of(header) == Some(step)))
             && self.lane.is_none_or(|lane| {
                 let marks = Flags::BULK.with(Flags::GRANTS).0;
                 fits_header(&|header| Flags(header.flags.0 & marks) == lane)
@@ -324,9 +322,10 @@ fn number_of(header: &Header) -> Option<u32> {
     }
 }
 
-/// True for a packet whose argument is a step of a barrier.
-fn is_of_step(header: &Header) -> bool {
-    matches!(header.kind, Kind::Step | Kind::StepNack)
+/// The step of a barrier that a packet is of, if it is; a doorbell also says how words are combined.
+fn step_of(header: &Header) -> Option<u32> {
+    let step = header.argument & ((1 << COMBINE_SHIFT) - 1);
+    matches!(header.kind, Kind::Step | Kind::StepNack).then_some(step)
 }
 
 /// The root of the broadcast that a packet belongs to, if it does to any.
@@ -512,6 +511,19 @@ mod tests {
         assert!(is_lost(Sight { header: Some(&answer), ..at_uplink }));
         let other = Header { argument: 4, ..answer };
         assert!(!is_lost(Sight { header: Some(&other), ..at_uplink }));
+    }
+
+    #[test]
+    fn the_step_of_a_doorbell_is_known_also_where_words_are_combined() {
+        let mut rules = Rules::new(1);
+        let _loss = rules.add(drop().at_doorstep().step(2));
+        let mut is_lost = |argument: u32| {
+            let bell = Header { argument, ..header(Kind::Step, 0) };
+            let sight = Sight { place: Place::Doorstep, way: Way::Nic, ..sight(0, Rank(1), &bell) };
+            rules.judge(Instant::ZERO, &sight).is_dropped
+        };
+        let arguments = [2, 2 | 5 << COMBINE_SHIFT, 3 | 5 << COMBINE_SHIFT, 5 << COMBINE_SHIFT];
+        assert_eq!(arguments.map(&mut is_lost), [true, true, false, false]);
     }
 
     #[test]
