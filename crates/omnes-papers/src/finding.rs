@@ -58,10 +58,20 @@ impl Finding {
         Self { ours: None, verdict: Verdict::NotComputed(reason.into()), note: String::new() }
     }
 
-    /// If it was missed, that is for this reason; else unchanged.
+    /// If it was missed and ours is what `reason` explains, that is for this reason; else
+    /// unchanged.
+    ///
+    /// The reason explains values that `tolerance` finds near enough to `expected`, which has the
+    /// form of ours; no other one, of which nobody knows why.
     #[must_use]
-    pub fn explained(mut self, reason: impl Into<String>) -> Self {
-        if self.verdict == Verdict::Missed {
+    pub fn explained(
+        mut self,
+        (tolerance, expected): (Tolerance, impl Into<Value>),
+        reason: impl Into<String>,
+    ) -> Self {
+        let expected = expected.into();
+        let is_expected = self.ours.as_ref().is_some_and(|ours| tolerance.holds(&expected, ours));
+        if self.verdict == Verdict::Missed && is_expected {
             self.verdict = Verdict::Explained(reason.into());
         }
         self

@@ -32,10 +32,14 @@ impl MetList {
         self.0.iter().map(String::as_str)
     }
 
-    /// Of `all`, those that were met before and are not now.
+    /// Of `all`, those that were met before and are not now, and those that are missed: what was
+    /// not met before had a reason.
     pub fn regressions<'all>(&self, all: &'all [Judged]) -> Vec<&'all Judged> {
-        let is_worse =
-            |one: &&Judged| self.contains(&one.target.id) && one.finding.verdict != Verdict::Met;
+        let is_worse = |one: &&Judged| match one.finding.verdict {
+            Verdict::Met => false,
+            Verdict::Missed => true,
+            _ => self.contains(&one.target.id),
+        };
         all.iter().filter(is_worse).collect()
     }
 

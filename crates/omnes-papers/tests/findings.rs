@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use omnes_papers::{Finding, Judged, Mode, Paper, Target, Verdict, compute, compute_all, targets};
+use omnes_papers::{
+    Finding, Judged, Mode, Paper, Target, Tolerance, Verdict, compute, compute_all, targets,
+};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
@@ -77,10 +79,28 @@ fn a_figure_outside_its_tolerance_is_missed_unless_explained() {
     assert_eq!(Finding::judged(target, 153.2089).verdict, Verdict::Met);
     let missed = Finding::judged(target, 153.2091);
     assert_eq!(missed.verdict, Verdict::Missed);
-    let explained = missed.explained("so it is").verdict;
+    let so_it_is = (Tolerance::Absolute(0.1), 153.3);
+    let explained = missed.explained(so_it_is, "so it is").verdict;
     assert_eq!(explained, Verdict::Explained("so it is".to_owned()));
-    let met = Finding::judged(target, 153.2089).explained("so it is");
+    let met = Finding::judged(target, 153.2089).explained(so_it_is, "so it is");
     assert_eq!(met.verdict, Verdict::Met);
+    for other in [153.1999, 153.4001, f64::NAN, f64::INFINITY] {
+        let missed = Finding::judged(target, other).explained(so_it_is, "so it is");
+        assert_eq!(missed.verdict, Verdict::Missed, "{other}");
+    }
+}
+
+#[test]
+fn what_is_missed_without_a_reason_is_worse_though_it_was_never_met() {
+    let target = Target::find("CB-X02").unwrap();
+    let known = omnes_papers::MetList::built_in();
+    assert!(!known.contains("CB-X02"));
+    let worse = |ours: f64| {
+        let reason = (Tolerance::Exact, 6.54);
+        let finding = Finding::judged(target, ours).explained(reason, "of an earlier fit");
+        known.regressions(&[Judged { target, finding }]).len()
+    };
+    assert_eq!([6.54, 5.6, 7.0].map(worse), [0, 0, 1]);
 }
 
 #[test]

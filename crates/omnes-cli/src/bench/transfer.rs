@@ -333,7 +333,9 @@ mod tests {
             let point = Point { op: *op, ..both };
             let has_data = matches!(op, Op::Bandwidth | Op::Copy);
             assert_eq!((point.is_sender(0), point.is_sender(1)), (true, has_data), "{op:?}");
-            assert!(!Point { direction: Direction::Forth, ..point }.is_sender(1) || *op == Op::Copy);
+            assert!(
+                !Point { direction: Direction::Forth, ..point }.is_sender(1) || *op == Op::Copy
+            );
         }
     }
 }

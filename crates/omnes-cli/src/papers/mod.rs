@@ -4,8 +4,8 @@
 //! machines do, curves by simulation. Results are the same on every machine and on any number of
 //! threads.
 //!
-//! Exit status: 0; 1 if `--check` finds a target that was met before and is not now; 2 for wrong
-//! usage or where a file cannot be read or written.
+//! Exit status: 0; 1 if `--check` finds a target that was met before and is not now, or one that is
+//! missed; 2 for wrong usage or where a file cannot be read or written.
 
 mod report;
 mod select;
@@ -47,7 +47,8 @@ pub struct Args {
     /// Targets such as MS-F04, or papers by name or marker; all if none is named
     #[arg(value_name = "ID|PAPER")]
     what: Vec<String>,
-    /// Fail if a target that was met before no longer is, or one that is met is not in the list
+    /// Fail if a target that was met before no longer is, one is missed, or one that is met is not
+    /// in the list
     #[arg(long)]
     check: bool,
     /// Write the list of targets that are met
@@ -126,8 +127,9 @@ fn check(known: &MetList, judged: &[Judged]) -> ExitCode {
     let worse = known.regressions(judged);
     for Judged { target, finding } in &worse {
         let ours = finding.ours.as_ref().map(|ours| format!(", ours {ours}")).unwrap_or_default();
+        let before = if known.contains(&target.id) { "was met and is" } else { "is" };
         complain(format_args!(
-            "{} was met and is {} now: paper {}{ours}",
+            "{} {before} {} now: paper {}{ours}",
             target.id,
             finding.verdict.word(),
             target.value

@@ -1,7 +1,7 @@
 //! Broadcast over multicast: acknowledgements, repairs, windows and credits, counted in the rig.
 
 use crate::rig::{LATENCY, Seen, done_at, group_of, is_done, ms, require, settle, us};
-use crate::{Finding, Target};
+use crate::{Finding, Target, Tolerance};
 use omnes_proto::broadcast::{BroadcastConfig, GroupId};
 use omnes_proto::channel::Reply;
 use omnes_proto::packet::Destination;
@@ -140,6 +140,9 @@ fn old_is_dropped_and_early_is_queued() -> Seen {
     require(again == 0, || format!("{again} packets go again"))
 }
 
+/// What the root does when its window is full.
+const WAITS_AND_ASKS: &str = "waits for the acknowledgements that are due, and asks by its timer";
+
 /// What the root does when its window of two is full and a receiver's acknowledgements are lost.
 fn full_window(target: &Target) -> Finding {
     let config = BroadcastConfig { window_packets: 2, ..BroadcastConfig::default() };
@@ -163,11 +166,12 @@ fn full_window(target: &Target) -> Finding {
         return Finding::seen(target, Err(instead));
     }
     let seen = match (asks, casts) {
-        (true, 2) => "waits for the acknowledgements that are due, and asks by its timer",
+        (true, 2) => WAITS_AND_ASKS,
         (false, 2) => "waits for ever",
         _ => "frees slots without acknowledgement",
     };
-    Finding::judged(target, seen).explained("D-05: nothing is sent twice for being slow")
+    Finding::judged(target, seen)
+        .explained((Tolerance::Exact, WAITS_AND_ASKS), "D-05: nothing is sent twice for being slow")
 }
 
 /// Data packets that go to each rank alone: repairs, and the copies of co-roots.
@@ -255,10 +259,14 @@ fn credits(target: &Target) -> Finding {
     // A packet of the default configuration is charged 2304 bytes of the credit.
     let granted = f64::from(4 * PACKET_CREDIT_BYTES / 2304);
     let [first, second] = packets_sent_on_credit(4).map(|sent| sent as f64);
+    if first == 0.0 {
+        return Finding::seen(target, Err("a root sends nothing on its credit".to_owned()));
+    }
     let taken_by_first = granted / first;
     let taken_elsewhere = (granted - second) / first;
     Finding::judged(target, [taken_by_first, taken_elsewhere])
         .explained(
+            (Tolerance::Exact, [1.0, 0.0]),
             "D-07: each receiver offers its own room, so a packet takes a credit at the root that \
              sends it and none at other nodes; a root waits while any receiver is at zero",
         )
