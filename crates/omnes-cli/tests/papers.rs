@@ -108,4 +108,7 @@ fn what_is_unknown_or_impossible_is_a_mistake_of_usage() {
     assert!(error.contains("MS-F99") && error.contains("multisend (MS)"), "{error}");
     assert_eq!(papers(&["MS-F04", "--html", "/nowhere/papers.html"]).0, 2);
     assert_eq!(papers(&["--check", "--bless"]).0, 2);
+    let (status, out, error) = papers(&["MS-F04", "--met", "no/such/list"]);
+    assert_eq!((status, out.as_str()), (2, ""));
+    assert!(error.contains("--met is for --check and --bless"), "{error}");
 }

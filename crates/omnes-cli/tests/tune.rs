@@ -142,7 +142,10 @@ fn wrong_usage_says_what_would_be_right() {
     for flags in ["", NODES] {
         says(user.job(3, flags, "tune --testbed testbed.toml"), own_hosts);
     }
-    says(user.omnes("tune --show --clear"), "cannot be used with");
+    for flags in ["--show --clear", "--testbed lab.toml --json", "--testbed lab.toml --format json"]
+    {
+        says(user.omnes(&format!("tune {flags}")), "cannot be used with");
+    }
     let set = |value| {
         let mut command = user.command();
         seen(command.env("OMNES_TUNE", value).args(["tune", "--show"]).output().unwrap())

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Larger messages are refused: a rank holds one or two of them in memory.
 const MESSAGE_BYTES_MAX: u64 = 16 << 30;
 
+/// Delays of the ranks that come late, where none are given.
+const SKEWS_US: [u64; 4] = [0, 200, 400, 1000];
+
 /// Names that an output line has of its own; a tag of such a name would hide it.
 const OWN_FIELDS: [&str; 32] = [
     "impl",
@@ -278,9 +281,8 @@ pub struct Measure {
     #[arg(long, value_delimiter = ',', value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub destinations: Vec<u32>,
-    /// Longest delays of the ranks that come late (200us, 1ms)
-    #[arg(long, value_delimiter = ',', default_value = "0,200us,400us,1000us", value_name = "TIME",
-          value_parser = parse_duration)]
+    /// Longest delays of the ranks that come late (200us, 1ms) [default: 0,200us,400us,1000us]
+    #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_duration)]
     pub skew: Vec<Duration>,
     /// Time that one point is measured for
     #[arg(long, default_value = "0.5s", value_name = "TIME", value_parser = parse_duration)]
@@ -329,6 +331,10 @@ impl Measure {
             let name = op.name(self.direction());
             bail!("{name} needs 2 ranks; run `omnes run -n 2 -- omnes bench {name}`");
         }
+        let is_both = self.bidirectional;
+        ensure!(!is_both || self.ops.contains(&Op::Bandwidth), "--bidirectional is for bandwidth");
+        let has_skew = !self.skew.is_empty();
+        ensure!(!has_skew || self.ops.contains(&Op::Skew), "--skew is for skew");
         self.check_multisend(ranks)
     }
 
@@ -378,7 +384,11 @@ impl Measure {
 
     /// Delays of `op`; all but one have none.
     pub fn skews_for(&self, op: Op) -> Vec<Duration> {
-        if op == Op::Skew { self.skew.clone() } else { vec![Duration::ZERO] }
+        match op {
+            Op::Skew if self.skew.is_empty() => SKEWS_US.map(Duration::from_micros).to_vec(),
+            Op::Skew => self.skew.clone(),
+            _ => vec![Duration::ZERO],
+        }
     }
 
     /// Which way bandwidth is measured.
@@ -408,7 +418,7 @@ impl Measure {
             self.warmup
         );
         if self.ops.contains(&Op::Skew) {
-            let skews: Vec<_> = self.skew.iter().map(|&skew| short_time(skew)).collect();
+            let skews: Vec<_> = self.skews_for(Op::Skew).into_iter().map(short_time).collect();
             write!(line, " --skew {}", skews.join(",")).expect("a string takes all text");
         }
         let forms: Vec<_> = self.multisend.iter().map(MultiSend::to_string).collect();
@@ -538,6 +548,18 @@ mod tests {
         // Destinations know no algorithms of broadcast.
         let error = refused("multisend --algorithms chain", 4);
         assert_eq!(error, "--algorithms chain: none of the operations can use it");
+    }
+
+    #[test]
+    fn what_none_of_the_operations_can_use_is_refused() {
+        let refused = |line| parse(line).check(2).unwrap_err().to_string();
+        assert_eq!(refused("bcast,latency --bidirectional"), "--bidirectional is for bandwidth");
+        assert_eq!(refused("bcast --skew 5ms"), "--skew is for skew");
+        assert!(parse("bcast,bandwidth,skew --bidirectional --skew 5ms").check(2).is_ok());
+        let usual = parse("skew");
+        assert!(usual.check(2).is_ok());
+        assert!(usual.command_line(1).contains(" --skew 0s,200us,400us,1ms "));
+        assert_eq!(usual.skews_for(Op::Skew).len(), 4);
     }
 
     #[test]

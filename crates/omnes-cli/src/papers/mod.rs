@@ -70,6 +70,8 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<ExitCode> {
     let targets = select::targets_of(&args.what)?;
+    let is_met_used = args.check || args.bless || args.met.is_none();
+    ensure!(is_met_used, "--met is for --check and --bless; give one of them");
     let known = known(&args)?;
     let written = args.met.as_ref().filter(|_| args.bless);
     for path in args.html.iter().chain(written) {

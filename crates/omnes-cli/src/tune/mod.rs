@@ -83,7 +83,7 @@ pub struct Args {
     /// Instead, measure what hosts and network cost, and write that as a testbed for `omnes sim`;
     /// in at least 3 ranks, each on a host of its own
     #[arg(long, value_name = "FILE.toml",
-          conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear"])]
+          conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear", "format", "json"])]
     testbed: Option<PathBuf>,
     /// Show what is kept, without measuring
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "clear"])]
