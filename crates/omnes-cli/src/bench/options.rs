@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Larger messages are refused: a rank holds one or two of them in memory.
 const MESSAGE_BYTES_MAX: u64 = 16 << 30;
 
+/// More iterations are not insisted on, whose times each rank keeps in memory; as in `omnes sim`.
+const MIN_ITERS_MAX: u64 = 1_000_000;
+
 /// Delays of the ranks that come late, where none are given.
 const SKEWS_US: [u64; 4] = [0, 200, 400, 1000];
 
@@ -289,7 +292,7 @@ pub struct Measure {
     pub budget: Duration,
     /// Fewest iterations, however long they take
     #[arg(long, default_value_t = 5, value_name = "N",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(1..=MIN_ITERS_MAX))]
     pub min_iters: u64,
     /// Most iterations
     #[arg(long, default_value_t = 1000, value_name = "N",
@@ -573,6 +576,16 @@ mod tests {
     fn more_iterations_at_least_than_at_most_are_refused() {
         let error = parse("bcast --min-iters 9 --max-iters 8").check(2).unwrap_err().to_string();
         assert_eq!(error, "--min-iters 9 is above --max-iters 8");
+    }
+
+    #[test]
+    fn iterations_that_no_memory_holds_are_not_insisted_on() {
+        let refused = |line: &str| Cli::try_parse_from(line.split_whitespace()).err();
+        assert!(refused("bench bcast --min-iters 1000000 --max-iters 1000000").is_none());
+        for count in ["0", "1000001", "2000000000000000000"] {
+            let error = refused(&format!("bench bcast --min-iters {count}")).unwrap().to_string();
+            assert!(error.contains("is not in 1..=1000000"), "{error}");
+        }
     }
 
     #[test]
