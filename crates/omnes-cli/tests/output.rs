@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
@@ -48,6 +48,20 @@ fn job(line: &str) -> Command {
 fn onto_full_disk(mut command: Command) -> Output {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     command.stdout(full).output().unwrap()
+}
+
+/// The status of a process that ends within milliseconds; `None` if it does not.
+fn status_soon(mut process: Child) -> Option<i32> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = process.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    None
 }
 
 fn into_closed_pipe(mut command: Command) -> Output {
@@ -130,17 +144,36 @@ fn a_watch_that_has_nothing_to_show_ends_when_its_reader_is_gone() {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut command = command("stat --watch 200ms --json");
     command.env("OMNES_LIVE", directory.path()).stdout(writer);
-    let mut process = command.spawn().unwrap();
+    let process = command.spawn().unwrap();
     drop((command, reader));
-    let deadline = Instant::now() + PATIENCE;
-    let ended = loop {
-        let ended = process.try_wait().unwrap();
-        if ended.is_some() || Instant::now() > deadline {
-            break ended;
+    assert_eq!(status_soon(process), Some(0));
+}
+
+#[test]
+fn nothing_is_simulated_for_a_reader_that_is_gone() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    // Iterations for a quarter of an hour.
+    let mut command = command("sim barrier -n 512 --repeat 900000");
+    assert_eq!(status_soon(command.stdout(writer).spawn().unwrap()), Some(0));
+}
+
+#[test]
+fn files_of_a_simulation_are_written_also_where_nothing_can_be_printed() {
+    for format in ["table", "json"] {
+        let directory = tempfile::tempdir().unwrap();
+        let files = ["plot.svg", "lines.txt", "bars.json"].map(|name| directory.path().join(name));
+        let mut command = command("sim pingpong --sizes 8 --repeat 1 --format");
+        command.arg(format);
+        for (flag, file) in ["--plot", "--trace", "--perfetto"].iter().zip(&files) {
+            command.arg(flag).arg(file);
         }
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    // Of one that has ended there is nothing to kill.
-    let _ = process.kill();
-    assert_eq!(ended.and_then(|status| status.code()), Some(0));
+        let Output { status, stderr, .. } = onto_full_disk(command);
+        let errors = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(2), "{errors}");
+        assert!(errors.contains("cannot write the output"), "{errors}");
+        for file in files {
+            assert!(std::fs::metadata(&file).is_ok_and(|it| it.len() > 0), "{format}: {file:?}");
+        }
+    }
 }

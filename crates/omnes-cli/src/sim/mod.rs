@@ -44,6 +44,7 @@ use omnes_sim::model::BARS_MAX;
 use options::{Output, Wanted};
 use report::Line;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -166,20 +167,17 @@ fn simulate(config: &Config, output: &Output) -> Result<ExitCode> {
     }
     check(config, output)?;
     let mut told = Told::new(config, output.format());
-    told.head()?;
+    told.head();
+    if !told.is_wanted(output) {
+        return told.finish(output);
+    }
     let cores = || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let jobs = output.jobs.unwrap_or_else(cores);
     let effort = Effort { jobs, has_bars: output.has_bars() };
-    let mut printed = Ok(Reader::Listens);
     sweep::sweep(config, effort, |point, outcome| {
-        printed = told.take(point, outcome);
-        match printed {
-            Ok(Reader::Gone) if !output.has_files() => ControlFlow::Break(()),
-            Err(_) => ControlFlow::Break(()),
-            Ok(_) => ControlFlow::Continue(()),
-        }
+        told.take(point, outcome);
+        if told.is_wanted(output) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
-    printed?;
     told.finish(output)
 }
 
@@ -216,30 +214,44 @@ struct Told<'run> {
     /// What postal trees follow from, said once.
     explained: BTreeSet<String>,
     failed: usize,
+    /// What came of printing; nothing is printed any more once that has failed.
+    printed: Result<Reader>,
 }
 
 impl<'run> Told<'run> {
     fn new(config: &'run Config, format: Format) -> Self {
-        Self { config, format, results: Vec::new(), explained: BTreeSet::new(), failed: 0 }
+        let (results, explained) = (Vec::new(), BTreeSet::new());
+        Self { config, format, results, explained, failed: 0, printed: Ok(Reader::Listens) }
+    }
+
+    /// True if results are read, or files are to be written, whoever reads.
+    fn is_wanted(&self, output: &Output) -> bool {
+        matches!(self.printed, Ok(Reader::Listens)) || output.has_files()
+    }
+
+    fn print(&mut self, line: impl Display) {
+        if matches!(self.printed, Ok(Reader::Listens)) {
+            self.printed = print::line(line);
+        }
     }
 
     /// A line beside the results.
-    fn note(&self, line: &str) -> Result<Reader> {
+    fn note(&mut self, line: &str) {
         if self.format == Format::Table {
-            return print::line(format_args!("# {line}"));
+            self.print(format_args!("# {line}"));
+        } else {
+            remark(format_args!("# {line}"));
         }
-        remark(format_args!("# {line}"));
-        Ok(Reader::Listens)
     }
 
-    fn head(&self) -> Result<Reader> {
+    fn head(&mut self) {
         let (version, command) = (env!("CARGO_PKG_VERSION"), self.config.command_line());
-        self.note(&format!("omnes {version}, simulated: {command}"))?;
-        self.note(&format!("testbed: {}", self.config.testbed.title))
+        self.note(&format!("omnes {version}, simulated: {command}"));
+        self.note(&format!("testbed: {}", self.config.testbed.title));
     }
 
     /// Tells what came of a run.
-    fn take(&mut self, point: Point, outcome: Outcome) -> Result<Reader> {
+    fn take(&mut self, point: Point, outcome: Outcome) {
         let measured = match outcome {
             Ok(measured) => measured,
             Err(error) => {
@@ -248,38 +260,40 @@ impl<'run> Told<'run> {
                 complain(format_args!(
                     "{algorithm}, {ranks} ranks, {bytes} B, {loss} loss, seed {seed}: {error}"
                 ));
-                return Ok(Reader::Listens);
+                return;
             }
         };
-        let mut reader = Reader::Listens;
         if let Some(postal) = measured.postal {
             let size = format_bytes(point.bytes);
             let line = format!("{size} to {} ranks: {}", point.ranks, postal.explain());
             if self.explained.insert(line.clone()) {
-                reader = self.note(&line)?;
+                self.note(&line);
             }
         }
         if self.format == Format::Json {
-            reader = print::line(Line::new(self.config, &measured).to_json()?)?;
+            match Line::new(self.config, &measured).to_json() {
+                Ok(line) => self.print(line),
+                Err(error) => self.printed = Err(error.into()),
+            }
         }
         self.results.push(measured);
-        Ok(reader)
     }
 
-    /// The table, the plot and the traces.
-    fn finish(self, output: &Output) -> Result<ExitCode> {
+    /// The table, the plot and the traces; files also where nothing can be printed.
+    fn finish(mut self, output: &Output) -> Result<ExitCode> {
         let lines: Vec<_> =
             self.results.iter().map(|measured| Line::new(self.config, measured)).collect();
         let table = report::table(&lines).to_string();
-        if self.format == Format::Table && !lines.is_empty() {
-            print::line(&table)?;
+        if self.format == Format::Table && !self.results.is_empty() {
+            self.print(&table);
         }
-        if let (Some(path), false) = (&output.plot, lines.is_empty()) {
+        if let (Some(path), false) = (&output.plot, self.results.is_empty()) {
             plot::write(path, self.config, &self.results, (&table, &self.config.command_line()))?;
         }
         if let Some(run) = self.results.first() {
             write_traces(run, output)?;
         }
+        self.printed?;
         Ok(ExitCode::from(u8::from(self.failed > 0)))
     }
 }
