@@ -4,7 +4,7 @@
 
 use omnes_proto::channel::{ChannelConfig, Pattern, Reply};
 use omnes_sim::{
-    COMMUNICATOR, Cluster, Operation, Order, Send, State, Stream, content, delay,
+    COMMUNICATOR, Cluster, Operation, Order, Rule, Send, State, Stream, content, delay,
     delivered_once_in_order, drop, duplicate, no_message_is_in_flight, nothing_is_missing, reorder,
 };
 use omnes_wire::{CommunicatorId, Kind, Rank};
@@ -319,10 +319,9 @@ fn rejected_sender_is_asked_to_go_on_and_does_not_wait_for_its_probe() {
 #[test]
 fn reject_and_resume_may_both_be_lost() {
     // [PM-R18]
-    for lost in 0..6 {
+    let hits = |rule: &dyn Fn(Kind) -> Rule| {
         let mut cluster = Cluster::builder().channel(config(4)).seed(8).build();
-        let _nack = cluster.rule(drop().kind(Kind::Nack).to(0).nth(lost));
-        let _ack = cluster.rule(drop().kind(Kind::Ack).to(0).nth(lost));
+        let guards = [Kind::Nack, Kind::Ack].map(|kind| cluster.rule(rule(kind)));
         for tag in 0..12 {
             cluster.send(0, 1, tag, 1000);
         }
@@ -331,6 +330,13 @@ fn reject_and_resume_may_both_be_lost() {
             cluster.receive(1, 0, tag, 1000);
         }
         finish(&mut cluster);
+        guards.map(|guard| guard.hits())
+    };
+    let [nacks, acks] = hits(&|kind| delay(Duration::ZERO).kind(kind).to(0));
+    assert!(nacks >= 4 && acks > nacks, "{nacks} and {acks}");
+    for lost in 0..nacks {
+        let hits = hits(&|kind| drop().kind(kind).to(0).nth(lost));
+        assert_eq!(hits, [1, 1], "number {lost} of each");
     }
 }
 
