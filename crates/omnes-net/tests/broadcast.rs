@@ -65,7 +65,7 @@ fn every_length_arrives_from_every_rank_over_loopback() {
     }
 }
 
-/// [BC-R4, R5, R10, R14, R17]
+/// [BC-R5, R10, R14, R17]
 #[test]
 fn every_policy_brings_the_same_bytes() {
     for policy in ["basic", "window", "tree-ack=2", "co-root=2", "skewed=4", "nack"] {

@@ -9,6 +9,7 @@ use crate::packet::{Destination, Head, Origin, Placement, Segment, Source, Targe
 use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
 
+mod basic;
 mod co_roots;
 mod coded;
 mod mute;
