@@ -322,7 +322,7 @@ fn number_of(header: &Header) -> Option<u32> {
     }
 }
 
-/// The step of a barrier that a packet is of, if it is; a doorbell also says how words are combined.
+/// The step of a barrier that a packet is of, if any; a doorbell also says how words are combined.
 fn step_of(header: &Header) -> Option<u32> {
     let step = header.argument & ((1 << COMBINE_SHIFT) - 1);
     matches!(header.kind, Kind::Step | Kind::StepNack).then_some(step)
