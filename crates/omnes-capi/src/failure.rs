@@ -110,7 +110,7 @@ pub(crate) fn last_rank() -> Option<u32> {
     LAST_ERROR.try_with(|last| last.borrow().named.rank).unwrap_or_default()
 }
 
-/// The ranks that had not come to the barrier of this thread's last failure.
+/// The ranks that had not entered the barrier of this thread's last failure.
 pub(crate) fn last_missing() -> Vec<u32> {
     LAST_ERROR.try_with(|last| last.borrow().named.missing.clone()).unwrap_or_default()
 }
@@ -125,7 +125,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// A mistake in an argument, found at the boundary.
+    /// An invalid argument, found at the boundary.
     pub(crate) const ARGUMENT: c_int = -100;
     /// A panic, caught at the boundary.
     pub(crate) const INTERNAL: c_int = -101;
@@ -133,40 +133,36 @@ impl Code {
     /// Every code: those of `omnes::Error::code`, then those of the boundary.
     pub const ALL: [Self; 30] = [
         Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
-        Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
+        Self::new("VARIABLE", -2, c"an environment variable has an invalid value or is not set"),
         Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
         Self::new("RANK", -4, c"a rank is not below the number of ranks"),
         Self::new("TRUNCATED", -5, c"a message is longer than the buffer for it"),
-        Self::new("PEER_FAILED", -6, c"another rank has died or is cut off"),
+        Self::new("PEER_FAILED", -6, c"another rank has died or is unreachable"),
         Self::new("PEER_LEFT", -7, c"the rank that was waited for has left the job"),
-        Self::new("EXCLUDED", -8, c"the other ranks have given up on this one"),
-        Self::new("DISAGREEMENT", -9, c"ranks differ in something that must be the same on all"),
-        Self::new("TOO_MANY_COMMUNICATORS", -10, c"no number is left for another communicator"),
-        Self::new("NO_MULTICAST", -11, c"multicast is insisted on and does not work"),
+        Self::new("EXCLUDED", -8, c"the other ranks have declared this rank failed"),
+        Self::new("DISAGREEMENT", -9, c"something that must be the same on all ranks differs"),
+        Self::new("TOO_MANY_COMMUNICATORS", -10, c"the job cannot create any more communicators"),
+        Self::new("NO_MULTICAST", -11, c"multicast is required, but does not work"),
         Self::new("TOO_MANY_SCHEMES", -12, c"too many broadcast schemes on one communicator"),
-        Self::new(
-            "NO_NIC",
-            -13,
-            c"the kernel's network interface is insisted on and not to be had",
-        ),
-        Self::new("BARRIER_TIMEOUT", -14, c"a barrier has not ended in the time given"),
-        Self::new("MULTISEND", -15, c"the multi-send that is insisted on does not work"),
-        Self::new("BARRIER", -16, c"a barrier cannot be entered"),
-        Self::new("EXCHANGE", -17, c"ranks that exchange could not become a communicator"),
+        Self::new("NO_NIC", -13, c"the kernel NIC is required, but not available"),
+        Self::new("BARRIER_TIMEOUT", -14, c"a barrier is not complete within the time limit"),
+        Self::new("MULTISEND", -15, c"the required multi-send does not work"),
+        Self::new("BARRIER", -16, c"a barrier cannot be entered or completed"),
+        Self::new("EXCHANGE", -17, c"the ranks of an exchange could not form a communicator"),
         Self::new("EXCHANGE_FAILED", -18, c"the exchange between ranks has failed"),
-        Self::new("LENGTH", -19, c"lengths of buffers do not fit each other"),
-        Self::new("REDUCTION", -20, c"an operation is not for the elements to be reduced"),
+        Self::new("LENGTH", -19, c"the lengths of buffers do not match"),
+        Self::new("REDUCTION", -20, c"an operation does not apply to the element type"),
         Self::new("INTERRUPTED", -21, c"a wait was interrupted"),
-        Self::new("ALGORITHM", -22, c"the numbers of an algorithm make none"),
-        Self::new("TOO_LARGE", -23, c"a message is longer than any can be"),
-        Self::new("GIVEN_UP", -24, c"a rank has given up what it was sending"),
-        Self::new("NOT_ALL", -25, c"the communicator is not of all ranks of the job"),
-        Self::new("LEFT", -26, c"the calling rank has left the job itself"),
-        Self::new("REQUEST_OVER", -27, c"a request has ended before, with an error"),
+        Self::new("ALGORITHM", -22, c"an algorithm has invalid parameters"),
+        Self::new("TOO_LARGE", -23, c"a message exceeds the maximum length"),
+        Self::new("GIVEN_UP", -24, c"a rank stopped sending what this rank waits for"),
+        Self::new("NOT_ALL", -25, c"the communicator does not have all ranks of the job"),
+        Self::new("LEFT", -26, c"the calling rank has left the job"),
+        Self::new("REQUEST_OVER", -27, c"a request has already ended with an error"),
         Self::new(
             "COLLECTIVE_GIVEN_UP",
             -28,
-            c"a rank has given up a collective operation, so its communicator has none any more",
+            c"a rank could not complete a collective, so none works on its communicator any more",
         ),
         Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
         Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
@@ -176,7 +172,7 @@ impl Code {
         Self { name, number, text }
     }
 
-    /// A sentence on a code, also on one that does not exist.
+    /// A sentence on a code, even on one that does not exist.
     pub(crate) fn text(number: c_int) -> &'static CStr {
         if number == SUCCESS {
             return c"success";

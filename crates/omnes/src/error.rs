@@ -1,45 +1,46 @@
-//! What can go wrong, as a caller sees it.
+//! The errors that callers see.
 
 use crate::collective::Collective;
 use crate::given_up::collective_of;
 use omnes_net::{NetError, OperationError};
 use thiserror::Error as ThisError;
 
-/// Every error names the value and the way out.
+/// What an operation can fail with. Every message names the value concerned and, where there is
+/// one, the remedy.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing in the environment says which rank this is.
+    /// The environment does not say which rank this is.
     #[error(
         "no launcher found: start the program with 'omnes run -n 8 -- PROGRAM', mpirun, srun or \
          torchrun, or set OMNES_RANK, OMNES_SIZE and OMNES_RENDEZVOUS"
     )]
     NoLauncher,
-    /// A variable has a value that makes no sense, or is not set and must be.
+    /// An environment variable has an invalid value, or is required and not set.
     #[error("{name}{}: {reason}", shown(.value))]
     Variable {
         /// Its name.
         name: String,
-        /// Its value; empty where it is not set.
+        /// Its value; empty if it is not set.
         value: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The job could not be joined.
+    /// This rank could not join the job.
     #[error(transparent)]
     Join(NetError),
     /// A rank outside the communicator.
     #[error("rank {rank} is not in a communicator of {size} ranks")]
     RankOutOfRange {
-        /// What was asked for.
+        /// The rank that was passed.
         rank: u32,
-        /// Ranks there are.
+        /// Number of ranks of the communicator.
         size: u32,
     },
-    /// A message longer than the memory for it.
+    /// A message is longer than the buffer for it, which holds its beginning.
     #[error(
-        "message of {bytes} bytes does not fit into the buffer of {capacity} bytes, which holds \
-         its beginning: give a longer one, or send less"
+        "message of {bytes} bytes is longer than the buffer of {capacity} bytes, which now holds \
+         its beginning: use a larger buffer or send less"
     )]
     Truncated {
         /// Length of the message.
@@ -47,106 +48,110 @@ pub enum Error {
         /// Length of the buffer.
         capacity: u64,
     },
-    /// A message longer than any can be; nothing of it was sent.
-    #[error("message of {bytes} bytes, at most {limit} can be sent: send it in parts")]
+    /// A message exceeds the maximum length; nothing was sent.
+    #[error("message of {bytes} bytes is too long: at most {limit} can be sent; split it")]
     TooLarge {
         /// Length of the message.
         bytes: u64,
-        /// The limit, which the network's packets give.
+        /// The maximum length, which depends on the packet size of the network.
         limit: u64,
     },
-    /// A rank of the communicator has died or is cut off.
+    /// A rank of the communicator has died or is unreachable.
     #[error(
         "rank {rank} has failed: it ended without leaving the job, or was silent for \
-         four fifths of OMNES_PEER_TIMEOUT; if it is alive, raise that"
+         four fifths of OMNES_PEER_TIMEOUT; if it is still running, raise that timeout"
     )]
     PeerFailed {
-        /// Its rank in the communicator, or in the job where it is not a member.
+        /// Its rank in the communicator, or in the job if it is not a member.
         rank: u32,
     },
-    /// Long packets do not get to a rank, which answers short ones: it is given up.
+    /// Long packets do not reach a rank, although short ones do, so the rank counts as failed.
     #[error(
         "packets of {bytes} bytes do not get to rank {rank}, though shorter ones do: some link or \
-         switch on the way passes on shorter packets than the hosts' links are set to; set the MTU \
-         of all alike, or OMNES_MTU={}",
+         switch on the way has a smaller MTU than the hosts' links; set the same MTU everywhere, \
+         or OMNES_MTU={}",
         shorter(*bytes)
     )]
     MtuBlackHole {
-        /// Its rank in the communicator, or in the job where it is not a member; it is this rank's
-        /// own where the others say so of it.
+        /// Its rank in the communicator, or in the job if it is not a member. It is this rank's own
+        /// if the others have declared this rank failed.
         rank: u32,
         /// Length of the job's longest IP packets.
         bytes: u32,
     },
-    /// The rank that was waited for has left the job.
+    /// The rank that this rank waited for has left the job.
     #[error("rank {rank} has left the job")]
     PeerLeft {
         /// Its rank in the communicator.
         rank: u32,
     },
-    /// A rank has given up an operation whose data this rank waited for: its wait was interrupted,
-    /// its request dropped, or it could not go on itself.
+    /// Another rank has abandoned an operation whose data this rank waited for: its wait was
+    /// interrupted, its request was dropped, or it got an error itself.
     #[error(
-        "rank {rank} has given up what it was sending: its call was interrupted, or its request \
-         dropped; look for its own error"
+        "rank {rank} stopped sending what this rank waits for: its call was interrupted or its \
+         request dropped; see that rank's own error"
     )]
     GivenUp {
         /// Its rank in the communicator.
         rank: u32,
     },
-    /// A rank has given up a collective operation half-way, as it could not end it; its own error
-    /// says why. No other collective operation can be told from it any more on this communicator,
-    /// so there is none.
+    /// A rank could not complete a collective operation; its own error says why. The messages of
+    /// later collectives could not be told from those of this one, so the communicator has no
+    /// collective operations any more.
     #[error(
-        "rank {rank} has given up a call of {collective} on this communicator, which has no \
-         collective operations any more: make another one, by split or dup of one that still has"
+        "rank {rank} could not complete {collective} on this communicator, so no collective works \
+         on it any more: create another one with split or dup from a communicator that still works"
     )]
     CollectiveGivenUp {
-        /// Its rank in the communicator; this one's after its own error.
+        /// Its rank in the communicator; this rank's own after its own error.
         rank: u32,
-        /// What it has given up.
+        /// The operation that it could not complete.
         collective: Collective,
     },
-    /// The others have given up on this rank.
+    /// The other ranks have declared this rank failed.
     #[error(
-        "rank {by} says that this rank has failed: it did not answer in time; the job goes on \
-         without it; if it was only slow, raise OMNES_PEER_TIMEOUT"
+        "rank {by} has declared this rank failed, because it did not answer in time; the job \
+         continues without it; if it was only slow, raise OMNES_PEER_TIMEOUT"
     )]
     Excluded {
-        /// Who says so, by its rank in the job.
+        /// The rank that declared it, numbered as in the job.
         by: u32,
     },
-    /// The ranks of a communicator disagree about something that must be the same on all.
+    /// Something that must be the same on all ranks of a communicator differs between them.
     #[error("{what} differs between the ranks of the communicator")]
     Disagreement {
         /// What differs.
         what: &'static str,
     },
-    /// Ranks call different collective operations, or one with different roots, lengths, types or
-    /// operations, where calls are compared ([`Config::compares`](crate::Config::compares)). The
-    /// same on all ranks; nothing of the calls was done.
+    /// Ranks called different collective operations, or the same one with different roots, lengths,
+    /// types or operations. Found only if calls are compared
+    /// ([`Config::compares`](crate::Config::compares)). The same on all ranks; the calls have had
+    /// no effect.
     #[error(
         "rank {rank} called {call}, rank 0 {first}: all ranks must call the same collective \
          operations in the same order, with the same roots, lengths, types and operations"
     )]
     CallsDiffer {
-        /// The first rank that did not call the same as rank 0.
+        /// The lowest rank whose call differs from rank 0's.
         rank: u32,
         /// What it called, such as `reduce of 3 f64 by sum with root 1`.
         call: String,
         /// What rank 0 called.
         first: String,
     },
-    /// Ranks have given a collective operation different lengths.
-    #[error("{came} bytes came and this rank expects {expected}: ranks must give the same lengths")]
+    /// Ranks have passed different lengths to a collective operation.
+    #[error(
+        "received {came} bytes where this rank expects {expected}: all ranks must pass the same \
+         lengths"
+    )]
     LengthDiffers {
-        /// Bytes that another rank has sent.
+        /// Number of bytes that another rank sent.
         came: u64,
-        /// Bytes of this rank's memory for them.
+        /// Length of this rank's buffer for them.
         expected: u64,
     },
-    /// Memory of a collective operation that is not as long as one part per rank.
-    #[error("{name} has {bytes} bytes; one part per rank would be {expected}")]
+    /// The length of a collective operation's buffer is not that of one part per rank.
+    #[error("{name} has {bytes} bytes; one part per rank would need {expected}")]
     Length {
         /// Name of the parameter.
         name: &'static str,
@@ -155,18 +160,18 @@ pub enum Error {
         /// The length it should have.
         expected: usize,
     },
-    /// Lengths of parts that are not one per rank.
-    #[error("{name} has {count} numbers, one per rank would be {ranks}")]
+    /// A list of lengths does not have one entry per rank.
+    #[error("{name} has {count} entries, but the communicator has {ranks} ranks")]
     Lengths {
         /// Name of the parameter.
         name: &'static str,
-        /// How many it has.
+        /// Number of entries.
         count: usize,
         /// Ranks of the communicator.
         ranks: u32,
     },
-    /// Memory of a collective operation that cannot be parted among the ranks.
-    #[error("{name} has {bytes} bytes, which are not {ranks} equal parts")]
+    /// A buffer of a collective operation cannot be divided into equal parts, one per rank.
+    #[error("{name} has {bytes} bytes, which cannot be divided into {ranks} equal parts")]
     UnequalParts {
         /// Name of the parameter.
         name: &'static str,
@@ -175,46 +180,46 @@ pub enum Error {
         /// Ranks of the communicator.
         ranks: u32,
     },
-    /// An operation that is not for the elements to be reduced, or a name of none.
+    /// The operation does not apply to the element type, or no operation has that name.
     #[error("reduction: {reason}")]
     Reduction {
         /// Why.
         reason: String,
     },
-    /// The job insists on multicast, and it does not work.
+    /// Multicast is required, but does not work.
     #[error("OMNES_MULTICAST=on, but {reason}")]
     NoMulticast {
         /// Why.
         reason: String,
     },
-    /// A barrier or a multi-send by the kernel's NIC was insisted on, and not all ranks have it.
-    #[error("the kernel's network interface is insisted on and not to be had: {reason}")]
+    /// A barrier or multi-send through the kernel NIC is required, but not available on all ranks.
+    #[error("the kernel NIC is required, but not available: {reason}")]
     NoNic {
         /// Why.
         reason: String,
     },
-    /// A multi-send that cannot be.
+    /// The requested multi-send is not possible.
     #[error("multi-send: {reason}")]
     MultiSend {
         /// Why.
         reason: String,
     },
-    /// A barrier that cannot be entered.
+    /// A barrier could not be entered or completed.
     #[error("barrier: {reason}")]
     Barrier {
         /// Why.
         reason: String,
     },
-    /// Ranks have not come to a barrier in time.
-    #[error("the barrier is not over after {ms} ms; not there: {}", list(missing))]
+    /// Some ranks did not enter a barrier within the time limit.
+    #[error("the barrier is not complete after {ms} ms; not there: {}", list(missing))]
     BarrierTimeout {
-        /// The time given, in milliseconds.
+        /// The time limit, in milliseconds.
         ms: u64,
-        /// Ranks of the communicator that had not entered when asked; none if all had, and packets
-        /// were on their way.
+        /// Ranks of the communicator that had not entered when asked; empty if all had, and packets
+        /// were still in flight.
         missing: Vec<u32>,
     },
-    /// A communicator has been used with more multicast policies than it can tell apart.
+    /// A communicator has been used with more multicast policies than it can distinguish.
     #[error(
         "too many broadcast schemes on one communicator: at most {limit}; use another \
          communicator, such as a dup, for more"
@@ -223,26 +228,28 @@ pub enum Error {
         /// The limit.
         limit: u32,
     },
-    /// Ranks that exchange could not become a communicator; the same on all of them.
+    /// The ranks of an exchange could not form a communicator; the same on all of them.
     #[error("rank {rank}: {reason}")]
     Exchange {
-        /// The rank that could not, among those that exchange.
+        /// The rank that could not join, numbered as in the exchange.
         rank: u32,
         /// What it says.
         reason: String,
     },
-    /// The exchange that ranks were to become a communicator by does not work.
+    /// The program's own exchange, from which a communicator was to be created, has failed.
     #[error("the exchange between the ranks has failed: {reason}")]
     ExchangeFailed {
         /// What it says.
         reason: String,
     },
-    /// What the program does while it waits has ended the wait
-    /// ([`WhileWaiting::every`](crate::WhileWaiting::every)). What was waited for is given up.
-    /// Those to whom this rank would have passed a broadcast on get [`Error::GivenUp`], all others
-    /// the data, and later broadcasts bring their own. Barriers go on, but for those over messages
-    /// ([`BarrierForm::Channel`](crate::BarrierForm)). With those and other collectives, the
-    /// communicator's are over: [`Self::CollectiveGivenUp`].
+    /// The program's callback has ended the wait
+    /// ([`WhileWaiting::every`](crate::WhileWaiting::every)), and the operation is abandoned.
+    ///
+    /// After a broadcast, ranks to which this rank would have forwarded the data get
+    /// [`Error::GivenUp`]; all others get the data, and later broadcasts are not affected. A
+    /// barrier continues, except one over messages ([`BarrierForm::Channel`](crate::BarrierForm)).
+    /// After such a barrier, and after any other collective, the communicator has no collective
+    /// operations any more: [`Self::CollectiveGivenUp`].
     #[error("the wait was interrupted")]
     Interrupted,
     /// An invalid algorithm, such as a tree of radix 1.
@@ -251,16 +258,16 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// No number is left for another communicator.
+    /// The job cannot create any more communicators.
     #[error(
-        "too many communicators: a job makes {limit} in its life, those that were freed counted; \
-         keep and reuse them"
+        "too many communicators: a job can create {limit} in total, including those that were \
+         freed; reuse them"
     )]
     TooManyCommunicators {
         /// The limit.
         limit: u32,
     },
-    /// The job can be left on the communicator of all its ranks only.
+    /// A job can only be left through the communicator of all its ranks.
     #[error(
         "finalize: this communicator has {size} of the job's {job} ranks; call it on the \
          communicator of all ranks"
@@ -271,10 +278,10 @@ pub enum Error {
         /// Ranks of the job.
         job: u32,
     },
-    /// This rank has left the job itself.
-    #[error("this rank has left the job: nothing starts after finalize() or abandon()")]
+    /// This rank has left the job.
+    #[error("this rank has left the job: no operation can start after finalize() or abandon()")]
     Left,
-    /// A request was asked, or waited for, once more after its error.
+    /// A request was tested or waited for again after it had ended with an error.
     #[error("the request has already ended with an error and cannot be used again")]
     RequestOver,
     /// An invalid setting of [`Config`](crate::Config).
@@ -289,23 +296,23 @@ pub enum Error {
     },
 }
 
-/// Length of packets that may get through where those of `bytes` do not: Ethernet's, or what IPv6
-/// asks of any network.
+/// Length of packets that may get through if packets of `bytes` do not: that of Ethernet, or the
+/// least that IPv6 requires of any network.
 fn shorter(bytes: u32) -> u32 {
     if bytes > 1500 { 1500 } else { 1280 }
 }
 
-/// A variable's value behind its name.
+/// A variable's value, to follow its name.
 fn shown(value: &str) -> String {
     if value.is_empty() { " is not set".to_owned() } else { format!("={value}") }
 }
 
-/// Ranks for people: all of a few, the first of many.
+/// Ranks as text: all of a few, the first of many.
 fn list(ranks: &[u32]) -> String {
     const SHOWN: usize = 16;
     let shown: Vec<String> = ranks.iter().take(SHOWN).map(|rank| format!("rank {rank}")).collect();
     match ranks.len() {
-        0 => "nobody, packets are under way".to_owned(),
+        0 => "no rank; packets are still in flight".to_owned(),
         count if count > SHOWN => format!("{} and {} more", shown.join(", "), count - SHOWN),
         _ => shown.join(", "),
     }
@@ -371,13 +378,13 @@ impl Error {
         }
     }
 
-    /// True if a message has come that is longer or shorter than the memory for it.
+    /// True if a message has arrived that is longer or shorter than the buffer for it.
     pub(crate) fn is_of_length(&self) -> bool {
         matches!(self, Self::Truncated { .. } | Self::LengthDiffers { .. })
     }
 
-    /// True if a rank is no more, or takes part in no collective any more, which all that wait for
-    /// this one hear by themselves.
+    /// True if a rank is gone, or takes part in no collective any more: ranks that wait for this
+    /// one learn that by themselves.
     pub(crate) fn is_heard_by_all(&self) -> bool {
         matches!(
             self,
@@ -416,7 +423,7 @@ impl Error {
                 Self::Disagreement { what: "the group of a broadcast" }
             }
             OperationError::Interrupted => Self::Interrupted,
-            // Only operations that were given up end like this, and nobody waits for those.
+            // Only abandoned operations end like this, and nobody waits for those.
             OperationError::Released => Self::RequestOver,
         }
     }

@@ -98,6 +98,6 @@ mod tests {
     #[test]
     fn there_is_one_length_per_rank() {
         let refused = Parts::varied("lengths", &[1, 2], 3).map(|_| ()).unwrap_err();
-        assert_eq!(refused.to_string(), "lengths has 2 numbers, one per rank would be 3");
+        assert_eq!(refused.to_string(), "lengths has 2 entries, but the communicator has 3 ranks");
     }
 }

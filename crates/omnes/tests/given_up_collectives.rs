@@ -171,7 +171,7 @@ fn check_given_up(outcome: Result<(), Error>, collective: Collective) {
     let names = matches!(error, Error::CollectiveGivenUp { rank: 1, collective: it }
         if it == collective);
     assert!(names, "{collective}: {error}");
-    assert!(error.to_string().starts_with(&format!("rank 1 has given up a call of {collective} ")));
+    assert!(error.to_string().starts_with(&format!("rank 1 could not complete {collective} on ")));
 }
 
 /// Rank 1 gives up a call as rank 3 is late; then all go on with others.

@@ -571,27 +571,29 @@ fn lengths_that_cannot_be_are_named_with_what_they_should_be() {
         |_| {},
         |comm| {
             let text = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
-            let parts = "data has 10 bytes, which are not 3 equal parts";
+            let parts = "data has 10 bytes, which cannot be divided into 3 equal parts";
             assert_eq!(text(comm.alltoall(&[0; 10], &mut [0; 10])), parts);
             assert_eq!(text(comm.allgather_in_place(&mut [0; 10])), parts.replace("data", "all"));
-            let one_each = "all has 10 bytes; one part per rank would be 12";
+            let one_each = "all has 10 bytes; one part per rank would need 12";
             assert_eq!(text(comm.allgather(&[0; 4], &mut [0; 10])), one_each);
             assert_eq!(
                 text(comm.alltoall(&[0; 12], &mut [0; 10])),
                 one_each.replace("all", "buffer")
             );
-            let lengths = "data_lengths has 2 numbers, one per rank would be 3";
+            let lengths = "data_lengths has 2 entries, but the communicator has 3 ranks";
             assert_eq!(text(comm.alltoallv(&[0; 3], &[1, 2], &mut [0; 3], &[1; 3])), lengths);
             assert_eq!(text(comm.allgatherv(&[0; 4], &mut [0; 10], &[4, 4, 4])), one_each);
             assert_eq!(
                 text(comm.allgatherv(&[0; 3], &mut [0; 12], &[4, 4, 4])),
-                "3 bytes came and this rank expects 4: ranks must give the same lengths"
+                "received 3 bytes where this rank expects 4: all ranks must pass the same lengths"
             );
             // What is shorter than this rank's memory for it.
             let outcome = comm.bcast(0, &mut vec![0; if comm.rank() == 0 { 4 } else { 9 }]);
             match comm.rank() {
                 0 => outcome.unwrap(),
-                _ => assert!(text(outcome).starts_with("4 bytes came and this rank expects 9")),
+                _ => {
+                    assert!(text(outcome).starts_with("received 4 bytes where this rank expects 9"))
+                }
             }
             comm.finalize().unwrap();
         },

@@ -262,7 +262,7 @@ pub fn refusals(comm: &Communicator, _bytes_max: usize) {
     let error = comm.reduce(size, &mut [1u8], ReduceOp::And).unwrap_err();
     assert!(matches!(error, Error::RankOutOfRange { rank, .. } if rank == size));
     let error = comm.allgather(&[1, 2], &mut [0; 1]).unwrap_err();
-    let expected = format!("all has 1 bytes; one part per rank would be {}", 2 * size);
+    let expected = format!("all has 1 bytes; one part per rank would need {}", 2 * size);
     assert_eq!(error.to_string(), expected);
     if size > 1 {
         assert!(comm.allgather_in_place(&mut vec![0; size as usize + 1]).is_err());
