@@ -1,8 +1,8 @@
-//! What a rank has done so far: exact counts, for comparing designs where times are noisy.
+//! Exact counts of what a rank has done so far, for comparing designs when times are noisy.
 //!
 //! One list names each counter, says what it means and where it is counted. The fields of
-//! [`Stats`], the names of live counters ([`crate::live`]) and what `omnes stat --help` says of
-//! them all come from it.
+//! [`Stats`], the names of live counters ([`crate::live`]) and their descriptions in `omnes stat
+//! --help` all come from it.
 
 use omnes_net::EngineCounters;
 
@@ -11,7 +11,7 @@ use omnes_net::EngineCounters;
 macro_rules! stats {
     ($counters:ident, $has_multicast:ident;
      $($(#[doc = $meaning:literal])+ $name:ident: $value:expr,)+) => {
-        /// Counts since the start; the difference of two is what happened in between.
+        /// Counts since startup; the difference between two of them is what happened in between.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         #[non_exhaustive]
         pub struct Stats {
@@ -38,57 +38,58 @@ macro_rules! stats {
 
 stats! {
     counters, has_multicast;
-    /// UDP packets sent, each segment of a train counted.
+    /// UDP packets sent, each segment of a GSO train counted.
     packets_sent: counters.socket.packets_sent,
-    /// UDP payload bytes sent: headers of Omnes and data.
+    /// UDP payload bytes sent: Omnes headers and data.
     bytes_sent: counters.socket.bytes_sent,
     /// UDP packets received.
     packets_received: counters.socket.packets_received,
-    /// Of these, packets that the kernel's NIC has put into this process's memory.
+    /// Of the packets received, those that the kernel NIC has put into this process's memory.
     queue_packets_received: counters.queue.packets,
     /// UDP payload bytes received.
     bytes_received: counters.socket.bytes_received,
-    /// Packets put into rings, for ranks of the same node.
+    /// Packets put into shared-memory rings, for ranks of the same node.
     ring_packets_sent: counters.ring.packets_sent,
-    /// Bytes of these.
+    /// Bytes of the packets put into rings.
     ring_bytes_sent: counters.ring.bytes_sent,
     /// Packets taken out of rings.
     ring_packets_received: counters.ring.packets_received,
-    /// Bytes of these.
+    /// Bytes of the packets taken out of rings.
     ring_bytes_received: counters.ring.bytes_received,
-    /// Packets dropped since a ring was full: the rank at its other end does not look.
+    /// Packets dropped because a ring was full: the rank at its other end does not poll it.
     ring_packets_dropped: counters.ring.full,
     /// System calls that wake a rank of the same node.
     ring_wake_calls: counters.ring.wakes,
-    /// Rings given up for nonsense that was found in them.
+    /// Rings closed because of inconsistent contents.
     rings_broken: counters.ring.broken,
     /// Data packets sent to one rank for the first time.
     data_packets: counters.channel.data_packets,
-    /// Data packets sent again to one rank over a channel; repairs of broadcasts are apart.
+    /// Data packets retransmitted over channels; repairs of broadcasts are counted separately.
     retransmits: counters.channel.retransmits,
-    /// Retransmission timers that ran out.
+    /// Retransmission timers that expired.
     timeouts: counters.channel.timeouts,
-    /// Acknowledgements sent on their own.
+    /// Acknowledgements sent in packets of their own.
     acks_sent: counters.channel.acks_sent,
-    /// Reports of gaps sent.
+    /// Gap reports (NACKs) sent.
     nacks_sent: counters.channel.nacks_sent,
-    /// Reports sent of packets that found no buffer.
+    /// NACKs sent because a packet found no buffer.
     rejects_sent: counters.channel.rejects_sent,
-    /// Packets received that had come before.
+    /// Duplicate packets received.
     duplicates: counters.channel.duplicates,
-    /// Messages that came before anybody asked for them.
+    /// Messages that arrived before a matching receive was posted.
     unexpected: counters.channel.unexpected,
-    /// Bytes copied inside the process; the kernel's two copies of each byte are not in it.
+    /// Bytes copied within this process; the kernel's two copies of each byte are not counted.
     copied_bytes: counters.copied_bytes,
-    /// Data packets multicast to everybody for the first time.
+    /// Data packets of broadcasts multicast for the first time.
     casts_sent: counters.broadcast.casts_sent,
-    /// Data packets multicast to everybody again, since many had missed them.
+    /// Data packets of broadcasts multicast again, because several ranks lacked them.
     repairs_by_multicast: counters.broadcast.repairs_by_multicast,
-    /// Those of them that were several packets in one, for ranks that lacked one each.
+    /// Of these, packets that combine several others, for ranks that lack one of them each.
     repairs_coded: counters.broadcast.repairs_coded,
     /// Data packets of broadcasts sent again to a single rank.
     repairs_by_unicast: counters.broadcast.repairs_by_unicast,
-    /// Data packets sent beside the multicast, to co-roots and to ranks that it does not reach.
+    /// Data packets of broadcasts sent by unicast, to co-roots and to ranks that multicast does not
+    /// reach.
     unicast_copies: counters.broadcast.unicast_copies,
     /// Acknowledgements of broadcasts sent.
     cast_acks_sent: counters.broadcast.acks_sent,
@@ -96,76 +97,75 @@ stats! {
     cast_acks_received: counters.broadcast.acks_received,
     /// Acknowledgements of broadcasts received with messages.
     cast_acks_carried: counters.broadcast.acks_carried,
-    /// Reports of gaps in broadcasts sent.
+    /// Gap reports (NACKs) of broadcasts sent.
     cast_nacks_sent: counters.broadcast.nacks_sent,
-    /// Reports of gaps in broadcasts received.
+    /// Gap reports (NACKs) of broadcasts received.
     cast_nacks_received: counters.broadcast.nacks_received,
-    /// Timers of broadcasts that ran out.
+    /// Timers of broadcasts that expired.
     cast_timeouts: counters.broadcast.timeouts,
-    /// Packets of broadcasts received that had come before.
+    /// Duplicate packets of broadcasts received.
     cast_duplicates: counters.broadcast.duplicates,
-    /// Packets of broadcasts got from several in one.
+    /// Packets of broadcasts recovered from combined repairs.
     casts_decoded: counters.broadcast.decoded,
-    /// Packets of broadcasts discarded for want of a buffer.
+    /// Packets of broadcasts discarded because no buffer was free.
     cast_discarded: counters.broadcast.discarded,
-    /// Packets to the group that the kernel dropped: strangers', other jobs', this rank's own, and
-    /// those that found the socket full.
+    /// Packets to the group that the kernel dropped: not packets of Omnes, other jobs', this rank's
+    /// own, and those that found the socket full.
     multicast_drops: counters.multicast_drops,
-    /// 1 if the job multicasts: the probe at its start has found that it works.
+    /// 1 if the job uses multicast, because the probe at startup found that it works.
     multicast: u64::from(has_multicast),
-    /// Barriers that are over, but for those over channels.
+    /// Barriers completed, except those over channels.
     barriers: counters.collective.barriers,
-    /// Steps of barriers sent by this rank itself.
+    /// Barrier steps sent by this rank itself.
     steps_sent: counters.collective.steps_sent,
-    /// Steps of barriers sent again because somebody missed them, by this rank or by its NIC.
+    /// Barrier steps sent again because another rank lacked them, by this rank or by its NIC.
     steps_repeated: counters.collective.repeated + counters.nic.repeated,
-    /// Steps of barriers asked for because they were missing.
+    /// Requests sent for missing barrier steps.
     step_nacks_sent: counters.collective.nacks_sent,
-    /// First steps of barriers that were handed to the kernel's NIC.
+    /// Barriers entered through the kernel NIC.
     nic_doorbells: counters.collective.doorbells,
-    /// Steps of barriers that the kernel's NIC has sent for this rank.
+    /// Barrier steps that the kernel NIC has sent for this rank.
     nic_packets_sent: counters.nic.packets_out,
-    /// Steps of barriers that the kernel's NIC has taken in for this rank.
+    /// Barrier steps that the kernel NIC has received for this rank.
     nic_packets_received: counters.nic.packets_in,
-    /// Packets that the kernel's NIC has passed on to wake this rank.
+    /// Packets that the kernel NIC has forwarded to wake this rank.
     nic_wakes: counters.nic.wakes,
-    /// Copies of packets to all that the kernel's NIC has made for this rank.
+    /// Copies of packets that the kernel NIC has made for this rank in multi-sends.
     nic_clones: counters.nic.clones,
-    /// Copies that the kernel's NIC could not send.
+    /// Copies that the kernel NIC could not send.
     nic_clone_failures: counters.nic.clone_failures,
-    /// Packets that the kernel's NIC has refused for their tag.
+    /// Packets that the kernel NIC has refused because of their authentication tag.
     nic_bad_tags: counters.nic.bad_tags,
     /// System calls that send.
     send_calls: counters.socket.send_calls,
     /// System calls that receive.
     receive_calls: counters.socket.receive_calls,
-    /// System calls that give the processor away.
+    /// System calls that yield the CPU.
     yields: counters.yields,
     /// System calls that block until something happens: each ends with one wake-up.
     wakeups: counters.sleeps,
-    /// Packets refused because they are not of Omnes, or make no sense.
+    /// Packets dropped because they are not Omnes packets, or malformed.
     packets_malformed: counters.gate.malformed
         + counters.channel.malformed
         + counters.broadcast.malformed,
-    /// Packets refused for their version.
+    /// Packets dropped because of their version.
     packets_unknown_version: counters.gate.unknown_version,
-    /// Packets refused because they belong to another job.
+    /// Packets dropped because they belong to another job.
     packets_foreign_job: counters.gate.foreign_job,
-    /// Packets refused because their tag is wrong.
+    /// Packets dropped because their authentication tag is wrong.
     packets_bad_tag: counters.gate.bad_tag,
-    /// Packets refused because their data are not what their sender has sent, where they are
-    /// encrypted.
+    /// Packets dropped because their encrypted data failed authentication.
     packets_bad_data: counters.gate.bad_data,
     /// Sends that the kernel refused for good.
     send_errors: counters.socket.send_errors,
-    /// 1 if trains are cut into packets by the kernel.
+    /// 1 if the kernel cuts trains into packets (UDP GSO).
     gso: u64::from(counters.offloads.is_some_and(|offloads| offloads.gso)),
-    /// 1 if the kernel puts packets together to trains.
+    /// 1 if the kernel joins packets into trains (UDP GRO).
     gro: u64::from(counters.offloads.is_some_and(|offloads| offloads.gro)),
 }
 
 impl Stats {
-    /// Data packets sent again, of channels and of broadcasts.
+    /// Data packets sent again, over channels and for broadcasts.
     pub fn repairs(&self) -> u64 {
         self.retransmits + self.repairs_by_multicast + self.repairs_by_unicast
     }
