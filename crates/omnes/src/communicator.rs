@@ -1,4 +1,4 @@
-//! A group of ranks with a context of its own.
+//! A group of ranks with a message context of its own.
 
 use crate::barrier::BarrierGroups;
 use crate::bcast::{LateSlot, LatestChoice, MultiSendUse, Nodes};
@@ -19,28 +19,35 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
-/// A group of ranks that communicate with each other, apart from all other groups.
+/// A group of ranks that can communicate, with a message context of its own.
 ///
-/// Cheap to clone; clones are the same communicator. All ranks of a communicator call its
-/// collective operations in the same order, with the same roots, lengths and algorithms: where one
-/// does not, others may wait until it leaves. Where the name ends in `v` each part has a length of
-/// its own, the same at both its ends. Different communicators do not disturb each other.
+/// Cheap to clone; clones are the same communicator. Communicators do not interfere with each
+/// other.
 ///
-/// **Threads.** It is `Send` and `Sync`: any threads may use it, and its clones, at once.
-/// Collective operations come in the same order on all ranks, so from one thread at a time;
-/// messages may be sent and received by any. After `fork()` the child must use no communicator of
-/// its parent's.
+/// **Collectives.** All ranks must call the same collective operations in the same order, with the
+/// same root, length and algorithm; otherwise ranks may block until another one leaves the job. In
+/// the operations whose names end in `v`, each part has a length of its own, on which sender and
+/// receiver must agree.
 ///
-/// **Errors.** Beside those that an operation names, any may end with [`Error::Excluded`], when the
-/// others have given up on this rank; with [`Error::Left`], once this rank has left the job; and
-/// with [`Error::Interrupted`], by [`Config::while_waiting`]. Whatever waits for data of another
-/// rank may end with [`Error::GivenUp`], and whatever enters a barrier, as `finalize` does, with
-/// [`Error::Barrier`]. Whatever sends may end with [`Error::TooLarge`]. A collective operation that
-/// ends on a rank with an error of these, other than a broadcast or barrier, or with one of lengths
-/// that differ, is given up: all collective operations here end with [`Error::CollectiveGivenUp`]
-/// from then on, on all ranks, and also those of ranks that have not come as far. Messages go on.
-/// To go on after that, a program keeps a spare communicator and makes new ones from it by
-/// [`Self::split`] or [`Self::dup`].
+/// **Threads.** A communicator is `Send` and `Sync`. Any thread may send and receive messages.
+/// Collective operations must come in the same order on all ranks, so call them from one thread at
+/// a time. After `fork()`, the child must not use its parent's communicators.
+///
+/// **Errors.** Besides the errors that it lists, an operation can return:
+///
+/// - [`Error::Excluded`]: the other ranks have declared this one failed;
+/// - [`Error::Left`]: this rank has left the job;
+/// - [`Error::Interrupted`]: [`Config::while_waiting`] ended the wait;
+/// - [`Error::GivenUp`], if it waits for data from another rank;
+/// - [`Error::Barrier`], if it enters a barrier, as [`Self::finalize`] does;
+/// - [`Error::TooLarge`], if it sends.
+///
+/// **After an error.** If a collective other than a broadcast or a barrier ends on a rank with one
+/// of these errors, or with one about lengths that differ, it is *given up*: from then on all
+/// collectives on this communicator return [`Error::CollectiveGivenUp`], on all ranks, including
+/// earlier ones that other ranks have not completed. Point-to-point messages still work. To
+/// recover, keep a spare communicator and create new ones from it with [`Self::split`] or
+/// [`Self::dup`].
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) inner: Arc<Inner>,
@@ -73,13 +80,13 @@ pub(crate) enum Purpose {
     AllToAll = 5,
     Ring = 6,
     Reduce = 7,
-    /// The last barrier of the job, whatever became of others.
+    /// The last barrier of the job, which works even after others have failed.
     LastBarrier = 8,
-    /// Those that do not block, which have numbers.
+    /// Nonblocking ones, which are numbered.
     Nonblocking = 9,
 }
 
-/// Memory that an operation uses while it is under way.
+/// Memory that an operation uses while it is in progress.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes {
     pub(crate) base: NonNull<u8>,
@@ -102,7 +109,7 @@ impl Bytes {
         Self { base: unsafe { self.base.add(range.start) }, length: range.len() }
     }
 
-    /// The one of parts of `each` bytes that is `rank`'s.
+    /// The part of `rank`, where parts have `each` bytes.
     pub(crate) fn part_of(self, rank: u32, each: usize) -> Self {
         let start = rank as usize * each;
         self.part(start..start + each)
@@ -122,7 +129,7 @@ impl Bytes {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
     }
 
-    /// Copies what is as long; the two may overlap.
+    /// Copies from memory of the same length; the two may overlap.
     ///
     /// # Safety
     /// Both are valid and initialized, and nobody else uses them meanwhile.
@@ -139,7 +146,7 @@ impl From<NonNull<[u8]>> for Bytes {
     }
 }
 
-/// Refuses a message of a collective of `bytes` bytes whose memory is longer.
+/// Refuses a message of a collective that does not have the expected length.
 pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
     if bytes == expected as u64 {
         Ok(())
@@ -148,7 +155,7 @@ pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
     }
 }
 
-/// Any threads may share a communicator.
+/// Threads may share a communicator.
 const _: fn() = || {
     fn is_shared_by_threads<T: Send + Sync>() {}
     is_shared_by_threads::<Communicator>();
@@ -168,26 +175,27 @@ impl Drop for Inner {
 }
 
 impl Communicator {
-    /// All ranks of the job that this process belongs to, as the launcher's environment says.
+    /// All ranks of the job that this process belongs to, according to the launcher's environment.
     ///
     /// # Errors
-    /// [`Error::NoLauncher`] without a launcher, [`Error::Variable`] for a value that makes no
-    /// sense, [`Error::Join`] if the ranks do not find each other, [`Error::NoMulticast`] if it is
-    /// insisted on and does not work, [`Error::MultiSend`] and [`Error::NoNic`] likewise,
-    /// [`Error::PeerFailed`] if a rank fails meanwhile.
+    /// [`Error::NoLauncher`] without a launcher, [`Error::Variable`] for an invalid value,
+    /// [`Error::Join`] if the ranks do not find each other, [`Error::NoMulticast`] or
+    /// [`Error::NoNic`] if the settings require that feature and it is not available,
+    /// [`Error::MultiSend`] if they name a tree that is not possible, [`Error::PeerFailed`] if a
+    /// rank fails meanwhile.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_config(Config::from_env()?)
     }
 
-    /// All ranks of the job described.
+    /// All ranks of the job that `config` describes.
     ///
     /// # Errors
-    /// Those of [`Config::check`]; else as [`Self::from_env`].
+    /// Those of [`Config::check`]; otherwise as [`Self::from_env`].
     pub fn from_config(config: Config) -> Result<Self, Error> {
         config.check()?;
         let world = Self::of_all(Job::join(config, None)?)?;
         if let (0, Some(why)) = (world.rank(), world.narrow()) {
-            // Nobody is left to tell if stderr is closed.
+            // If stderr is closed, there is nowhere to report it.
             let _ = std::io::stderr().write_all(format!("omnes: rank 0: {why}\n").as_bytes());
         }
         Ok(world)
@@ -221,49 +229,49 @@ impl Communicator {
         Self { inner: Arc::new(inner) }
     }
 
-    /// This process's rank here, from 0.
+    /// This process's rank in this communicator, from 0.
     pub fn rank(&self) -> u32 {
         self.inner.rank
     }
 
-    /// Number of ranks here.
+    /// Number of ranks of this communicator.
     pub fn size(&self) -> u32 {
         self.inner.members.len() as u32
     }
 
-    /// What this rank has sent, received, copied and waited for since it started; all
-    /// communicators of the process together.
+    /// Counts of what this rank has sent, received, copied and waited for since it joined the job,
+    /// over all communicators of the job.
     pub fn stats(&self) -> Stats {
         let job = self.job();
         Stats::of(&job.engine.counters(), job.has_multicast())
     }
 
-    /// Whether the job multicasts, as the probe at its start has found: the same answer on all
-    /// ranks, but for the interface and the words.
+    /// Whether the job uses multicast, and why, as found by the probe at startup. All ranks agree
+    /// on it; only interface and wording differ.
     pub fn multicast(&self) -> MulticastState {
         self.job().engine.multicast()
     }
 
-    /// Why the job's packets are shorter than the links of all hosts take, if longer ones do not
-    /// get from host to host: then rank 0, which names the hosts, has also written it to standard
-    /// error at the start, unless the ranks exchange already.
+    /// Why the job sends shorter packets than the links of all hosts allow, if longer ones are lost
+    /// between hosts. Rank 0, whose text names the hosts, has also written it to standard error at
+    /// startup, unless the job was created through an [`Exchange`](crate::Exchange).
     pub fn narrow(&self) -> Option<&str> {
         self.job().engine.narrow()
     }
 
-    /// What has taken the place of multicast, if something has.
+    /// How packets to all ranks are sent in place of multicast, if they are.
     pub fn multisend(&self) -> Option<MultiSendUse> {
         self.job().multisend()
     }
 
-    /// Leaves the job: waits for all ranks of this communicator, then for the last answers, and
-    /// says farewell. To be called by every rank, on the communicator of all ranks, as its last
-    /// act. A rank that merely drops its last communicator says farewell without waiting for the
-    /// others; one that ends without either counts as failed.
+    /// Leaves the job. Collective: every rank must call it, on the communicator of all ranks, as
+    /// its last operation. Waits for all ranks, then until everything sent has been acknowledged,
+    /// and says goodbye. A rank that only drops its last communicator says goodbye without waiting
+    /// for the others; a rank that exits without either counts as failed.
     ///
     /// # Errors
     /// [`Error::NotAll`], without effect, if this is not a communicator of all ranks;
-    /// [`Error::PeerFailed`] if a rank has failed: the job is left nevertheless.
+    /// [`Error::PeerFailed`] if a rank has failed: this rank leaves the job nevertheless.
     pub fn finalize(self) -> Result<(), Error> {
         let (size, job) = (self.size(), self.job().config.size);
         if size != job {
@@ -274,9 +282,9 @@ impl Communicator {
         together
     }
 
-    /// Leaves the job without waiting for its ranks, also where other communicators of it live on,
-    /// on which nothing comes any more: whoever waits for this rank gets [`Error::PeerLeft`]. For
-    /// ranks that cannot go on. Waits for the last answers for a second at most.
+    /// Leaves the job without waiting for the other ranks, for a rank that cannot continue. This
+    /// also ends the job's other communicators on this rank; ranks that wait for it get
+    /// [`Error::PeerLeft`]. Waits at most one second for outstanding acknowledgements.
     pub fn abandon(self) {
         self.inner.job.leave();
     }
@@ -287,7 +295,8 @@ impl Communicator {
         self.barrier()
     }
 
-    /// Number of nodes that the ranks here are on; without shared memory each is one by itself.
+    /// Number of nodes that the ranks of this communicator are on. Without shared memory every rank
+    /// counts as a node.
     pub fn node_count(&self) -> u32 {
         self.nodes().count()
     }
@@ -298,7 +307,7 @@ impl Communicator {
         &self.inner.job
     }
 
-    /// The engine for a new operation. Once this rank has left the job there is none, since nobody
+    /// The engine for a new operation; an error once this rank has left the job, because nobody
     /// would answer.
     pub(crate) fn engine_to_start(&self) -> Result<&Engine, Error> {
         if self.job().has_left() { Err(Error::Left) } else { Ok(&self.job().engine) }
@@ -318,7 +327,7 @@ impl Communicator {
         Rank(self.inner.members[rank as usize])
     }
 
-    /// Rank here of a rank of the job.
+    /// Rank in this communicator of a rank of the job.
     pub(crate) fn here(&self, in_job: u32) -> u32 {
         let members = &self.inner.members;
         if members.get(in_job as usize) == Some(&in_job) {
@@ -339,7 +348,7 @@ impl Communicator {
             return Error::Left;
         }
         if matches!(error, OperationError::PeerLeft { .. } | OperationError::GivenUp { .. }) {
-            // Ranks leave and give up when they hear of a failure: that is what must be named.
+            // Ranks leave and give up because of a failure: then the failure must be named.
             let is_member = |gone: Disruption<'_>| match gone {
                 Disruption::Failed(rank) => self.has_member(rank),
                 _ => false,
@@ -385,8 +394,8 @@ impl Communicator {
         started.map_err(|error| self.error(error))
     }
 
-    /// Tells `to` that a broadcast's message of so many bytes does not come: who waits for it gets
-    /// [`Error::GivenUp`]. One without bytes comes nevertheless.
+    /// Tells `to` that a broadcast's message of so many bytes will not arrive: a wait for it ends
+    /// with [`Error::GivenUp`]. A message of no bytes arrives nevertheless.
     pub(crate) fn withhold(&self, to: u32, length: usize) {
         let data = Bytes { base: NonNull::dangling(), length };
         // SAFETY: none of the memory is available, and it is given back at once.
@@ -418,19 +427,19 @@ impl Communicator {
         started.map_err(|error| self.error(error))
     }
 
-    /// Waits for a message; it ends with an error when any member has failed.
+    /// Waits for a message; ends with an error if any member has failed.
     pub(crate) fn wait_for_message(&self, operation: Operation) -> Result<Completion, Error> {
         let outcome = self.job().engine.wait(operation, |gone| self.breaks_message(gone));
         outcome.map_err(|error| self.error(error))
     }
 
-    /// Waits for a part of a collective; it ends with an error when any member is no more.
+    /// Waits for a part of a collective; ends with an error if any member has failed or left.
     pub(crate) fn wait_for(&self, operation: Operation) -> Result<Completion, Error> {
         let outcome = self.job().engine.wait(operation, |gone| self.breaks_collective(gone));
         outcome.map_err(|error| self.error(error))
     }
 
-    /// True if no message is waited for any more, whoever it is of: a member has failed, or all
+    /// True if no message can be waited for any more, from any rank: a member has failed, or all
     /// others have left.
     pub(crate) fn breaks_message(&self, gone: Disruption<'_>) -> bool {
         let members = &self.inner.members;
@@ -447,8 +456,8 @@ impl Communicator {
         }
     }
 
-    /// True if no collective can end any more. The last barrier still does: whoever has left by
-    /// then has passed it, and all take part in it, whatever was given up before.
+    /// True if no collective can complete any more. The last barrier still can: a rank that has
+    /// left by then has passed it, and all take part in it, whatever was given up before.
     pub(crate) fn breaks_collective(&self, gone: Disruption<'_>) -> bool {
         match gone {
             Disruption::Failed(rank) => self.has_member(rank),
@@ -457,14 +466,14 @@ impl Communicator {
         }
     }
 
-    /// Waits for all, so that no memory is in use afterwards; the first error, if there is one.
+    /// Waits for all, so that no memory is in use afterwards; returns the first error.
     pub(crate) fn wait_for_all(&self, operations: &[Operation]) -> Result<(), Error> {
         Rest { communicator: self, operations }.wait()
     }
 }
 
-/// Operations that are not waited for yet; dropped, they are given up, also when a wait for
-/// another one panics.
+/// Operations that have not been waited for yet. When dropped, they are abandoned, even if a wait
+/// for another one panics.
 pub(crate) struct Rest<'a> {
     pub(crate) communicator: &'a Communicator,
     pub(crate) operations: &'a [Operation],

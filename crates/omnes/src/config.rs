@@ -1,4 +1,4 @@
-//! What a rank can be told; the environment fills in the rest.
+//! Settings of a rank; the environment fills in those that a program leaves open.
 
 use crate::barrier::NicWanted;
 use crate::bcast::tune::Tune;
@@ -15,14 +15,14 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Whether a job multicasts. Text form: `auto`, `on`, `off`.
+/// Whether a job uses multicast. Text form: `auto`, `on`, `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Multicast {
-    /// Use it if the probe at the start of the job reaches every rank.
+    /// If the probe at the start of the job reaches every rank.
     Auto,
-    /// Require it: otherwise the job does not start.
+    /// Required: the job does not start without it.
     On,
-    /// Never use it.
+    /// Never.
     Off,
 }
 
@@ -39,101 +39,100 @@ impl FromStr for Multicast {
     }
 }
 
-/// Packets that a channel may keep for messages that nobody has asked for yet.
+/// Packets that a channel may buffer for unexpected messages.
 pub(crate) const POOL_SLOTS: RangeInclusive<u32> = 1..=1 << 24;
 
-/// The same in words.
+/// The same as text.
 pub(crate) fn pool_slots_allowed() -> String {
     format!("from {} to {}", POOL_SLOTS.start(), POOL_SLOTS.end())
 }
 
-/// Longest IP packets that a rank may be told to send: from what any IPv4 network passes on.
+/// Longest IP packets that a rank can be set to send: from what any IPv4 network carries.
 pub(crate) const MTU_BYTES: RangeInclusive<u32> = 576..=65_535;
 
-/// The same in words.
+/// The same as text.
 pub(crate) fn mtu_allowed() -> String {
     format!("from {} to {}", MTU_BYTES.start(), MTU_BYTES.end())
 }
 
-/// Settings of a rank; see [`crate::VARIABLES`] for the environment's names of them.
+/// Settings of a rank. [`crate::VARIABLES`] lists the environment variables that set them.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This rank, from 0.
     pub rank: u32,
     /// Ranks of the job.
     pub size: u32,
-    /// `host:port` at which rank 0 waits for the others; the port must be free there. Of ranks that
-    /// exchange already ([`crate::Communicator::from_exchange`]) it may be empty, or without a
-    /// port: then it is drawn.
+    /// `host:port` at which rank 0 listens for the other ranks; the port must be free there. For
+    /// ranks of an exchange ([`crate::Communicator::from_exchange`]) it may be empty or lack a
+    /// port: then what is missing is chosen.
     pub rendezvous: String,
-    /// Which of its host's addresses this rank may use for its packets, and ranks that exchange
-    /// already for their meeting; where there is none, that by which it reaches rank 0.
+    /// Which of its host's addresses this rank uses for its packets and, with an exchange, as the
+    /// address at which the ranks meet. `None`: the one through which it reaches rank 0.
     pub interface: Option<Interface>,
-    /// The job's secret. Without one, rank 0 draws a key and hands it out in the clear.
+    /// The job's secret. `None`: rank 0 generates a key and sends it to the others unencrypted.
     pub key: Option<JobKey>,
-    /// Longest wait for all ranks at the start; at least 10 ms.
+    /// How long to wait for all ranks at startup; at least 10 ms.
     pub join_timeout: Duration,
-    /// Time within which all know of a rank that has failed: one that is silent for four fifths of
-    /// it; at least 10 ms.
+    /// Time within which all ranks learn of a failed rank; a rank that is silent for four fifths of
+    /// it has failed. At least 10 ms.
     pub peer_timeout: Duration,
-    /// Ranks that share this machine's cores, where they are not those of this job.
+    /// Number of ranks that share this machine's cores. `None`: this job's ranks on it.
     pub local_ranks: Option<u32>,
-    /// Time for which waiting calls spin; chosen by the ranks per core where there is none.
+    /// How long waiting calls spin. `None`: chosen by the number of ranks per core.
     pub spin: Option<Duration>,
-    /// Time for which they then yield their core between looks, likewise.
+    /// How long they then yield the CPU between polls, before they block. `None`: as for `spin`.
     pub give_way: Option<Duration>,
     /// Called now and then while a call waits.
     pub while_waiting: Option<WhileWaiting>,
-    /// Broadcast algorithm, the same on all ranks; where there is none, what is fastest for the
-    /// size by rank 0's figures, else multicast if it works, else a tree chosen by size.
+    /// Broadcast algorithm, the same on all ranks. `None`: the fastest for the size by rank 0's
+    /// measurements; without measurements multicast if it works, else a tree chosen by size.
     pub bcast: Option<Bcast>,
-    /// Where rank 0 keeps what it has measured of this network, to choose by.
+    /// Where rank 0 keeps its measurements of this network, by which it chooses algorithms.
     pub tune: Tune,
-    /// What the network is called there, where its address does not tell it from others.
+    /// Name of this network among the measurements, if its address does not identify it.
     pub network: Option<String>,
-    /// Whether to multicast; the same on all ranks, as are
+    /// Whether to use multicast; the same on all ranks, as are
     /// [`multicast_group`](Self::multicast_group) and [`multicast_port`](Self::multicast_port).
     pub multicast: Multicast,
-    /// What takes the place of multicast where there is none; the same tree on all ranks.
+    /// What replaces multicast if it does not work; the same tree on all ranks.
     pub multisend: MultiSend,
-    /// The multicast group's address; derived from the job's number where there is none.
+    /// The multicast group's address. `None`: derived from the job's number.
     pub multicast_group: Option<IpAddr>,
-    /// The group's UDP port, likewise.
+    /// The group's UDP port. `None`: derived from the job's number.
     pub multicast_port: Option<u16>,
-    /// Routers that multicast may cross, plus one; 0 keeps it on this host.
+    /// TTL of multicast packets: 1 keeps them on this network, 0 on this host.
     pub multicast_ttl: u8,
-    /// Whether ranks of one node talk through shared memory; without it each counts as a node.
+    /// Whether ranks of one node use shared memory; without it each rank counts as a node.
     pub shared_memory: bool,
     /// Whether user data are encrypted on the network; the same on all ranks, which need a
     /// [`key`](Self::key).
     pub encrypts: bool,
-    /// Whether ranks compare what they call before each blocking collective operation but barriers
-    /// with a limit: which one, its root, length, type and operation
-    /// ([`Error::CallsDiffer`]); the same on all ranks. For finding mistakes: it takes as long as
-    /// an allgather of 20 bytes.
+    /// Whether ranks compare their calls before each blocking collective operation, except barriers
+    /// with a time limit: name, root, length, type and operation ([`Error::CallsDiffer`]). The same
+    /// on all ranks. For debugging: it takes as long as an allgather of 20 bytes.
     pub compares: bool,
-    /// Barrier algorithm, the same on all ranks; where there is none, the counter in small groups
-    /// with multicast or where ranks outnumber the cores, else dissemination.
+    /// Barrier algorithm, the same on all ranks. `None`: the counter in small groups with multicast
+    /// or where ranks outnumber the cores, else dissemination.
     pub barrier: Option<Barrier>,
-    /// Which network interface runs barriers; [`NicWanted::Off`] on all ranks or on none.
+    /// Whether barriers run through the kernel NIC; [`NicWanted::Off`] on all ranks or on none.
     pub nic: NicWanted,
-    /// Messages up to this size are sent without asking; the same on all ranks.
+    /// Messages up to this size are sent before their receive is posted; the same on all ranks.
     pub eager_bytes: u32,
-    /// Memory per channel for messages that nobody has asked for yet, in packets, of all senders
-    /// together; from 1 to 16,777,216. Senders of more wait. While a receive waits for a message
-    /// that may be behind these, up to 16 times as many are kept.
+    /// Receive buffers per channel for unexpected messages, in packets, shared by all senders; from
+    /// 1 to 16,777,216. When they are used up, senders wait. Up to 16 times as many are used while
+    /// a receive waits for a message that may be queued behind them.
     pub pool_slots: u32,
-    /// Longest IP packet that this rank may send and be sent, from 576 to 65,535 bytes, where that
-    /// is less than its link takes; all ranks send what suits the one with the least.
+    /// Largest IP packet that this rank may send and receive, from 576 to 65,535 bytes, if that is
+    /// less than its link allows; all ranks use the smallest value of all.
     pub mtu_bytes: Option<u32>,
-    /// Offloads that may be used.
+    /// UDP offloads that may be used.
     pub offloads: Offloads,
-    /// Where this rank publishes what it counts, for `omnes stat`.
+    /// Where this rank publishes its counters, for `omnes stat`.
     pub live: LivePlace,
 }
 
 impl Config {
-    /// Settings for a rank of a job, all else as by default.
+    /// Settings of a rank of a job; all others have their defaults.
     pub fn new(rank: u32, size: u32, rendezvous: impl Into<String>) -> Self {
         Self {
             rank,
@@ -168,8 +167,7 @@ impl Config {
         }
     }
 
-    /// Refuses settings that cannot be, as [`crate::Communicator::from_config`] does before it
-    /// joins.
+    /// Refuses invalid settings, as [`crate::Communicator::from_config`] does before it joins.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`] if the rank is not below the size, else [`Error::Setting`] with
@@ -205,8 +203,8 @@ impl Config {
         }
     }
 
-    /// What must be the same on all ranks for their collective operations to meet, by the names of
-    /// the environment. Who makes a rank's copies, and which NIC it uses, is its own affair.
+    /// Settings that must be the same on all ranks for their collective operations to match, by
+    /// their environment variables. Who makes a rank's copies, and which NIC it uses, may differ.
     pub(crate) fn alike(&self) -> Vec<(&'static str, String)> {
         fn text<T: ToString>(setting: &Option<T>) -> String {
             setting.as_ref().map_or_else(|| "unset".to_owned(), T::to_string)

@@ -11,18 +11,19 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
-/// Which form of the NIC a job may use. Text form: `auto`, `kernel`, `agent`, `user`, `off`.
+/// What may run a job's barriers. The kernel NIC is an eBPF program of this library. Text form:
+/// `auto`, `kernel`, `agent`, `user`, `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NicWanted {
-    /// The kernel's, lent by the node's agent or loaded by the process; else in user space.
+    /// The kernel NIC, lent by the node's agent or loaded by the process; else user space.
     Auto,
-    /// The kernel's, loaded by the process; else in user space.
+    /// The kernel NIC, loaded by the process; else user space.
     Kernel,
-    /// The kernel's, lent by the node's agent; else in user space.
+    /// The kernel NIC, lent by the node's agent; else user space.
     Agent,
-    /// In user space.
+    /// User space.
     User,
-    /// None: barriers by messages over channels.
+    /// Neither: barriers by messages over channels.
     Off,
 }
 
