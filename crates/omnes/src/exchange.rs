@@ -1,9 +1,9 @@
-//! What every rank says, at every rank: what agreements are made of.
+//! Exchanges: every rank gets a few bytes of every rank, as the basis of agreements.
 //!
-//! Ranks that exchange by means of their own, such as those of an MPI, can become a communicator
-//! ([`Communicator::from_exchange`]). A communicator exchanges by itself, for the library's own
-//! agreements: gathered at rank 0 and broadcast down a tree, which works before anybody knows
-//! whether multicast does.
+//! Ranks that can exchange data by means of their own, such as those of an MPI job, can form a
+//! communicator ([`Communicator::from_exchange`]). A communicator is an exchange, too, for the
+//! library's own agreements: gathered at rank 0 and broadcast down a tree, because that works
+//! before it is known whether multicast does.
 //!
 //! Cost of a communicator's: one message from every rank to rank 0, and a broadcast of all of them.
 
@@ -15,9 +15,10 @@ use crate::parts::Parts;
 use crate::reduce::MEETING_RANK;
 use omnes_topo::Tree;
 
-/// Ranks that can tell each other something, all at once. Calls come in the same order on all of
-/// them. A rank may wait for others that are still in the last call: where the means of the
-/// exchange move on in calls alone, [`Config::while_waiting`](crate::Config) is to let them.
+/// Ranks that can exchange data with each other by means of their own, such as those of an MPI job.
+/// Calls come in the same order on all ranks. A rank may wait for others that are still in the
+/// previous call: if the exchange only makes progress in calls of its own, make it progress in
+/// [`Config::while_waiting`](crate::Config).
 pub trait Exchange {
     /// This rank, from 0.
     fn rank(&self) -> u32;
@@ -25,11 +26,11 @@ pub trait Exchange {
     /// Number of ranks.
     fn size(&self) -> u32;
 
-    /// Every rank's words, one after the other in order of ranks; all are as long as `own`, which
-    /// is not empty. Collective.
+    /// Gathers the `own` of every rank, one after the other in order of ranks, on all ranks. `own`
+    /// has the same length on all ranks, and is not empty. Collective.
     ///
     /// # Errors
-    /// [`Error::ExchangeFailed`], or what else fits.
+    /// [`Error::ExchangeFailed`], or another error that describes the failure.
     fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error>;
 }
 

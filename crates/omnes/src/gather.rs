@@ -67,16 +67,20 @@ impl Communicator {
         Ok(parts)
     }
 
-    /// Brings every rank's `own` to `root`, into `all`, one after the other in order of ranks. All
-    /// `own` are equally long. `all` is not looked at on other ranks, and may be empty there.
+    /// Gathers every rank's `own` into the root's `all`, one after the other in order of ranks.
+    /// `own` must have the same length on all ranks. `all` is ignored on other ranks, and may be
+    /// empty there.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`], [`Error::Length`] if `all` of the root is not as long as all
-    /// together, of which the others hear nothing, [`Error::PeerFailed`], [`Error::PeerLeft`],
-    /// [`Error::CollectiveGivenUp`]. If the lengths of `own` differ, mostly [`Error::Truncated`] or
-    /// [`Error::LengthDiffers`] at one rank at least, which so gives it up; but the ways of short
-    /// and long parts differ, so ranks that take different ones may all wait until one leaves. With
-    /// [`Config::compares`](crate::Config::compares) it is [`Error::CallsDiffer`] instead.
+    /// [`Error::RankOutOfRange`]; [`Error::Length`] if the root's `all` does not have the length of
+    /// all parts together, which the other ranks do not notice; [`Error::PeerFailed`],
+    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`].
+    ///
+    /// If the lengths of `own` differ between ranks, usually at least one rank gets
+    /// [`Error::Truncated`] or [`Error::LengthDiffers`], which ends the collectives of this
+    /// communicator. But short and long parts use different algorithms, so ranks may also block
+    /// until one leaves. With [`Config::compares`](crate::Config::compares) it is
+    /// [`Error::CallsDiffer`].
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Gather).with_bytes(own.len()).with_root(root))?;
@@ -105,16 +109,18 @@ impl Communicator {
         unsafe { self.gather_known(root, Bytes::of(own), &parts, part) }
     }
 
-    /// As [`Self::gather`], of parts of different lengths, also of none: `lengths` has those of all
-    /// ranks in bytes, in order of ranks. `all` and `lengths` are not looked at on other ranks than
-    /// the root, and may be empty there.
+    /// As [`Self::gather`], but parts may have different lengths, including 0: `lengths` has those
+    /// of all ranks in bytes, in order of ranks. `all` and `lengths` are ignored on ranks other
+    /// than the root, and may be empty there.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`],
-    /// [`Error::CollectiveGivenUp`]. At the root alone, of which the others hear nothing:
-    /// [`Error::Lengths`], [`Error::Length`] if `all` is not as long as they say; and where an
-    /// `own` is not, [`Error::Truncated`] or [`Error::LengthDiffers`], after which `all` means
-    /// nothing.
+    /// [`Error::CollectiveGivenUp`].
+    ///
+    /// Only at the root, which the other ranks do not notice: [`Error::Lengths`]; [`Error::Length`]
+    /// if `all` does not have the sum of the `lengths`; [`Error::Truncated`] or
+    /// [`Error::LengthDiffers`] if an `own` does not have its length, after which the contents of
+    /// `all` are undefined.
     pub fn gatherv(
         &self,
         root: u32,
@@ -159,12 +165,12 @@ impl Communicator {
         }
     }
 
-    /// Brings every rank's `own`, all equally long, to all, into `all`, one after the other in
-    /// order of ranks.
+    /// Gathers every rank's `own` into `all` on all ranks, one after the other in order of ranks.
+    /// `own` must have the same length on all ranks.
     ///
     /// # Errors
-    /// As [`Self::gather`]; a rank whose `all` has a wrong length leaves the others waiting until
-    /// it calls again, or leaves.
+    /// As [`Self::gather`]. If `all` of a rank has a wrong length, the others keep waiting until
+    /// that rank calls again or leaves.
     pub fn allgather(&self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         let parts = Parts::equal(own.len(), self.size());
         parts.check_memory("all", all.len())?;
@@ -172,29 +178,30 @@ impl Communicator {
         self.allgather_in_place(all)
     }
 
-    /// As [`Self::allgather`], of parts that are in their places in `all` already.
+    /// As [`Self::allgather`], but each rank's part is already in its place in `all`.
     ///
     /// # Errors
-    /// As [`Self::allgather`], with [`Error::UnequalParts`] in place of [`Error::Length`].
+    /// As [`Self::allgather`], with [`Error::UnequalParts`] instead of [`Error::Length`].
     pub fn allgather_in_place(&self, all: &mut [u8]) -> Result<(), Error> {
         let parts = equal_parts("all", all.len(), self.size())?;
         self.begin(Call::of(Collective::Allgather).with_bytes(parts.longest()))?;
         self.undertake(Collective::Allgather, || self.allgather_parts(all, &parts))
     }
 
-    /// As [`Self::allgather`], of parts of different lengths, also of none: `lengths` has those of
-    /// all ranks in bytes, in order of ranks, and is the same on all.
+    /// As [`Self::allgather`], but parts may have different lengths, including 0: `lengths` has
+    /// those of all ranks in bytes, in order of ranks, and is the same on all of them.
     ///
-    /// # Errors As [`Self::allgather`], with [`Error::Lengths`]; [`Error::LengthDiffers`] if `own`
-    /// is not as long as `lengths` says, too, leaves the others waiting. If `lengths` differ, as
-    /// there, or, if they come to as much together, bytes in wrong places.
+    /// # Errors
+    /// As [`Self::allgather`], and [`Error::Lengths`]. A rank whose `own` is not as long as
+    /// `lengths` says gets [`Error::LengthDiffers`], and the others keep waiting. If `lengths`
+    /// differ between ranks: as there or, if their sums are equal, bytes in wrong places.
     pub fn allgatherv(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<(), Error> {
         let parts = self.parts_of(all.len(), lengths, own.len())?;
         all[parts.range(self.rank())].copy_from_slice(own);
         self.allgatherv_in_place(all, lengths)
     }
 
-    /// As [`Self::allgatherv`], of parts that are in their places in `all` already.
+    /// As [`Self::allgatherv`], but each rank's part is already in its place in `all`.
     ///
     /// # Errors
     /// As [`Self::allgatherv`].
@@ -220,12 +227,13 @@ impl Communicator {
         unsafe { self.begin_allgather(data, |rank| parts.range(rank))? }.wait_until_left(0)
     }
 
-    /// Brings to every rank its part of the `root`'s `all`, where they lie one after the other in
-    /// order of ranks. All `own` are equally long. `all` is not looked at on other ranks, and may
-    /// be empty there.
+    /// Sends each rank its part of the root's `all`, in which parts follow each other in order of
+    /// ranks, into `own`. `own` must have the same length on all ranks. `all` is ignored on other
+    /// ranks, and may be empty there.
     ///
     /// # Errors
-    /// As [`Self::gather`]; if `all` has a wrong length, [`Error::LengthDiffers`] at the others.
+    /// As [`Self::gather`]; if `all` has a wrong length, the other ranks get
+    /// [`Error::LengthDiffers`].
     pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Scatter).with_bytes(own.len()).with_root(root))?;
@@ -247,16 +255,18 @@ impl Communicator {
         }
     }
 
-    /// As [`Self::scatter`], of parts of different lengths, also of none: `lengths` has those of
-    /// all ranks in bytes, in order of ranks. `all` and `lengths` are not looked at on other ranks
+    /// As [`Self::scatter`], but parts may have different lengths, including 0: `lengths` has those
+    /// of all ranks in bytes, in order of ranks. `all` and `lengths` are ignored on ranks other
     /// than the root, and may be empty there.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`],
-    /// [`Error::CollectiveGivenUp`]. At the root [`Error::Lengths`], [`Error::Length`] if `all`, or
-    /// [`Error::LengthDiffers`] if its `own`, is not as long as they say; the others get nothing
-    /// then. At a rank whose `own` is not as long as what comes, of which the others hear nothing,
-    /// [`Error::Truncated`] or [`Error::LengthDiffers`].
+    /// [`Error::CollectiveGivenUp`].
+    ///
+    /// At the root: [`Error::Lengths`]; [`Error::Length`] if `all`, or [`Error::LengthDiffers`] if
+    /// its `own`, is not as long as `lengths` says; the others get nothing then. At a rank whose
+    /// `own` is not as long as the part that it receives: [`Error::Truncated`] or
+    /// [`Error::LengthDiffers`], which the other ranks do not notice.
     pub fn scatterv(
         &self,
         root: u32,
@@ -307,12 +317,12 @@ impl Communicator {
         receive.wait_for(own.len())
     }
 
-    /// Brings part r of every rank's `data` to rank r, into `buffer`, one after the other in order
-    /// of the ranks that sent them. All parts are equally long.
+    /// Sends part r of every rank's `data` to rank r, which gets these parts in `buffer`, in order
+    /// of the ranks that sent them. All parts have the same length.
     ///
     /// # Errors
-    /// [`Error::UnequalParts`] if `data` cannot be parted, [`Error::Length`] if `buffer` is not as
-    /// long; else as [`Self::gather`].
+    /// [`Error::UnequalParts`] if `data` cannot be divided into equal parts, [`Error::Length`] if
+    /// `buffer` is not as long as `data`; otherwise as [`Self::gather`].
     pub fn alltoall(&self, data: &[u8], buffer: &mut [u8]) -> Result<(), Error> {
         let parts = equal_parts("data", data.len(), self.size())?;
         parts.check_memory("buffer", buffer.len())?;
@@ -320,16 +330,16 @@ impl Communicator {
         self.undertake(Collective::Alltoall, || self.exchange_parts(data, &parts, buffer, &parts))
     }
 
-    /// As [`Self::alltoall`], of parts of different lengths, also of none: `data_lengths` has those
-    /// of this rank's data in bytes, in order of the ranks that they are for, and `buffer_lengths`
-    /// those of what comes, in order of the ranks that send it.
+    /// As [`Self::alltoall`], but parts may have different lengths, including 0: `data_lengths` has
+    /// those of this rank's data in bytes, in order of the ranks that they are for, and
+    /// `buffer_lengths` those of the parts to receive, in order of the ranks that send them.
     ///
     /// # Errors
-    /// [`Error::Lengths`], [`Error::Length`] if `data` or `buffer` is not as long as they say,
-    /// which leaves the others waiting until this rank calls again, or leaves;
-    /// [`Error::PeerFailed`], [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If a rank sends
-    /// another one more or less than that expects, [`Error::Truncated`] or
-    /// [`Error::LengthDiffers`] there, which so gives it up.
+    /// [`Error::Lengths`], or [`Error::Length`] if `data` or `buffer` is not as long as they say:
+    /// the others then keep waiting until this rank calls again or leaves. [`Error::PeerFailed`],
+    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. A rank that is sent more or less than it
+    /// expects gets [`Error::Truncated`] or [`Error::LengthDiffers`], which ends the collectives of
+    /// this communicator.
     pub fn alltoallv(
         &self,
         data: &[u8],

@@ -1,6 +1,6 @@
-//! Programs that start ranks, and the variables by which each tells them who they are.
+//! Programs that start ranks, and the variables in which each tells a rank its number.
 
-/// Who has started this process.
+/// What has started this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Launcher {
     /// Its name.
@@ -9,11 +9,11 @@ pub struct Launcher {
     pub rank: &'static str,
     /// The variable with the number of ranks.
     pub size: &'static str,
-    /// The variable with the number of ranks on this machine, where there is one.
+    /// The variable with the number of ranks on this machine, which may be unset.
     pub local_size: &'static str,
 }
 
-/// Which torchrun alone sets: its other names are such as anything could have set.
+/// Only torchrun sets this; its other names are so general that anything could have set them.
 const TORCHRUN_MARK: &str = "TORCHELASTIC_RUN_ID";
 
 impl Launcher {

@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::request::OwnedRequest;
 use std::fmt;
 
-/// A broadcast under way, with its buffer; see [`Communicator::bcast_owned`]. Dropped without
-/// having been waited for, it is given up: what has come to this rank may still arrive elsewhere,
-/// and whoever was to get the rest through this rank gets [`Error::GivenUp`]. What the root has
-/// sent is not taken for a later broadcast. A root that gives up has sent nevertheless.
+/// A broadcast in progress, with its buffer; see [`Communicator::bcast_owned`]. If it is dropped
+/// without having been waited for, it is abandoned: what has reached this rank may still be
+/// forwarded, and ranks that were to get the rest through this rank get [`Error::GivenUp`]. Later
+/// broadcasts never receive data of this one. At the root, the data are sent nevertheless.
 #[must_use = "a broadcast that is dropped is given up"]
 pub struct OwnedBcast {
     /// Dropped first: the buffer is in use until then.
@@ -18,7 +18,7 @@ pub struct OwnedBcast {
     buffer: Vec<u8>,
 }
 
-/// Why an [`OwnedBcast`] has failed, with its buffer; `?` makes an [`Error`] of it.
+/// Why an [`OwnedBcast`] has failed, with its buffer; `?` converts it into an [`Error`].
 pub struct OwnedBcastError {
     /// Why.
     pub error: Error,
@@ -27,9 +27,9 @@ pub struct OwnedBcastError {
 }
 
 impl Communicator {
-    /// Starts a broadcast of the root's `buffer`, of the same length on all ranks, and holds the
-    /// buffer until [`OwnedBcast::wait`] gives it back. As [`Scope::ibcast`](crate::Scope::ibcast)
-    /// otherwise.
+    /// Starts a broadcast of the root's `buffer`, of the same length on all ranks, and owns the
+    /// buffer until [`OwnedBcast::wait`] returns it. Otherwise as
+    /// [`Scope::ibcast`](crate::Scope::ibcast).
     ///
     /// ```no_run
     /// # // Needs a launcher.
@@ -49,7 +49,7 @@ impl Communicator {
         self.bcast_owned_with(root, buffer, algorithm)
     }
 
-    /// As [`Self::bcast_owned`], by an algorithm of choice, the same on all ranks.
+    /// As [`Self::bcast_owned`], with the given algorithm, which must be the same on all ranks.
     ///
     /// # Errors
     /// As [`Self::bcast_with`].
@@ -68,16 +68,16 @@ impl Communicator {
 }
 
 impl OwnedBcast {
-    /// Whether the broadcast has ended, so that [`Self::wait`] does not wait; moves all operations
-    /// on, and waits for nobody.
+    /// Whether the broadcast has ended, so that [`Self::wait`] will not block. Makes progress on
+    /// all operations, without waiting.
     ///
     /// # Errors
-    /// As [`Communicator::bcast`]; the buffer then comes back from [`Self::wait`].
+    /// As [`Communicator::bcast`]; [`Self::wait`] then returns the buffer.
     pub fn test(&mut self) -> Result<bool, Error> {
         self.request.test().map(|status| status.is_some())
     }
 
-    /// Waits for the end of the broadcast; the buffer.
+    /// Waits until the broadcast has ended, and returns the buffer.
     ///
     /// # Errors
     /// As [`Communicator::bcast`], with the buffer; [`Error::RequestOver`] if [`Self::test`] has

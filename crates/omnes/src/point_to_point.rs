@@ -6,7 +6,7 @@ use crate::job::POINT_TO_POINT;
 use crate::under_way::UnderWay;
 use omnes_net::{Completion, Disruption, Message, Operation, Outcome, Pattern, Reply};
 
-/// From whom a message may come.
+/// Which ranks a receive accepts messages from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// From this rank.
@@ -21,12 +21,12 @@ impl From<u32> for Source {
     }
 }
 
-/// Which tag a message may have.
+/// Which tags a receive accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tag {
-    /// This one.
+    /// This tag.
     Is(u32),
-    /// Any.
+    /// Any tag.
     Any,
 }
 
@@ -36,7 +36,7 @@ impl From<u32> for Tag {
     }
 }
 
-/// What a finished operation was about.
+/// Sender, tag and length of the message of a completed operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
     /// The sender of a received message; this rank for a sent one.
@@ -48,17 +48,20 @@ pub struct Status {
 }
 
 impl Communicator {
-    /// Sends `data` to rank `to`. Returns when `data` may be used again; a message of up to 16 KiB
-    /// is on its way then, a longer one has arrived. A message above
-    /// [`Config::eager_bytes`](crate::Config::eager_bytes) waits until its receiver has asked for
-    /// it: two ranks that both send such a message first wait for ever; use [`Self::sendrecv`] or
+    /// Sends `data` to rank `to`, and returns when `data` may be used again. Messages of one sender
+    /// with the same tag arrive in the order sent.
+    ///
+    /// A message of up to 16 KiB is copied, and the call returns at once. A longer message blocks
+    /// until it has arrived, and one above [`Config::eager_bytes`](crate::Config::eager_bytes)
+    /// until the receiver has posted a matching receive: if two ranks both send such a message to
+    /// each other first, they deadlock. Use [`Self::sendrecv`] or
     /// [`Scope::isend`](crate::Scope::isend).
     ///
-    /// As with MPI's standard sends, no more than a limit is kept of messages that nobody receives.
-    /// Of those of up to 16 KiB, 4 MiB are kept here for each receiver, each counted with 128 bytes
-    /// beside its data; beyond that they too are sent when they have arrived. The receiver takes in
-    /// [`Config::pool_slots`](crate::Config::pool_slots) packets that it has not asked for, of all
-    /// senders together. A rank's messages to itself are kept without limit.
+    /// As with MPI's standard mode, buffering is limited. The sender copies at most 4 MiB per
+    /// receiver, counting 128 bytes of overhead per message, and blocks beyond that until the
+    /// message has arrived. The receiver buffers
+    /// [`Config::pool_slots`](crate::Config::pool_slots) packets of unexpected messages, of all
+    /// senders together. Messages to oneself are buffered without limit.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::TooLarge`], [`Error::PeerFailed`], [`Error::PeerLeft`].
@@ -68,9 +71,9 @@ impl Communicator {
         started.map_or(Ok(()), |operation| self.wait_for_message(operation).map(|_| ()))
     }
 
-    /// Waits for the oldest message from `from` with `tag` that no receive has taken, and puts it
-    /// into `buffer`, which may be longer. Messages of one sender with one tag come in the order
-    /// sent.
+    /// Waits for the oldest message from `from` with `tag` that no receive has taken yet, and puts
+    /// it into `buffer`, which may be longer. Messages of one sender with the same tag arrive in
+    /// the order sent.
     ///
     /// # Errors
     /// [`Error::Truncated`] if the message is longer than `buffer`, which then holds its
@@ -87,12 +90,12 @@ impl Communicator {
         self.wait_for_message(operation).map(|completion| self.status(completion))
     }
 
-    /// Sends `data` to rank `to` with `tag`, and receives the oldest message from `from` with
-    /// `wanted` into `buffer` meanwhile, so that ranks may exchange messages of any length.
+    /// Sends `data` to rank `to` with `tag`, and at the same time receives the oldest message from
+    /// `from` with tag `wanted` into `buffer`, so that ranks can exchange messages of any length.
     ///
     /// # Errors
-    /// As [`Self::send`] and [`Self::recv`]. After an error other than [`Error::Truncated`] what
-    /// has not been sent yet is given up.
+    /// As [`Self::send`] and [`Self::recv`]. After an error other than [`Error::Truncated`] the
+    /// part of `data` that has not been sent yet is not sent any more.
     pub fn sendrecv(
         &self,
         to: u32,
@@ -112,10 +115,10 @@ impl Communicator {
         }
     }
 
-    /// Waits for the oldest message from `from` with `tag` that no receive has taken, as
-    /// [`Self::recv`] does, but leaves it where it is. Its sender, tag and length tell how to
-    /// receive it: a receive from that sender with that tag takes it, unless another thread's was
-    /// sooner.
+    /// Waits for the oldest message from `from` with `tag` that no receive has taken yet, as
+    /// [`Self::recv`] does, but does not take it. Its sender, tag and length tell how to receive
+    /// it: a receive from that sender with that tag gets it, unless another thread's receive got it
+    /// first.
     ///
     /// ```no_run
     /// # // Needs a launcher.
@@ -136,7 +139,7 @@ impl Communicator {
         self.probed(self.engine_to_start()?.probe(POINT_TO_POINT, &pattern, breaks))
     }
 
-    /// As [`Self::probe`], but without waiting: `None` if no such message is here yet.
+    /// As [`Self::probe`], but without waiting: `None` if no such message has arrived yet.
     ///
     /// # Errors
     /// As [`Self::probe`].

@@ -1,5 +1,5 @@
-//! Nonblocking operations that hold what they need, for callers whose requests outlive the call
-//! that started them, such as another language: a [`Scope`](crate::Scope) cannot hold those.
+//! Nonblocking operations that own what they need, for callers whose requests outlive the call that
+//! started them, such as bindings for other languages, which cannot use a [`Scope`](crate::Scope).
 
 use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator};
@@ -10,12 +10,15 @@ use crate::work::{Begun, Work};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// A nonblocking operation that holds its communicator. Dropped before it has ended, it is given
-/// up, so that its memory is free. The message of a receive is for the next receive then, or lost
-/// if it has begun to come; a send may still arrive, and is copied until then, however much there
-/// is. Of a broadcast, those to whom this rank would have passed it on get [`Error::GivenUp`], the
-/// others the data, and later broadcasts their own; a barrier goes on.
-#[must_use = "an operation that is dropped is given up"]
+/// A nonblocking operation that holds its communicator. If it is dropped before it has ended, it is
+/// abandoned, so that its memory can be reused:
+///
+/// - the message of a receive is left to the next receive, or lost if it has begun to arrive;
+/// - a send may still arrive; its data are copied, whatever their length;
+/// - ranks to which this rank would have forwarded a broadcast get [`Error::GivenUp`], the others
+///   get the data, and later broadcasts are not affected;
+/// - a barrier continues.
+#[must_use = "an operation that is dropped is abandoned"]
 pub struct OwnedRequest {
     communicator: Communicator,
     state: State,
@@ -143,8 +146,9 @@ impl OwnedRequest {
         Self { communicator, state }
     }
 
-    /// The outcome, if the operation has ended; moves all operations on, and waits for nobody. May
-    /// be called while another call waits, also by [`Config::while_waiting`](crate::Config).
+    /// The outcome, if the operation has ended. Makes progress on all operations, without waiting.
+    /// May be called while another call waits, including by
+    /// [`Config::while_waiting`](crate::Config).
     ///
     /// # Errors
     /// As [`Communicator::send`], [`Communicator::recv`] and [`Communicator::bcast`];
@@ -160,7 +164,7 @@ impl OwnedRequest {
         outcome.map(Some)
     }
 
-    /// Waits for the end of the operation.
+    /// Waits until the operation has ended.
     ///
     /// # Errors
     /// As [`Self::test`].

@@ -15,8 +15,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 impl Communicator {
-    /// Runs `body` with a [`Scope`] for nonblocking operations, and waits for all of them. Those
-    /// that `body` has not waited for end here, however they end: their errors are not told.
+    /// Runs `body` with a [`Scope`] for nonblocking operations, and waits for all of them. Errors
+    /// of operations that `body` has not waited for are not reported.
     ///
     /// ```no_run
     /// # // Needs a launcher.
@@ -32,7 +32,7 @@ impl Communicator {
     /// # Ok(()) }
     /// ```
     ///
-    /// Memory that ends before the scope does is refused:
+    /// Memory that does not outlive the scope is refused at compile time:
     ///
     /// ```compile_fail,E0597
     /// # fn main() -> Result<(), omnes::Error> {
@@ -56,8 +56,8 @@ impl Communicator {
 }
 
 /// Holds nonblocking operations on memory that lives for `'env`; see [`Communicator::scope`].
-/// Dropped, it waits for those that are under way, and says nothing of their errors; while its
-/// thread panics it gives them up.
+/// When dropped, it waits for those in progress, without reporting their errors; if its thread
+/// panics, it abandons them.
 pub struct Scope<'scope, 'env> {
     pub(crate) communicator: &'scope Communicator,
     open: RefCell<Vec<(RequestId, Work)>>,
@@ -69,8 +69,8 @@ pub struct Scope<'scope, 'env> {
 /// Number of a request in its scope.
 type RequestId = u64;
 
-/// A nonblocking operation. Dropping it does not end it: its scope waits for it, but says nothing
-/// of its errors.
+/// A nonblocking operation. Dropping it does not end it: its scope waits for it, but does not
+/// report its errors.
 #[must_use = "only who waits for a request, or tests it, hears of its error"]
 pub struct Request<'request> {
     scope: &'request dyn Ends,
@@ -93,8 +93,8 @@ trait Ends {
 }
 
 impl<'env> Scope<'_, 'env> {
-    /// Starts to send `data` to rank `to`. Never waits: a message for which
-    /// [`Communicator::send`] would is a request that ends when it has arrived.
+    /// Starts to send `data` to rank `to`, without waiting. If [`Communicator::send`] would block
+    /// for this message, the request ends when the message has arrived.
     ///
     /// # Errors
     /// As [`Communicator::send`].
@@ -121,11 +121,11 @@ impl<'env> Scope<'_, 'env> {
     }
 
     /// Starts a broadcast of the root's `buffer`, of the same length on all ranks. Several may be
-    /// under way at once, started in the same order on all ranks, also among other collectives.
-    /// Its status names the root.
+    /// in progress at once; all collectives are started in the same order on all ranks. The status
+    /// names the root.
     ///
-    /// Returns at once, also at the root of more short messages than the window holds [BC-R7]: of
-    /// those beyond it, the operation ends when the others have the message.
+    /// Returns at once, even at the root of more short messages than the window holds [BC-R7]: an
+    /// operation beyond the window ends when the others have the message.
     ///
     /// # Errors
     /// As [`Communicator::bcast`].
@@ -133,7 +133,7 @@ impl<'env> Scope<'_, 'env> {
         self.ibcast_with(root, buffer, self.communicator.usual_bcast(buffer.len()))
     }
 
-    /// As [`Self::ibcast`], by an algorithm of choice, the same on all ranks.
+    /// As [`Self::ibcast`], with the given algorithm, which must be the same on all ranks.
     ///
     /// # Errors
     /// As [`Communicator::bcast_with`].
@@ -150,9 +150,10 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(begun))
     }
 
-    /// Enters a barrier without waiting for it. Several may be under way; they end in the order in
-    /// which they were started, which is the same on all ranks, also among blocking barriers. No
-    /// rank may enter it by a blocking call, which may agree on something with the others first.
+    /// Enters a barrier without waiting for it. Several may be in progress; they end in the order
+    /// in which they were started, which must be the same on all ranks, including blocking
+    /// barriers. All ranks must enter it by a nonblocking call, because a blocking barrier may
+    /// first reach an agreement with the other ranks.
     ///
     /// # Errors
     /// As [`Communicator::barrier`].
@@ -160,8 +161,8 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(self.communicator.begin_barrier()?))
     }
 
-    /// As [`Self::ibarrier`], of a kind that a blocking barrier of this communicator has been of
-    /// before: only those may agree on something new.
+    /// As [`Self::ibarrier`], of a kind that this communicator has already used in a blocking
+    /// barrier: only a blocking barrier can reach the agreement that a new kind needs.
     ///
     /// # Errors
     /// As [`Communicator::barrier`]; [`Error::Barrier`] if there was no such barrier.
@@ -219,7 +220,7 @@ impl Drop for Scope<'_, '_> {
 }
 
 impl Request<'_> {
-    /// Waits for the end of the operation.
+    /// Waits until the operation has ended.
     ///
     /// # Errors
     /// As [`Communicator::send`], [`Communicator::recv`] and [`Communicator::bcast`];
@@ -232,7 +233,7 @@ impl Request<'_> {
         }
     }
 
-    /// The outcome, if the operation has ended; moves all operations on, and waits for nobody.
+    /// The outcome, if the operation has ended. Makes progress on all operations, without waiting.
     ///
     /// # Errors
     /// As [`Self::wait`].

@@ -40,14 +40,14 @@ impl Choice {
 }
 
 impl Communicator {
-    /// Parts the communicator: ranks of one color get a new communicator together, in order of
-    /// their keys, and of their ranks here where keys are equal. A rank without color gets none.
-    /// To be called by all ranks. A job makes at most 2^27 - 1 communicators in its life, those
-    /// that were dropped counted.
+    /// Splits the communicator: ranks of the same color form a new communicator, ordered by key
+    /// and, for equal keys, by rank in this communicator. A rank without color gets none.
+    /// Collective. A job can create at most 2^27 - 1 communicators in total, including those that
+    /// were dropped.
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::TooManyCommunicators`];
-    /// [`Error::NoNic`] where a multi-send by the kernel's NIC is insisted on and a rank of the new
+    /// [`Error::NoNic`] if a multi-send through the kernel NIC is required and a rank of the new
     /// communicator gets no slot.
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
         self.begin(Call::of(Collective::Agreement))?;
@@ -72,8 +72,7 @@ impl Communicator {
         Ok(Some(part))
     }
 
-    /// A communicator of the same ranks whose messages do not mix with this one's. To be called
-    /// by all ranks.
+    /// Creates a communicator of the same ranks with a message context of its own. Collective.
     ///
     /// # Errors
     /// As [`Self::split`].

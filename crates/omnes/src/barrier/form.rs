@@ -4,10 +4,10 @@ use omnes_topo::Barrier;
 use std::fmt;
 use std::str::FromStr;
 
-/// Who makes a barrier's steps. Text form: `nic`, `user`, `channel`.
+/// What runs the steps of a barrier. Text form: `nic`, `user`, `channel`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BarrierForm {
-    /// The kernel's NIC.
+    /// The kernel NIC: an eBPF program of this library at the network interface.
     Nic,
     /// The firmware in user space.
     User,
@@ -38,11 +38,11 @@ impl FromStr for BarrierForm {
     }
 }
 
-/// Form and algorithm of a barrier; what is left open is chosen. Text form: `nic:counter`,
-/// `dissemination`, `user`.
+/// Form and algorithm of a barrier; the library chooses whichever is not given. Text form:
+/// `nic:counter`, `dissemination`, `user`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BarrierKind {
-    /// Who makes the steps.
+    /// What runs the steps.
     pub form: Option<BarrierForm>,
     /// Which steps.
     pub algorithm: Option<Barrier>,

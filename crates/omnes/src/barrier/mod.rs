@@ -1,18 +1,18 @@
-//! Barriers: nobody leaves before all have entered.
+//! Barriers: no rank leaves before all have entered.
 //!
 //! Source: the barrier paper [CB-R2–R11]. Three forms of the same algorithms:
 //!
 //! | form | who makes the steps | repair |
 //! |---|---|---|
-//! | [`BarrierForm::Nic`] | the kernel's NIC, without waking the host | NACK to the NIC that owes |
+//! | [`BarrierForm::Nic`] | the kernel NIC, without waking the process | NACK to the NIC that owes |
 //! | [`BarrierForm::User`] | the same firmware, driven by the engine | NACK to the rank that owes |
 //! | [`BarrierForm::Channel`] | messages over channels ([`channel`]) | the channel's |
 //!
 //! The first two are groups of the collective machine ([`group`]), which join the ranks of a node
 //! before they go to the network. A communicator begins with the user-space form, which needs no
-//! agreement; after a few barriers its members try whether all of them get a slot of the kernel's
-//! NIC ([`nic`]), and use it if so. The last barrier of a job goes over channels: a rank that has
-//! left answers no NACK.
+//! agreement; after a few barriers its members find out whether all of them can get a slot of the
+//! kernel NIC ([`nic`]), and use it if so. The last barrier of a job goes over channels, because a
+//! rank that has left does not answer NACKs.
 
 mod channel;
 mod form;
@@ -32,31 +32,31 @@ use omnes_net::{Disruption, Operation};
 use omnes_topo::Barrier;
 use std::time::Duration;
 
-/// Time for answers to the question who is missing.
+/// How long to wait for answers that tell which ranks are missing.
 const ANSWER_TIME: Duration = Duration::from_millis(200);
 
 impl Communicator {
-    /// Waits until all ranks of the communicator have called it. One whose wait
-    /// [`WhileWaiting`](crate::WhileWaiting) interrupts has been entered all the same, unless it
-    /// goes over channels: the next barrier is another one.
+    /// Waits until all ranks of the communicator have called it. If
+    /// [`WhileWaiting`](crate::WhileWaiting) interrupts the wait, the barrier has been entered
+    /// nevertheless, except over channels, and the next barrier is another one.
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job,
-    /// [`Error::Interrupted`]. [`Error::Barrier`] where the kernel's NIC has lost it, as when
-    /// `omnesd` ends; [`Error::CollectiveGivenUp`] on the other ranks then, and for all later
-    /// collectives.
+    /// [`Error::Interrupted`]. [`Error::Barrier`] if the kernel NIC has lost the barrier, for
+    /// example because `omnesd` has ended; the other ranks then get [`Error::CollectiveGivenUp`],
+    /// as do all later collectives.
     pub fn barrier(&self) -> Result<(), Error> {
         self.barrier_with(self.usual_barrier())
     }
 
-    /// As [`Self::barrier`], by an algorithm of choice, the same on all ranks.
+    /// As [`Self::barrier`], with the given algorithm, which must be the same on all ranks.
     ///
     /// # Errors
-    /// As [`Self::barrier`]; [`Error::NoNic`] for a barrier of the kernel's NIC where there is none
-    /// for all ranks.
+    /// As [`Self::barrier`]; [`Error::NoNic`] for a barrier through the kernel NIC if it is not
+    /// available on all ranks.
     pub fn barrier_with(&self, kind: impl Into<BarrierKind>) -> Result<(), Error> {
         let kind = kind.into();
-        // To wait once more for a barrier is this rank's affair.
+        // Only this rank knows that it waits for the same barrier again.
         if self.has_unfinished(kind) {
             self.check_whole()?;
         } else {
@@ -78,11 +78,12 @@ impl Communicator {
         outcome
     }
 
-    /// As [`Self::barrier`], but waits for at most `limit`; if one rank enters with a limit, all
-    /// do, though limits may differ. The error then names the ranks that have not come; the barrier
-    /// remains entered, and the next barrier of the usual kind, with a limit or without, goes on
-    /// waiting for it; with `OMNES_NIC=off` only one with a limit does. Such barriers never move on
-    /// to the kernel's NIC, for which ranks wait for each other, but use it where it is in use.
+    /// As [`Self::barrier`], with a time limit. If one rank enters with a limit, all must; limits
+    /// may differ. On timeout, the error names the ranks that have not arrived. The caller has
+    /// still entered the barrier, and its next barrier of the default kind continues to wait for it
+    /// (with `OMNES_NIC=off` only one with a limit does). Such barriers use the kernel NIC if the
+    /// communicator already does, but never switch to it, because ranks wait for each other to do
+    /// so.
     ///
     /// # Errors
     /// [`Error::BarrierTimeout`]; else as [`Self::barrier`].

@@ -1,4 +1,4 @@
-//! Getting slots of the kernel's NIC.
+//! Getting slots of the kernel NIC.
 
 use crate::communicator::Communicator;
 use crate::error::Error;
@@ -57,11 +57,11 @@ impl FromStr for NicWanted {
 /// How a communicator's barriers are run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NicUse {
-    /// By the kernel's NIC.
+    /// Through the kernel NIC.
     Kernel,
     /// By the firmware in user space.
     User {
-        /// Why not by the kernel's NIC, for people.
+        /// Why not through the kernel NIC, as text.
         reason: String,
     },
 }
@@ -75,7 +75,7 @@ impl fmt::Display for NicUse {
     }
 }
 
-/// This process's access to the kernel's NIC: tried once.
+/// This process's access to the kernel NIC, which is tried once.
 #[derive(Default)]
 pub(crate) struct NicAccess {
     state: Mutex<State>,

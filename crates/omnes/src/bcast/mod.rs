@@ -71,8 +71,8 @@ impl Drop for Promise<'_> {
 }
 
 impl Communicator {
-    /// Sends the root's bytes to all ranks: afterwards `buffer` is the same everywhere. Its length
-    /// must be the same on all ranks.
+    /// Broadcasts the root's `buffer` to the `buffer` of all ranks, which must have the same length
+    /// on all of them.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`] for a root that does not exist, [`Error::Truncated`] if the root
@@ -88,12 +88,12 @@ impl Communicator {
         self.job().config.bcast.unwrap_or_else(choose)
     }
 
-    /// As [`Self::bcast`], by an algorithm of choice, the same on all ranks. The first use of a
-    /// multicast policy on a communicator costs a barrier beside.
+    /// As [`Self::bcast`], with the given algorithm, which must be the same on all ranks. The first
+    /// use of a multicast policy on a communicator costs an additional barrier.
     ///
     /// # Errors
-    /// As [`Self::bcast`]; [`Error::Algorithm`] for one whose numbers make none,
-    /// [`Error::TooManySchemes`] for more policies than a communicator can tell apart.
+    /// As [`Self::bcast`]; [`Error::Algorithm`] for one with invalid parameters,
+    /// [`Error::TooManySchemes`] for more policies than a communicator can distinguish.
     pub fn bcast_with(&self, root: u32, buffer: &mut [u8], algorithm: Bcast) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Bcast).with_bytes(buffer.len()).with_root(root))?;

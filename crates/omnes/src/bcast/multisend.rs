@@ -27,28 +27,28 @@ const LAMBDA: Lambda = Lambda::whole(6);
 const BROADCASTS_BEFORE_SLOT: usize = 16;
 const BROADCAST_BYTES: usize = 64 << 10;
 
-/// How packets to all reach the others where there is no multicast. Text form: `auto`, `off`, or a
-/// tree (`postal=6`, `binomial`, `flat`, `chain`, `knomial=4`), where one is named with who
-/// clones and who passes on: `postal=6:nic`.
+/// How packets to all ranks are sent where multicast does not work. Text form: `auto`, `off`, or a
+/// tree (`postal=6`, `binomial`, `flat`, `chain`, `knomial=4`), optionally with who copies and
+/// forwards: `postal=6:nic`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MultiSend {
-    /// By multi-send, unless the job has too many nodes for the firmware's tables.
+    /// Multi-send, unless the job has too many nodes for the firmware's tables.
     Auto,
-    /// Not: broadcasts go down trees of messages.
+    /// No multi-send: broadcasts go down trees of messages.
     Off,
-    /// By this tree.
+    /// Multi-send along this tree.
     Tree(Tree, Cloning),
 }
 
 /// Who makes the copies of a multi-send. Text form: `auto`, `nic`, `host`, `loop`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cloning {
-    /// The kernel's NIC where it can be had, also for what comes in; else user space.
+    /// The kernel NIC if it is available, for sent and for received packets; else user space.
     Auto,
-    /// The same, or the job does not start.
+    /// The kernel NIC, for both; the job does not start without it.
     Nic,
-    /// The kernel's NIC for what this rank sends, or the job does not start; hosts pass on
-    /// ("NIC-assisted").
+    /// The kernel NIC for packets that this rank sends; the job does not start without it. Received
+    /// packets are forwarded in user space ("NIC-assisted").
     Host,
     /// User space.
     Loop,
@@ -107,16 +107,16 @@ impl FromStr for MultiSend {
     }
 }
 
-/// What a job has instead of multicast.
+/// What a job uses instead of multicast.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MultiSendUse {
     /// The tree over the nodes.
     pub tree: Tree,
-    /// The kernel's NIC makes this rank's copies.
+    /// Whether the kernel NIC makes this rank's copies.
     pub is_in_kernel: bool,
-    /// It also passes on what comes in.
+    /// Whether it also forwards received packets.
     pub kernel_forwards: bool,
-    /// Why it does not, for people.
+    /// Why it does not, as text.
     pub reason: String,
 }
 
@@ -130,7 +130,7 @@ impl MultiSendUse {
         }
     }
 
-    /// Tree and form, in a word: `postal=6:nic`.
+    /// Tree and form as text: `postal=6:nic`.
     pub fn brief(&self) -> String {
         format!("{}:{}", self.tree, self.form())
     }
@@ -192,14 +192,15 @@ impl Communicator {
         Ok(())
     }
 
-    /// Takes another tree for this communicator's multi-send, or other copyists, the same on all
-    /// ranks; what this rank got. Collective, and a barrier. Nothing happens where the job does not
-    /// multi-send, or the communicator is on one node. Where a rank gets an error the others do
-    /// not hear of it, and this communicator must not multi-send any more.
+    /// Changes the tree of this communicator's multi-send, or who copies, the same on all ranks.
+    /// Returns what this rank got. Collective, and a barrier. Has no effect if the job does not
+    /// multi-send, or the communicator is on one node. If a rank gets an error, the others do not
+    /// notice, and this communicator must not multi-send any more.
     ///
     /// # Errors
-    /// [`Error::MultiSend`] for a tree that cannot be, [`Error::NoNic`] where [`Cloning::Nic`] or
-    /// [`Cloning::Host`] is wanted and this rank gets no slot, [`Error::PeerFailed`].
+    /// [`Error::MultiSend`] for a tree that is not possible, [`Error::NoNic`] if
+    /// [`Cloning::Nic`] or [`Cloning::Host`] is asked for and this rank gets no slot,
+    /// [`Error::PeerFailed`].
     pub fn use_multisend_tree(
         &self,
         tree: Tree,

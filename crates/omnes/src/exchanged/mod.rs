@@ -1,4 +1,4 @@
-//! Communicators of ranks that exchange already by means of their own, such as those of an MPI.
+//! Communicators of ranks that have an exchange of their own, such as the ranks of an MPI job.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -83,18 +83,21 @@ impl Default for Jobs {
 }
 
 impl Communicator {
-    /// A communicator of the ranks that exchange. The first of such communicators is a job by
-    /// itself, with sockets, threads and a key of its own; others whose ranks are all in one job
-    /// share it. To be called by all ranks, from any thread. Settings come from the environment
-    /// ([`crate::VARIABLES`]) and then `adjust`; they are those of the job, so only the first call
-    /// for a job heeds them. Rank and size are always those of the exchange.
+    /// Creates a communicator of the ranks of an exchange. Collective; may be called from any
+    /// thread. The first such communicator is a job by itself, with sockets, threads and a key of
+    /// its own; later ones whose ranks are all in one job share that job.
     ///
-    /// The job goes on when all its communicators have been dropped; [`Jobs::leave`] ends it.
+    /// Settings come from the environment ([`crate::VARIABLES`]), then from `adjust`. They are
+    /// those of the job, so they only have an effect in the first call for a job. Rank and size are
+    /// always those of the exchange.
+    ///
+    /// The job continues to exist when all its communicators have been dropped; [`Jobs::leave`]
+    /// ends it.
     ///
     /// # Errors
-    /// [`Error::Exchange`] with the rank that could not, on all ranks; [`Error::ExchangeFailed`] if
-    /// the exchange does not work, [`Error::RankOutOfRange`] for a rank not below the size, both
-    /// on the ranks concerned.
+    /// On all ranks: [`Error::Exchange`], which names the rank that could not join. On the ranks
+    /// concerned: [`Error::ExchangeFailed`] if the exchange does not work,
+    /// [`Error::RankOutOfRange`] for a rank not below the size.
     pub fn from_exchange(
         ranks: &dyn Exchange,
         adjust: impl FnOnce(&mut Config),
@@ -104,13 +107,13 @@ impl Communicator {
 }
 
 impl Jobs {
-    /// Those of this process.
+    /// The jobs of this process.
     pub fn of_process() -> &'static Self {
         static JOBS: OnceLock<Jobs> = OnceLock::new();
         JOBS.get_or_init(Self::default)
     }
 
-    /// As [`Communicator::from_exchange`], which takes those of this process.
+    /// As [`Communicator::from_exchange`], which uses [`Self::of_process`].
     ///
     /// # Errors
     /// As there.
@@ -149,12 +152,12 @@ impl Jobs {
         Ok(world)
     }
 
-    /// Leaves all jobs: waits for their ranks, then for the last answers, and says farewell. To be
-    /// called by all ranks of the jobs, as their last act; communicators can then only be dropped,
-    /// and new ones are of new jobs.
+    /// Leaves all jobs. Collective: all ranks of the jobs must call it, as their last operation.
+    /// Waits for all ranks, then until everything sent has been acknowledged, and says goodbye.
+    /// Their communicators can then only be dropped; new communicators belong to new jobs.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a rank has failed; all jobs are left nevertheless.
+    /// [`Error::PeerFailed`] if a rank has failed; this rank leaves all jobs nevertheless.
     pub fn leave(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for Joined { world, .. } in self.table.take_all() {
@@ -165,9 +168,9 @@ impl Jobs {
         result
     }
 
-    /// Leaves all jobs without waiting for their ranks: whoever waits for this one gets
-    /// [`Error::PeerLeft`]. Waits for the last answers for a second per job at most;
-    /// communicators can then only be dropped, and new ones are of new jobs.
+    /// Leaves all jobs without waiting for their ranks: ranks that wait for this one get
+    /// [`Error::PeerLeft`]. Waits at most one second per job for outstanding acknowledgements.
+    /// Their communicators can then only be dropped; new communicators belong to new jobs.
     pub fn abandon(&self) {
         for Joined { world, .. } in self.table.take_all() {
             world.abandon();

@@ -27,9 +27,9 @@ const ADDRESSES_MAX: usize = 12;
 /// `10.0.0.0/24`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Interface {
-    /// Those of this interface.
+    /// The addresses of this interface.
     Named(String),
-    /// Those in the network of the first so many bits of this address.
+    /// The addresses in this network, given by an address and the length of its prefix in bits.
     Network(IpAddr, u8),
 }
 

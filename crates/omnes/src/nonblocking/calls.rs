@@ -1,4 +1,4 @@
-//! The calls: held by a [`Scope`], or raw, as another language has them.
+//! The calls: held by a [`Scope`], or raw, for bindings of other languages.
 
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
@@ -9,14 +9,13 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 impl<'env> Scope<'_, 'env> {
-    /// Starts what [`Communicator::allreduce`] does. Several nonblocking collectives may be under
-    /// way at once, started in the same order on all ranks, also among other collectives; all
-    /// ranks start it by this call. Its status names this rank.
+    /// Nonblocking form of [`Communicator::allreduce`]. Several nonblocking collectives may be in
+    /// progress at once; all collectives are started in the same order on all ranks. All ranks must
+    /// use the nonblocking form. The status names this rank.
     ///
-    /// One that ends with an error is given up: no other collective of the communicator succeeds
-    /// from then on ([`Error::CollectiveGivenUp`]). A rank whose call is refused here, for the
-    /// lengths it gives or its root, takes no part, and leaves the others waiting for it until it
-    /// leaves.
+    /// If it ends with an error, it is given up: no collective of the communicator succeeds from
+    /// then on ([`Error::CollectiveGivenUp`]). A rank whose call is refused here, because of its
+    /// lengths or its root, takes no part, and the others wait for it until it leaves.
     ///
     /// ```no_run
     /// # // Needs a launcher.
@@ -25,7 +24,7 @@ impl<'env> Scope<'_, 'env> {
     /// let mut norms = [1.5f64, 2.5];
     /// world.scope(|scope| {
     ///     let sums = scope.iallreduce(&mut norms, omnes::ReduceOp::Sum)?;
-    ///     // Something else meanwhile.
+    ///     // Other work meanwhile.
     ///     sums.wait()
     /// })?;
     /// # Ok(()) }
@@ -41,8 +40,8 @@ impl<'env> Scope<'_, 'env> {
         self.iallreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
 
-    /// As [`Self::iallreduce`], of elements whose type is known only when the program runs. What
-    /// does not fill an element at the end of `data` is left as it is.
+    /// As [`Self::iallreduce`], for elements whose type is only known at run time. Bytes at the
+    /// end of `data` that do not fill an element are left unchanged.
     ///
     /// # Errors
     /// As [`Self::iallreduce`].
@@ -58,7 +57,7 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_allreduce(data, element, op)? }))
     }
 
-    /// Starts what [`Communicator::reduce`] does, otherwise as [`Self::iallreduce`]. Its status
+    /// Nonblocking form of [`Communicator::reduce`], otherwise as [`Self::iallreduce`]. The status
     /// names the root.
     ///
     /// # Errors
@@ -72,7 +71,7 @@ impl<'env> Scope<'_, 'env> {
         self.ireduce_as(root, bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
 
-    /// As [`Self::ireduce`], of elements whose type is known only when the program runs.
+    /// As [`Self::ireduce`], for elements whose type is only known at run time.
     ///
     /// # Errors
     /// As [`Self::ireduce`].
@@ -88,8 +87,8 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_reduce(root, data, element, op)? }))
     }
 
-    /// Starts what [`Communicator::reduce_scatter`] does, otherwise as [`Self::iallreduce`]; the
-    /// range is known at once.
+    /// Nonblocking form of [`Communicator::reduce_scatter`], otherwise as [`Self::iallreduce`]; the
+    /// range is returned at once.
     ///
     /// # Errors
     /// As [`Communicator::reduce_scatter`].
@@ -103,8 +102,8 @@ impl<'env> Scope<'_, 'env> {
         Ok((request, range.start / T::TYPE.bytes()..range.end / T::TYPE.bytes()))
     }
 
-    /// As [`Self::ireduce_scatter`], of elements whose type is known only when the program runs;
-    /// the range is one of bytes.
+    /// As [`Self::ireduce_scatter`], for elements whose type is only known at run time; the
+    /// range is in bytes.
     ///
     /// # Errors
     /// As [`Self::ireduce_scatter`].
@@ -120,7 +119,7 @@ impl<'env> Scope<'_, 'env> {
         Ok((self.request(begun), range))
     }
 
-    /// Starts what [`Communicator::gather`] does, otherwise as [`Self::iallreduce`]. Its status
+    /// Nonblocking form of [`Communicator::gather`], otherwise as [`Self::iallreduce`]. The status
     /// names the root.
     ///
     /// # Errors
@@ -136,9 +135,9 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all, None)? }))
     }
 
-    /// Starts what [`Communicator::gatherv`] does, otherwise as [`Self::iallreduce`]; after an
-    /// error for what comes with a wrong length the communicator goes on, as there. `lengths` are
-    /// looked at once. Its status names the root.
+    /// Nonblocking form of [`Communicator::gatherv`], otherwise as [`Self::iallreduce`]; after an
+    /// error about the length of a received part the communicator can still be used, as there.
+    /// `lengths` are read before this returns. The status names the root.
     ///
     /// # Errors
     /// As [`Communicator::gatherv`].
@@ -154,7 +153,7 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all, lengths)? }))
     }
 
-    /// Starts what [`Communicator::allgather`] does, otherwise as [`Self::iallreduce`].
+    /// Nonblocking form of [`Communicator::allgather`], otherwise as [`Self::iallreduce`].
     ///
     /// # Errors
     /// As [`Communicator::allgather`].
@@ -164,8 +163,9 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather_at_all(own, all, None)? }))
     }
 
-    /// Starts what [`Communicator::allgatherv`] does, otherwise as [`Self::iallreduce`]. `lengths`
-    /// are looked at once; if they differ between ranks, all may also wait until one leaves.
+    /// Nonblocking form of [`Communicator::allgatherv`], otherwise as [`Self::iallreduce`].
+    /// `lengths` are read before this returns. If they differ between ranks, all may block until
+    /// one leaves.
     ///
     /// # Errors
     /// As [`Communicator::allgatherv`].
@@ -180,7 +180,7 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather_at_all(own, all, lengths)? }))
     }
 
-    /// Starts what [`Communicator::scatter`] does, otherwise as [`Self::iallreduce`]. Its status
+    /// Nonblocking form of [`Communicator::scatter`], otherwise as [`Self::iallreduce`]. The status
     /// names the root.
     ///
     /// # Errors
@@ -196,8 +196,8 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_scatter(root, all, None, own)? }))
     }
 
-    /// Starts what [`Communicator::scatterv`] does, otherwise as [`Self::igatherv`]; a root whose
-    /// call is refused sends nothing.
+    /// Nonblocking form of [`Communicator::scatterv`], otherwise as [`Self::igatherv`]; a root
+    /// whose call is refused sends nothing.
     ///
     /// # Errors
     /// As [`Communicator::scatterv`].
@@ -213,7 +213,7 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_scatter(root, all, lengths, own)? }))
     }
 
-    /// Starts what [`Communicator::alltoall`] does, otherwise as [`Self::iallreduce`].
+    /// Nonblocking form of [`Communicator::alltoall`], otherwise as [`Self::iallreduce`].
     ///
     /// # Errors
     /// As [`Communicator::alltoall`].
@@ -227,8 +227,8 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_alltoall(data, buffer, None)? }))
     }
 
-    /// Starts what [`Communicator::alltoallv`] does, otherwise as [`Self::iallreduce`]. Lengths are
-    /// looked at once.
+    /// Nonblocking form of [`Communicator::alltoallv`], otherwise as [`Self::iallreduce`]. Lengths
+    /// are read before this returns.
     ///
     /// # Errors
     /// As [`Communicator::alltoallv`].

@@ -22,26 +22,27 @@ const FLAT_BYTES_MAX: usize = 128 << 10;
 /// Children per step of a tree of more nodes.
 const WIDE_RADIX: u32 = 8;
 
-/// How a reduction goes.
+/// Algorithm of a reduction.
 ///
-/// Text form, both ways: `words`, `blocks`, `ring`, or the name of a tree, such as `flat`,
+/// Text form, to parse and to display: `words`, `blocks`, `ring`, or a tree such as `flat`,
 /// `binomial`, `knomial=4`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reduce {
-    /// All data up a tree, whose inner ranks combine them; an allreduce then broadcasts the result.
+    /// All data go up a tree, whose inner ranks combine them; an allreduce then broadcasts the
+    /// result.
     Tree(Tree),
     /// A reduce-scatter: each rank reduces one block of the data, which it gets from all others. An
-    /// allreduce then gathers the blocks at all.
+    /// allreduce then gathers the blocks on all ranks.
     Blocks,
-    /// As `Blocks`, of which each goes around a ring, once to be reduced and once more to all: no
-    /// two senders meet at one receiver.
+    /// As `Blocks`, but each block goes around a ring, once to be reduced and once to reach all
+    /// ranks: no two senders send to one receiver at a time.
     Ring,
-    /// For an allreduce of up to four numbers, which no message carries: the steps of a barrier
-    /// bring all together, by the kernel's NIC where it runs barriers. f32 are added as f64.
+    /// For an allreduce of up to four numbers: the steps of a barrier carry and combine them, in
+    /// the kernel NIC if it runs the barriers. f32 are added as f64.
     Words,
 }
 
-/// A text that names no algorithm of reductions.
+/// A text that does not name an algorithm of reductions.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
     "`{text}` is no algorithm of reductions; there are words, blocks, ring, flat, binomial, chain, \

@@ -1,9 +1,9 @@
-//! Reductions: one number out of every rank's.
+//! Reductions: combine the data of all ranks.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `operator` | numbers, and the operations on them |
-//! | `choice` | which algorithm is taken where nobody has named one |
+//! | `choice` | which algorithm is used if the caller has not named one |
 //! | `words` | up to four numbers: in the packets of a barrier |
 //! | `tree` | short data: up a tree to one rank, and out by a broadcast |
 //! | `blocks` | long data: each rank reduces a block of its own, which then goes to all |
@@ -45,9 +45,9 @@ use std::ops::Range;
 pub(crate) const MEETING_RANK: u32 = 0;
 
 impl Communicator {
-    /// Combines the `data` of all ranks, element by element: afterwards they are the same
-    /// everywhere, bit for bit, and again in each run with the same ranks, nodes, settings and
-    /// figures of the network, also floats. Their length must be the same on all ranks.
+    /// Reduces the `data` of all ranks element by element; afterwards all ranks have the same
+    /// result, bit for bit. Floats, too, have the same bits in every run with the same ranks,
+    /// nodes, settings and network measurements. `data` must have the same length on all ranks.
     ///
     /// ```no_run
     /// // Needs a launcher.
@@ -61,20 +61,23 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If lengths differ, mostly
-    /// [`Error::Truncated`] or [`Error::LengthDiffers`] at one rank at least, which so gives it up;
-    /// but the length chooses the way, so ranks that take different ones, as with up to four
-    /// numbers and more, may all wait until one leaves. If some bring one number and others enter a
-    /// barrier, or name other operations or types, all end, and what they get means nothing. With
-    /// [`Config::compares`](crate::Config::compares) all this is [`Error::CallsDiffer`] instead.
+    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`].
+    ///
+    /// If lengths differ between ranks, usually at least one rank gets [`Error::Truncated`] or
+    /// [`Error::LengthDiffers`], which ends the collectives of this communicator. But the length
+    /// selects the algorithm, so ranks with different lengths may also block until one leaves, for
+    /// example if some have up to four numbers and others more. If some ranks pass one number and
+    /// others enter a barrier, or use another operation or type, the call succeeds with meaningless
+    /// results. With [`Config::compares`](crate::Config::compares) all of these are
+    /// [`Error::CallsDiffer`].
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
 
-    /// As [`Self::allreduce`], by an algorithm of choice, the same on all ranks.
+    /// As [`Self::allreduce`], with the given algorithm, which must be the same on all ranks.
     ///
     /// # Errors
-    /// As [`Self::allreduce`]; [`Error::Algorithm`] if the numbers of a tree make none.
+    /// As [`Self::allreduce`]; [`Error::Algorithm`] for a tree with invalid parameters.
     pub fn allreduce_with<T: Element>(
         &self,
         data: &mut [T],
@@ -84,8 +87,8 @@ impl Communicator {
         self.allreduce_as_with(bytemuck::cast_slice_mut(data), T::TYPE, op, algorithm)
     }
 
-    /// As [`Self::allreduce`], of elements whose type is known only when the program runs. What
-    /// does not fill an element at the end of `data` is left as it is.
+    /// As [`Self::allreduce`], for elements whose type is only known at run time. Bytes at the end
+    /// of `data` that do not fill an element are left unchanged.
     ///
     /// # Errors
     /// As [`Self::allreduce`].
@@ -104,7 +107,7 @@ impl Communicator {
         })
     }
 
-    /// As [`Self::allreduce_as`], by an algorithm of choice, the same on all ranks.
+    /// As [`Self::allreduce_as`], with the given algorithm, which must be the same on all ranks.
     ///
     /// # Errors
     /// As [`Self::allreduce_with`].
@@ -128,10 +131,10 @@ impl Communicator {
         element.with_combine(op, |combine| self.allreduced(data, combine, algorithm))
     }
 
-    /// As [`Self::allreduce`], by a function that combines the elements of two buffers of equal
-    /// length into the first. An element has so many bytes, at least 1; buffers are parted between
-    /// elements only. The function must be commutative and associative, the same on all ranks, and
-    /// not use this communicator.
+    /// As [`Self::allreduce`], with a function that combines the elements of two buffers of equal
+    /// length into the first. An element has `element_bytes` bytes, at least 1; buffers are only
+    /// divided between elements. The function must be commutative and associative and the same on
+    /// all ranks, and must not use this communicator.
     ///
     /// # Errors
     /// As [`Self::allreduce`].
@@ -150,16 +153,16 @@ impl Communicator {
         self.allreduced(data, &Combine::by(element_bytes, combine), algorithm)
     }
 
-    /// Combines the `data` of all ranks, element by element, at `root`. Those of the others serve
-    /// as room on the way, and mean nothing afterwards.
+    /// Reduces the `data` of all ranks element by element into the `data` of `root`. On the other
+    /// ranks `data` is used as scratch space, and its contents are undefined afterwards.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`] for a root that does not exist; as [`Self::allreduce`].
+    /// [`Error::RankOutOfRange`] for a root that does not exist; otherwise as [`Self::allreduce`].
     pub fn reduce<T: Element>(&self, root: u32, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.reduce_as(root, bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
 
-    /// As [`Self::reduce`], of elements whose type is known only when the program runs.
+    /// As [`Self::reduce`], for elements whose type is only known at run time.
     ///
     /// # Errors
     /// As [`Self::reduce`].
@@ -176,7 +179,7 @@ impl Communicator {
         element.with_combine(op, |combine| self.reduced(root, data, combine))
     }
 
-    /// As [`Self::reduce`], by a function; see [`Self::allreduce_by`].
+    /// As [`Self::reduce`], with a function; see [`Self::allreduce_by`].
     ///
     /// # Errors
     /// As [`Self::reduce`].
@@ -196,10 +199,10 @@ impl Communicator {
         self.reduced(root, data, &Combine::by(element_bytes, combine))
     }
 
-    /// Combines the `data` of all ranks, of which each gets a block: the elements of `data` that
-    /// are in the range returned hold the result, all others what they held. Blocks follow each
-    /// other in order of ranks, and the first ones are longer by an element where they cannot all
-    /// be equal.
+    /// Reduces the `data` of all ranks element by element; each rank gets a block of the result.
+    /// The elements of `data` in the range returned hold this rank's block, all others are
+    /// unchanged. Blocks follow each other in order of ranks; if they cannot all be equal, the
+    /// first ones have one element more.
     ///
     /// # Errors
     /// As [`Self::allreduce`].
@@ -212,8 +215,8 @@ impl Communicator {
         Ok(range.start / T::TYPE.bytes()..range.end / T::TYPE.bytes())
     }
 
-    /// As [`Self::reduce_scatter`], of elements whose type is known only when the program runs; the
-    /// range is one of bytes.
+    /// As [`Self::reduce_scatter`], for elements whose type is only known at run time; the range is
+    /// in bytes.
     ///
     /// # Errors
     /// As [`Self::allreduce`].

@@ -6,8 +6,8 @@ use omnes_net::Combiner;
 use std::fmt;
 use std::str::FromStr;
 
-/// An operation that reductions use. All are commutative; sums and products of integers wrap
-/// around, and a NaN makes every minimum and maximum a NaN.
+/// Operation of a reduction. All are commutative. Sums and products of integers wrap around;
+/// minimum and maximum are NaN if any element is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReduceOp {
     /// `a + b`
@@ -84,11 +84,11 @@ pub enum ElementType {
 }
 
 mod sealed {
-    /// Every pattern of bits is a number, so buffers of them are bytes.
+    /// Every bit pattern is a valid number, so a buffer of them can be used as bytes.
     pub trait Sealed: bytemuck::Pod {}
 }
 
-/// A number that reductions know.
+/// A type of numbers that can be reduced.
 pub trait Element: sealed::Sealed {
     /// Its type.
     const TYPE: ElementType;

@@ -158,12 +158,12 @@ impl Link<'_> {
 }
 
 impl Communicator {
-    /// Combines the `data` of this rank and of all ranks before it, element by element, and leaves
-    /// the result in them; those of rank 0 stay as they are. Their length must be the same on all
-    /// ranks.
+    /// Reduces the `data` of this rank and of all ranks before it, element by element, and replaces
+    /// `data` by the result; that of rank 0 does not change. `data` must have the same length on
+    /// all ranks.
     ///
-    /// They are combined in order of ranks, from the left: rank 3 gets `((d0 · d1) · d2) · d3`, and
-    /// so floats have the same bits as from a loop that does the same, whatever the length, the
+    /// Data are combined in order of ranks, from the left: rank 3 gets `((d0 · d1) · d2) · d3`. So
+    /// floats have the same bits as from a loop that does the same, whatever the length, the
     /// network and the settings.
     ///
     /// ```no_run
@@ -178,17 +178,19 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If lengths differ, [`Error::Truncated`]
-    /// or [`Error::LengthDiffers`] at one rank at least, which so gives it up; if those of some are
-    /// up to 4 KiB and those of others more, all may wait until one leaves. If operations or types
-    /// differ, results mean nothing. With [`Config::compares`](crate::Config::compares) all this is
-    /// [`Error::CallsDiffer`] instead.
+    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`].
+    ///
+    /// If lengths differ between ranks, at least one rank gets [`Error::Truncated`] or
+    /// [`Error::LengthDiffers`], which ends the collectives of this communicator; but if some have
+    /// up to 4 KiB and others more, all may block until one leaves. If operations or types differ,
+    /// the results are meaningless. With [`Config::compares`](crate::Config::compares) all of these
+    /// are [`Error::CallsDiffer`].
     pub fn scan<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.scan_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
 
-    /// As [`Self::scan`], of elements whose type is known only when the program runs. What does not
-    /// fill an element at the end of `data` is left as it is.
+    /// As [`Self::scan`], for elements whose type is only known at run time. Bytes at the end of
+    /// `data` that do not fill an element are left unchanged.
     ///
     /// # Errors
     /// As [`Self::scan`].
@@ -201,10 +203,10 @@ impl Communicator {
         self.scan_numbers(Prefix::WithOwn, data, element, op)
     }
 
-    /// As [`Self::scan`], by a function that combines the elements of two buffers of equal length
-    /// into the first, whose are those of lower ranks. An element has so many bytes, at least 1;
-    /// buffers are parted between elements only. The function need be neither commutative nor
-    /// associative; it must be the same on all ranks, and not use this communicator.
+    /// As [`Self::scan`], with a function that combines the elements of two buffers of equal length
+    /// into the first, which holds those of lower ranks. An element has `element_bytes` bytes, at
+    /// least 1; buffers are only divided between elements. The function need be neither commutative
+    /// nor associative; it must be the same on all ranks, and must not use this communicator.
     ///
     /// # Errors
     /// As [`Self::scan`].
@@ -220,8 +222,8 @@ impl Communicator {
         self.scan_elements(Prefix::WithOwn, data, element_bytes, combine)
     }
 
-    /// As [`Self::scan`], but combines the `data` of the ranks before this one alone, and leaves
-    /// the result in this rank's. Rank 0 has none before it, and its data stay as they are.
+    /// As [`Self::scan`], but without this rank's own `data`: the result is that of the ranks
+    /// before it. No rank is before rank 0, whose data do not change.
     ///
     /// # Errors
     /// As [`Self::scan`].
@@ -229,8 +231,8 @@ impl Communicator {
         self.exscan_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
 
-    /// As [`Self::exscan`], of elements whose type is known only when the program runs. What does
-    /// not fill an element at the end of `data` is left as it is.
+    /// As [`Self::exscan`], for elements whose type is only known at run time. Bytes at the end of
+    /// `data` that do not fill an element are left unchanged.
     ///
     /// # Errors
     /// As [`Self::scan`].
