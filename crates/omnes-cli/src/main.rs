@@ -1,6 +1,6 @@
-//! The `omnes` command: launch ranks, also those of MPI programs, copy files to all of them,
-//! measure, simulate, make a lab, look at the machine, its network interface and what its ranks are
-//! doing, compute what the papers state.
+//! The `omnes` command: launch ranks, including those of MPI programs, copy files to all of them,
+//! measure, simulate, create a lab, inspect the machine, its kernel NIC and its ranks, reproduce
+//! the results of the papers.
 //!
 //! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
 //! go to stdout (see `print`), everything else to stderr. Exit status: 0 done, 1 a check failed, 2

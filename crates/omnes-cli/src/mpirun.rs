@@ -1,5 +1,5 @@
-//! `omnes mpirun`: an MPI's own launcher, whose ranks load the library that takes broadcasts and
-//! barriers.
+//! `omnes mpirun`: an MPI's own launcher, whose ranks preload the library that accelerates
+//! collectives.
 //!
 //! All of it is [`omnes_mpi`]; here are its arguments and what is printed. This process *becomes*
 //! the launcher: nothing stands between it and the terminal, so signals, output and status are
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   omnes mpirun -n 8 --hostfile hosts ./solver --steps 100
-  # what was taken, on stderr at the end
+  # at the end, what Omnes has handled, on stderr
   omnes mpirun --report -n 8 --hostfile hosts ./solver
   omnes mpirun --dry-run -n 8 ./solver        # the line that would be run
   omnes mpirun --launcher mpirun.mpich -n 8 python3 train.py
@@ -23,27 +23,28 @@ Examples:
   OMNES_MPI=off omnes mpirun -n 8 ./solver    # as without Omnes
 
 Options of this command come first; everything from the first other word on
-belongs to the launcher. The launcher is mpirun in PATH, else mpiexec; it must
-be that of Open MPI 4.1, or of MPICH 4.0, or later. All ranks must find the
-library under the same path on their node.
+is passed to the launcher. The launcher is mpirun in PATH, else mpiexec; it
+must be that of Open MPI 4.1, or of MPICH 4.0, or later. The library must have
+the same path on the nodes of all ranks.
 
-Options for the ranks' library are variables: `omnes doctor --mpi` lists them,
-and says what is here. docs/MPI.md has the whole story, also without this
+The library in the ranks is controlled by environment variables, which `omnes
+doctor --help` lists; `omnes doctor --mpi` shows what is set and what would be
+done here. docs/MPI.md describes everything, including how to do without this
 command (LD_PRELOAD, srun).
 
-Status: the launcher's; 2 if it cannot be started.";
+Exit status: the launcher's; 2 if it cannot be started.";
 
-/// Run an MPI program with faster broadcasts, barriers and short reductions.
+/// Run an MPI program with faster broadcasts, barriers and other short collectives.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The launcher, by path or by name [default: mpirun, else mpiexec]
     #[arg(long, value_name = "PATH")]
     launcher: Option<OsString>,
-    /// Let rank 0 of each communicator say at the end what was taken, and why not
+    /// At the end, let rank 0 of each communicator report what Omnes has handled, and why not
     #[arg(long)]
     report: bool,
-    /// Print the launcher's line, and run nothing
+    /// Print the launcher's command line, without running it
     #[arg(long)]
     dry_run: bool,
     /// The launcher's own arguments

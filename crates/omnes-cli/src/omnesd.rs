@@ -1,4 +1,4 @@
-//! `omnesd`, the node agent: lends slots of the kernel's NIC to ranks that may not load programs.
+//! `omnesd`, the node agent: lends slots of the kernel NIC to ranks that may not load programs.
 //!
 //! All of it is [`omnes_nic::agent`]; here are its arguments, signals, log and exit status: 0 after
 //! TERM, INT, HUP or `omnes nic detach --all --end`, 2 usage or environment, 77 cannot run here.
@@ -37,21 +37,22 @@ Examples:
   omnes nic list                 # what it has attached and lent
   kill -TERM $(pidof omnesd)     # end it; nothing stays attached
 
-Needs root, of whose capabilities it uses CAP_BPF, CAP_PERFMON and
-CAP_NET_ADMIN. One agent serves a network namespace; a container with a
-network of its own needs its own. Ranks find it by themselves (OMNES_NIC=auto,
-the default). A rank gets slots for UDP ports that it alone has; they come
-back when it ends. When the agent ends, jobs that use its slots lose them.
+Needs root; it uses the capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
+One agent serves one network namespace; a container with a network of its own
+needs an agent of its own. Ranks find the agent by themselves (OMNES_NIC=auto,
+the default). A rank only gets slots for UDP ports that no other process uses,
+and they are returned when it ends. When the agent ends, jobs lose the slots
+that it has lent them.
 
-Log: a line on stderr for each slot that is lent, returned or refused; of what
-comes too often, how often.";
+Log: one line on stderr for each slot that is lent, returned or refused. If
+there are too many, they are counted instead.";
 
-/// Lend the kernel's network interface to the ranks of this node.
+/// Node agent: lends slots of the in-kernel eBPF program to unprivileged ranks.
 #[derive(Parser)]
 #[command(name = "omnesd", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Args {
-    /// Interface to serve; may be given several times [default: all with an Ethernet network and an
-    /// address, also those that come later]
+    /// Interface to serve; may be given several times [default: all Ethernet interfaces with an
+    /// address, including those that appear later]
     #[arg(long = "interface", value_name = "NAME")]
     interfaces: Vec<String>,
     /// Slots that one user may have, 1 to 64; each group of a job takes one or two per node

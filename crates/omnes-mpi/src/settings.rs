@@ -5,13 +5,13 @@
 pub const VARIABLES: &[(&str, &str)] = &[
     (
         "OMNES_MPI",
-        "what is taken from the MPI: on (all), bcast, barrier, allreduce, reduce, allgather, \
-         gather, scatter, alltoall, reduce_scatter, scan, off",
+        "calls that Omnes handles instead of the MPI: on (all), bcast, barrier, allreduce, reduce, \
+         allgather, gather, scatter, alltoall, reduce_scatter, scan, off [default: on]",
     ),
-    ("OMNES_MPI_ONE_NODE", "on: also where all ranks are on one node; off where unset"),
+    ("OMNES_MPI_ONE_NODE", "on: even if all ranks are on one node; off [default: off]"),
     (
         "OMNES_MPI_REPORT",
-        "on: a line per communicator on stderr, of what was taken; off where unset",
+        "on: a line per communicator on stderr, with what Omnes has handled; off [default: off]",
     ),
-    ("OMNES_MPI_LIBRARY", "the preload library, or the folder that has it, for `omnes mpirun`"),
+    ("OMNES_MPI_LIBRARY", "the preload library, or its directory, for `omnes mpirun`"),
 ];

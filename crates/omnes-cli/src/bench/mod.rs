@@ -70,27 +70,27 @@ Examples:
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
 Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are
-per operation, summed over ranks; of broadcasts only what happens inside the
-calls. Of a broadcast by multicast \"root data\" are the data packets that the
-root multicasts, \"root acks\" the acknowledgements that it receives. A
-throughput is that of the slowest rank; the time of a skewed broadcast is the
-mean over the ranks of their time inside the call, their delay before it not
-counted.
+per operation, summed over ranks; for broadcasts only what happens inside the
+calls. For multicast broadcasts, \"root data\" counts the data packets that the
+root multicasts, and \"root acks\" the acknowledgements that it receives.
+Throughput is that of the slowest rank. The time of a skewed broadcast is the
+mean over the ranks of their time inside the call, without the delay before
+it.
 
-With --multisend, broadcasts are measured once per form, by multi-sends of the
-scheme named before @; off is what a job without them takes. A multisend is
-the time at rank 0 from the call until the last destination has answered with
-an empty message; unicast sends to one after the other.
+With --multisend, broadcasts are measured once per form, with multi-sends of
+the scheme named before @; off is what a job without multi-sends uses. The
+time of a multisend is that at rank 0 from the call until the last destination
+has answered with an empty message; unicast sends to one after the other.
 
-Nonblocking operations are started and waited for at once; median, p99, min,
-mean, packets and the like are of that. Then all ranks compute for about as
-long as the median, by themselves (compute) and between the start and the wait
-(overall), medians of the slowest rank. The overlap is the part of the median
-that does not show: 100 * (1 - (overall - compute) / median), at least 0. If
-ranks outnumber cores, as in most labs, it is small by nature: computation and
-what an operation costs the processor then wait for each other.
+Nonblocking operations are started and waited for immediately; median, p99,
+min, mean, packets and the other counts refer to that. Then the same amount of
+computation, about as long as the median, is timed alone on all ranks
+(compute) and between start and wait (overall), medians of the slowest rank.
+The overlap is the hidden part of the median: 100 * (1 - (overall - compute) /
+median), at least 0. If ranks outnumber cores, as in most labs, it is
+necessarily small, because computation and communication compete for the CPU.
 
-docs/PERFORMANCE.md has the fields of --json.";
+docs/PERFORMANCE.md describes the fields of --json.";
 
 /// Measure messages and collective operations.
 #[derive(clap::Args)]

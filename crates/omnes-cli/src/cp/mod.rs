@@ -20,8 +20,8 @@
 //! what was read. If a rank fails or cannot write, all ranks end with an error that
 //! names it. Exit status: 0; 1 if there are no copies; 2 for wrong usage or without a launcher.
 //!
-//! Memory: six chunks per rank. Not done: owners, hard links, extended attributes; going on with a
-//! copy that was cut off.
+//! Memory: six chunks per rank. Not done: owners, hard links, extended attributes; resuming an
+//! interrupted copy.
 
 mod checksum;
 mod frame;
@@ -71,10 +71,10 @@ Examples:
 Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST
 holds {rank}, which stands for the rank's number ({{ for a brace itself). DEST
 is the name of the copy, unless it ends in /: then it is the directory that
-the copy goes into. Missing directories above it are made. A copy appears
+the copy goes into. Missing directories above it are created. A copy appears
 whole or not at all, and on all ranks or on none (unless a rank or its system
-fails in that very moment). What is printed are the first 16 digits of blake3
-of the contents, as b3sum gives it for a file without holes.
+fails at that very moment). The output shows the first 16 digits of the BLAKE3
+hash of the contents, as b3sum prints it for a file without holes.
 
 Modes (without set-user-ID and set-group-ID), times, symbolic links, empty
 directories and holes are kept; owners, hard links and extended attributes are

@@ -36,27 +36,27 @@ Examples:
   omnes doctor --mpi                    # what `omnes mpirun` would do
   omnes run -n 2 --lab -- omnes doctor  # root: what lab hosts allow
 
-Verdicts: ok; limited (works, slower or less than it could); missing (Omnes
-does without).";
+Verdicts: ok; limited (works, but slower or with less than possible); missing
+(not available; Omnes works without it).";
 
-/// Below the long help: also every variable that a rank reads for itself.
+/// Below the long help: also every variable that a rank reads.
 fn examples_and_variables() -> String {
-    let mut text = format!("{EXAMPLES}\n\nVariables that every rank reads:\n");
+    let mut text = format!("{EXAMPLES}\n\nEnvironment variables that every rank reads:\n");
     let listed = |variables: &[(&str, &str)]| -> String {
         variables.iter().map(|(name, meaning)| described(name, meaning, 23)).collect()
     };
     text += &listed(omnes::VARIABLES);
-    text += "\nVariables that MPI programs read beside these, with `omnes mpirun`:\n";
+    text += "\nAdditional variables for MPI programs, with `omnes mpirun`:\n";
     text + &listed(omnes_mpi::VARIABLES)
 }
 
-/// Say what this machine allows and what to change.
+/// Report what this machine supports and what to change.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = examples_and_variables())]
 pub struct Args {
     #[command(flatten)]
     format: FormatArgs,
-    /// Say only what `omnes mpirun` would do: launchers, libraries, settings, interfaces
+    /// Only report what `omnes mpirun` would do: launchers, libraries, settings, interfaces
     #[arg(long)]
     mpi: bool,
 }

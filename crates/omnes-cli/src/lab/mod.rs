@@ -55,7 +55,7 @@ Examples:
 
 Needs root and iproute2; link faults need a build with clang.";
 
-/// Make a cluster of namespace hosts on this machine.
+/// Create a cluster of network-namespace hosts on this machine.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -72,7 +72,7 @@ struct Name {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make a lab of N hosts that stays until `omnes lab down`
+    /// Create a lab of N hosts that stays until `omnes lab down`
     #[command(after_help = "Examples:
   omnes lab up 8
   omnes lab up 16 --name big --rate 1gbit --delay 50us --loss 0.1%")]

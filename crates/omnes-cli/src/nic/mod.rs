@@ -1,9 +1,9 @@
-//! `omnes nic`: the kernel's network interface on this machine: what is attached, who has slots,
-//! what they count; attaching and detaching.
+//! `omnes nic`: the kernel NIC on this machine: what is attached, who has slots, their counters;
+//! attaching and detaching.
 //!
-//! What is attached is asked of the kernel, so that also programs of processes that load the
-//! firmware themselves and leftovers of killed ones are seen (root only); slots and counters are
-//! asked of the agent `omnesd`. Only this network namespace is looked at. Exit status: 0 done, 2
+//! What is attached is read from the kernel, which includes programs of processes that load the
+//! firmware themselves and leftovers of killed ones (root only); slots and counters are read from
+//! the agent `omnesd`. Only this network namespace is covered. Exit status: 0 done, 2
 //! usage or environment, 77 cannot run here.
 
 mod hands;
@@ -23,12 +23,12 @@ const EXAMPLES: &str = "\
 Examples:
   omnes nic list          # agent, interfaces, slots of this network
   omnes nic stat --watch  # counters of the slots, again every second
-  omnes nic attach eth0   # let the agent serve eth0, or start one
-  omnes nic detach eth0   # take the firmware off eth0, leftovers too
+  omnes nic attach eth0   # let the agent serve eth0, or start an agent
+  omnes nic detach eth0   # remove the program from eth0, leftovers too
 
-Whether a job uses the kernel's network interface, and why not: omnes doctor.";
+`omnes doctor` says whether jobs can use the program here, and if not, why.";
 
-/// Look at the kernel's network interface, attach and detach it.
+/// Inspect, attach and detach the eBPF program that runs barriers in the kernel.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -38,32 +38,33 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show the agent, what is attached where, and the slots with their owners
+    /// Show the agent, the interfaces with the program attached, and the slots and their owners
     #[command(after_help = "Examples:
   omnes nic list
   omnes nic list --json | jq '.agent.slots[] | {job, rank, pid}'
 
-An ordinary user sees the agent's interfaces and the slots of his own
-processes; root sees all, also programs that processes have loaded themselves
-(attached by pid N) and filters that a killed process has left on a kernel
-without tcx (left behind).")]
+An ordinary user sees the agent's interfaces and the slots of their own
+processes. Root sees everything, including programs that processes have loaded
+themselves (attached by pid N) and filters that a killed process has left
+behind on a kernel without tcx (left behind).")]
     List {
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Show what the firmware counts for each slot
+    /// Show the program's counters for each slot
     #[command(after_help = "Examples:
   omnes nic stat
   omnes nic stat --watch 5
   omnes nic stat --json | jq 'select(.counters.bad_tags > 0)'
 
-Columns: barriers (number of the newest that is done); in, out (steps); again
-(steps sent again because somebody missed them); twice, useless, nonsense, bad
-tag (steps that came in and were dropped); wakes (packets that woke the
-process); clones, failed (copies of packets to all). With --watch, barriers,
-in and out are per second. JSON has the numbers themselves, one slot per line.")]
+Columns: barriers (number of the latest completed one); in, out (steps
+received and sent); again (steps sent again because a rank lacked them);
+twice, useless, nonsense, bad tag (steps received and dropped); wakes (packets
+that woke the process); clones, failed (copies of multi-send packets). With
+--watch, barriers, in and out are per second. JSON always has the counters
+themselves, one slot per line.")]
     Stat {
-        /// Keep showing: seconds between two looks, or a time such as 500ms
+        /// Repeat at this interval: seconds, or a time such as 500ms
         #[arg(
             long,
             value_name = "SECONDS",
@@ -75,28 +76,28 @@ in and out are per second. JSON has the numbers themselves, one slot per line.")
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Let the agent attach the firmware to interfaces; starts an agent if there is none
+    /// Let the agent attach the program to interfaces; starts an agent if there is none
     #[command(after_help = "Examples:
   omnes nic attach eth0
   omnes nic attach eth0 eth1
 
 Needs root. An agent that is started here serves these interfaces only, in the
 background, until `omnes nic detach --all --end` or a signal; its log is in
-/run/omnes. For one that starts with the machine: dist/omnesd.service.")]
+/run/omnes. dist/omnesd.service starts an agent with the machine.")]
     Attach {
         /// Names of interfaces
         #[arg(required = true, value_name = "INTERFACE")]
         interfaces: Vec<String>,
     },
-    /// Take the firmware off interfaces, also what killed processes have left there
+    /// Detach the program from interfaces, including what killed processes left behind
     #[command(after_help = "Examples:
   omnes nic detach eth0
   omnes nic detach --all
   omnes nic detach --all --end --force  # end the agent too
 
-Needs root. The agent leaves the interface alone until `omnes nic attach`.
-Programs that a living process has loaded itself stay: they go with the
-process.")]
+Needs root. The agent does not use the interface again until `omnes nic
+attach`. Programs that a running process has loaded itself remain until that
+process ends.")]
     Detach {
         /// Names of interfaces
         #[arg(required_unless_present = "all", value_name = "INTERFACE")]
@@ -104,7 +105,7 @@ process.")]
         /// All interfaces of this network namespace
         #[arg(long, conflicts_with = "interfaces")]
         all: bool,
-        /// Also if slots are lent there; their jobs lose them
+        /// Even if slots are lent there; jobs that use them lose them
         #[arg(long)]
         force: bool,
         /// End the agent, too

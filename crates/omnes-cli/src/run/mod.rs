@@ -67,15 +67,15 @@ Examples:
 
 Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY,
 OMNES_LOCAL_RANK and OMNES_LOCAL_SIZE (ranks that share the machine's cores).
-All other OMNES_* variables that are set here reach the ranks too, also over
-ssh, which carries nothing else of this environment; --env overrides them.
-At the start ranks wait for each other for OMNES_JOIN_TIMEOUT (default 60s).
-`omnes doctor --help` has all variables.
+All other OMNES_* variables that are set here are passed on to the ranks, even
+over ssh, which passes on nothing else of this environment; --env overrides
+them. At startup, ranks wait for each other for OMNES_JOIN_TIMEOUT (default
+60s). `omnes doctor --help` lists all variables.
 
-Status: that of the first rank that fails (128 + signal if by a signal); 124
-after --timeout; 126 or 127 if CMD cannot be started; 2 for wrong usage, or
-where output is lost because it cannot be written; 77 if a lab is asked for
-without root.";
+Exit status: that of the first rank that fails (128 + signal if killed by a
+signal); 124 after --timeout; 126 or 127 if CMD cannot be started; 2 for wrong
+usage, or if output is lost because it cannot be written; 77 if a lab is asked
+for without root.";
 
 /// Launch ranks on this machine, on lab hosts or over ssh.
 #[derive(clap::Args)]
@@ -91,27 +91,27 @@ pub struct Args {
     /// Encrypt user data between the ranks' nodes, as OMNES_ENCRYPT=on does
     #[arg(long)]
     encrypt: bool,
-    /// Give standard input to this rank (not over ssh); the others get end of file at once
+    /// Connect standard input to this rank (not over ssh); the others get end of file at once
     #[arg(long, value_name = "RANK", conflicts_with = "remote")]
     stdin: Option<usize>,
     #[command(flatten)]
     output: OutputArgs,
-    /// Time for ranks to end: by themselves after another has failed, then again after TERM
+    /// How long to wait for the other ranks to exit after one has failed, and again after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     grace: Duration,
     /// End the job after this time, with status 124
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
-    /// Lay out each rank's memory at random; off: all alike, so that ranks which share a core need
-    /// not teach it their branches anew in each turn (not over ssh) [default: as for the
+    /// Randomize each rank's memory layout; off: all ranks have the same layout, so that ranks that
+    /// share a core can use each other's branch predictions (not over ssh) [default: as for the
     /// launcher itself, but off in labs]
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     #[arg(conflicts_with = "remote")]
     aslr: Option<lab::Switch>,
-    /// Print what would be run, and run nothing
+    /// Print what would be run, without running it
     #[arg(long)]
     dry_run: bool,
-    /// Say nothing about failed ranks and signals; only the exit status tells
+    /// Print nothing about failed ranks and signals; see the exit status
     #[arg(long)]
     quiet: bool,
     /// Program and arguments, after `--`
@@ -125,10 +125,10 @@ pub struct Args {
 /// Where the ranks' output goes.
 #[derive(clap::Args)]
 struct OutputArgs {
-    /// Pass output through as it comes, without `[rank]` and without waiting for whole lines
+    /// Pass output through at once, without `[rank]` and without waiting for whole lines
     #[arg(long)]
     no_prefix: bool,
-    /// Write DIR/rank.N.out and DIR/rank.N.err in place of the terminal
+    /// Write output to DIR/rank.N.out and DIR/rank.N.err instead of the terminal
     #[arg(long, value_name = "DIR", conflicts_with = "no_prefix")]
     output_dir: Option<PathBuf>,
 }

@@ -40,15 +40,15 @@ pub struct SiteArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ephemeral")]
     #[arg(conflicts_with = "remote")]
     lab: Option<String>,
-    /// Run over ssh on these hosts, slots after a colon, such as a,b:2,user@c:4,node[1-4,7]; IPv6
-    /// addresses stand in brackets
+    /// Run over ssh on these hosts, with slots after a colon, such as a,b:2,user@c:4,node[1-4,7];
+    /// IPv6 addresses are written in brackets
     #[arg(long, value_name = "HOST[:SLOTS],...", group = "remote")]
     hosts: Option<String>,
-    /// Run over ssh on the hosts of this file: on each line HOST, HOST:SLOTS or HOST slots=N; what
-    /// follows # is a comment
+    /// Run over ssh on the hosts in this file, one per line: HOST, HOST:SLOTS or HOST slots=N; `#`
+    /// starts a comment
     #[arg(long, value_name = "FILE", group = "remote")]
     hostfile: Option<PathBuf>,
-    /// Command used in place of ssh, split at spaces; it gets the host and one command line
+    /// Command to use instead of ssh, split at spaces; it gets the host and one command line
     #[arg(long, value_name = "COMMAND", requires = "remote")]
     #[arg(
         default_value = "ssh -T -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15"

@@ -44,7 +44,7 @@ Examples:
 JSON is one object per rank and line, always with every counter.
 
 States: running; silent (no update for 5 s: stopped or starved); dead (its
-process ended without saying farewell; the values are at most a tenth of a
+process ended without leaving the job; the values are at most a tenth of a
 second older than its end).
 
 Ranks publish unless OMNES_LIVE=off. The directory is $XDG_RUNTIME_DIR/omnes,
@@ -65,7 +65,7 @@ fn examples_and_counters() -> String {
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = examples_and_counters())]
 pub struct Args {
-    /// Keep showing: seconds between two looks, or a time such as 500ms
+    /// Repeat at this interval: seconds, or a time such as 500ms
     #[arg(
         long,
         value_name = "SECONDS",

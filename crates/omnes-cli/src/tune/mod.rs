@@ -1,4 +1,4 @@
-//! `omnes tune`: measure what broadcasts cost on this network, show what is chosen, and keep it.
+//! `omnes tune`: measure what broadcasts cost on this network, show the choices, and keep them.
 //!
 //! Runs in every rank, under any launcher; rank 0 measures, prints and stores. `--show` and
 //! `--clear` need no launcher. Jobs on the same network, with as many ranks on as many nodes, then
@@ -34,61 +34,62 @@ Examples:
   omnes tune --show
   omnes tune --clear
 
-Ways: multicast; binomial, a tree; chain, from rank to rank. A message of at
-most 128 KiB takes, until the slowest rank has it,
+Broadcast algorithms compared: multicast; binomial, a tree; chain, from rank
+to rank. The predicted time of a message of at most 128 KiB, until the slowest
+rank has it, is
   T = depth * (level + bytes * level byte)
-with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain;
-`level` and `level byte` are what was measured of that way, for each message
-and for each of its bytes. The bytes after the first 128 KiB follow while
-these are passed on, and take `stream byte` each; in a tree log2(ranks) times
-that, since its root sends each byte so often. The way with the smallest T is
-taken; of ways within an eighth of it, the first of those above. A
-communicator of less than half of the nodes uses no multicast, as all nodes
-would hear it. A job's start measures no chain of more than 64 ranks, and
-takes the tree's figures for it.
+where depth is 1 for multicast, log2(ranks) for the tree and ranks - 1 for the
+chain; `level` and `level byte` are the measured costs per message and per
+byte. Bytes beyond the first 128 KiB are pipelined and cost `stream byte`
+each; in the tree log2(ranks) times that, because the root sends each byte
+that often. The algorithm with the smallest T is used; among those within an
+eighth of it, the first in the order above. A communicator with fewer than
+half of the nodes does not use multicast, because all nodes would receive it.
+At the start of a job, chains of more than 64 ranks are not measured; the
+tree's costs are used for them.
 
-Where multi-send takes the place of multicast, its hops are measured first, by
-size: send, the host's time per multi-send to one; transmit, what one more
-destination takes; receive, the rest of half a round trip. Lambda is their sum
-in units of transmit, in which what send and transmit share counts once where
-they exceed the half round trip; the tree is the one by which all nodes have
-such a message first. The lambda of a full packet makes the job's tree, also
-of later jobs, unless OMNES_MULTISEND names one.
+Where multi-send replaces multicast, its hops are measured first, by size:
+send, the host's time for a multi-send to one destination; transmit, the time
+for each further destination; receive, the rest of half a round trip. Lambda
+is their sum in units of transmit; what send and transmit have in common
+counts once if they exceed the half round trip. The tree is the one with which
+all nodes have such a message first. The lambda of a full packet determines
+the tree of this job and of later ones, unless OMNES_MULTISEND names one.
 
-Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or
-~/.cache/omnes/tune.json of rank 0's user, for rank 0's machine and network,
-the packet size, the ranks and their nodes. Where nothing is kept, a job's
-start measures quickly; so do four later ones, after a minute, a quarter of an
-hour, four hours and a day, and the medians hold. OMNES_TUNE=off chooses by
-rules instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a
-network where its address does not tell it from others. OMNES_BCAST overrides
-all of it.";
+Results are kept in $XDG_CACHE_HOME/omnes/tune.json or
+~/.cache/omnes/tune.json of the user that runs rank 0, per machine of rank 0,
+network, packet size, number of ranks and their distribution over nodes. If
+there are none, the start of a job takes a quick measurement. Four later jobs
+repeat it, after a minute, a quarter of an hour, four hours and a day, and the
+medians are used. OMNES_TUNE=off uses built-in rules instead;
+OMNES_TUNE=/some/file keeps the results there. OMNES_NETWORK names a network
+that its address does not identify. OMNES_BCAST overrides all of this.";
 
-/// Measure what broadcasts cost on this network, and keep it for jobs to choose by.
+/// Measure what broadcasts cost on this network, for jobs to choose algorithms by.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Message sizes that are measured (8, 64k, 4m)
+    /// Message sizes to measure (8, 64k, 4m)
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_bytes,
           default_value = "8,256,1k,8k,32k,128k,256k,1m,4m")]
     sizes: Vec<u64>,
-    /// Time to measure each size of each way
+    /// Time to measure each size with each algorithm
     #[arg(long, default_value = "0.2s", value_name = "TIME", value_parser = parse_duration)]
     budget: Duration,
     #[command(flatten)]
     format: FormatArgs,
-    /// Measure and print, but keep nothing
+    /// Measure and print, but do not keep the results
     #[arg(long)]
     dry_run: bool,
-    /// Instead, measure what hosts and network cost, and write that as a testbed for `omnes sim`;
-    /// in at least 3 ranks, each on a host of its own
+    /// Measure the costs of hosts and network instead, and write them as a testbed for `omnes sim`;
+    /// needs at least 3 ranks, each on a host of its own
     #[arg(long, value_name = "FILE.toml",
           conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear", "format", "json"])]
     testbed: Option<PathBuf>,
-    /// Show what is kept, without measuring
+    /// Show the results that are kept, without measuring
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "clear"])]
     show: bool,
-    /// Forget what is kept, of all networks
+    /// Delete the results that are kept, of all networks
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "format", "json"])]
     clear: bool,
 }
