@@ -5,21 +5,21 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `failure` | codes and texts, and the guard that no panic passes |
+//! | `failure` | codes and texts, and the guard that stops panics |
 //! | `arguments` | pointers and numbers of C turned into references and types |
 //! | `communicator` | init, finalize, rank, size, split, dup, free |
-//! | `exchange` | communicators of ranks that exchange already, and how their jobs are left |
+//! | `exchange` | communicators of ranks with an exchange of their own; leaving their jobs |
 //! | `transfer` | send, recv, bcast, barrier |
-//! | `collective` | reduce, gather, scatter and their kin |
+//! | `collective` | reductions, gathers, scatters and all-to-all |
 //! | `scan` | scan and exscan |
 //! | `request` | isend, irecv, ibcast, ibarrier, test, wait |
-//! | `started` | what `collective` has, without waiting |
+//! | `started` | nonblocking forms of `collective` |
 //! | `about` | error texts, version |
 //!
 //! Guarantees: a panic never crosses the boundary (it becomes `OMNES_ERROR_INTERNAL`); a call that
 //! is refused for an argument has no effect; output pointers are written on every path on which
 //! the header says so.
-//! Assumes: what C cannot have checked for it, namely that non-NULL pointers point to what the
+//! Assumes what cannot be checked for C callers: that non-NULL pointers point to what the
 //! header says, of the length given, and that handles came from this library and are not yet freed.
 //! The header is written by hand; `tests/header.rs` compares its functions with the library's
 //! symbols and its codes with [`failure::Code`].

@@ -17,9 +17,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `mpi` | the MPIs that are supported, and from which version on |
-//! | `identity` | which MPI a launcher says it is of |
+//! | `identity` | which MPI a launcher says it belongs to |
 //! | `launcher` | launchers in `PATH` or by name |
-//! | `library` | the preload library of an MPI: where it lies, whether it loads |
+//! | `library` | the preload library of an MPI: where it is, whether it loads |
 //! | `launch` | the command line with what must be passed to the ranks |
 //! | `env_list` | Open MPI's list of variables, which excludes the options that set them |
 //! | `settings` | the variables that the preload library reads |
@@ -27,13 +27,13 @@
 //! The preload libraries themselves are C, in `c/`; `build.sh` makes one for each MPI that is here,
 //! since the MPIs agree on names and not on types.
 //!
-//! Guarantees: a launcher is only asked for its version before it is run, and is run by the name it
-//! was given, since Open MPI takes an absolute name for a wish; of its arguments only the list of
-//! variables is changed. The environment of this process is read and never written.
+//! Guarantees: before a launcher is run, it is only asked for its version. It is run by the name
+//! that was given, because an absolute name means something else to Open MPI; of its arguments only
+//! the list of variables is changed. The environment of this process is read and never written.
 //!
 //! Not done: launchers of schedulers (`srun`) get no options from here; their ranks preload the
-//! library where `LD_PRELOAD` is set, as docs/MPI.md shows. Whether the program was built with the
-//! launcher's MPI is not looked into.
+//! library if `LD_PRELOAD` is set, as docs/MPI.md shows. It is not checked whether the program was
+//! built with the launcher's MPI.
 
 mod env_list;
 mod error;

@@ -1,13 +1,19 @@
-//! Real network under the machines: sockets, rendezvous and the progress engine.
+//! Real networking for the protocol machines: sockets, bootstrap and the progress engine.
 //!
-//! Start at [`Engine`]. Inside, `driver` tells who moves things on and `core` does it, one step at
-//! a time; `links` are the sockets, each of which (`socket`) sends and receives trains that `line`
-//! puts together; `scatter` reads them straight into user memory, and `memory` knows where the
-//! bytes are. [`ring`] takes the sockets' place between ranks of one node. `multicast` joins the
-//! job's group, `relay` passes on what comes in, `schedule`
-//! lets messages follow one another, `cipher` encrypts user data. `rendezvous` lets the
-//! ranks find each other, `watch` sees them end, `waiting` and `poller` are how callers wait.
-//! [`live`] shows other processes what was counted.
+//! Start at [`Engine`].
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `driver`, `core` | who makes progress, and one step of it |
+//! | `links`, `socket`, `line` | sockets, and the batching of packets into trains |
+//! | `memory`, `scatter` | where message bytes are; receiving straight into user memory |
+//! | [`ring`] | shared memory between ranks of one node, in place of sockets |
+//! | `multicast`, `relay` | the job's multicast group; forwarding of what arrives |
+//! | `schedule` | messages that follow one another, for nonblocking collectives |
+//! | `cipher` | encryption of user data |
+//! | `rendezvous`, `watch` | bootstrap; noticing ranks that end |
+//! | `waiting`, `poller` | how callers wait |
+//! | [`live`] | counters published to other processes |
 
 mod boot;
 mod cipher;
@@ -61,7 +67,7 @@ pub use job::{EngineCounters, JobConfig, TIMEOUT_MIN};
 pub use links::NicAddresses;
 pub use memory::KEPT_BYTES_MAX;
 pub use multicast::{MulticastConfig, MulticastState};
-/// The kernel's network interface.
+/// The kernel NIC.
 pub use omnes_nic as nic;
 pub use omnes_proto::broadcast::{
     BroadcastConfig, BroadcastCounters, BroadcastError, GroupConfig, GroupId, Hold, Policy,

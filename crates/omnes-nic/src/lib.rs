@@ -1,4 +1,6 @@
-//! The programmable network interface, kernel form: the firmware at the tc hook.
+//! The kernel NIC: the firmware as an eBPF program at the tc hook of a network interface.
+//!
+//! It runs on the host CPU, in the role of the programmable NICs of the papers.
 //!
 //! [`Kernel`] loads `firmware/nic.bpf.c`, attaches it to interfaces, and opens *slots*: one for
 //! each member of a group. A slot's [`Page`] is mapped by the member's process, which polls it
@@ -14,8 +16,9 @@
 //! the node agent `omnesd` ([`agent`]), or runs the same steps itself: the user-space form is in
 //! `omnes-proto`, which drives the native firmware.
 //!
-//! Links are tcx where the kernel has it (6.6): they vanish with the process. Below, they are
-//! clsact filters, which stay if the process is killed; [`attach::sweep`] removes them.
+//! Programs are attached by tcx links where the kernel has these (from 6.6): they vanish with the
+//! process. On older kernels they are clsact filters, which stay if the process is killed;
+//! [`attach::sweep`] removes them.
 
 pub mod agent;
 pub mod attach;

@@ -1,10 +1,11 @@
-//! What five published systems state, computed again by this library's own code.
+//! Reproduces the published results of five systems with this library's own code.
 //!
-//! `papers/targets.json` holds 167 [`Target`]s: a figure or a behaviour, its conditions, and how
-//! far off it may be. [`compute`] gives the [`Finding`] of each: what comes out here, and whether
-//! that is near enough. The file's values only judge; nothing is computed from them.
+//! `papers/targets.json` holds 167 [`Target`]s: a published value or behaviour, its conditions, and
+//! how far a result may differ. [`compute`] gives the [`Finding`] of each: the result of this code,
+//! and whether it is close enough. The file's values are only compared with; nothing is computed
+//! from them.
 //!
-//! | folder | paper | marker |
+//! | directory | paper | marker |
 //! |---|---|---|
 //! | `multisend` | NIC-assisted multidestination messages, Myrinet | MS |
 //! | `broadcast` | broadcast over InfiniBand's multicast | BC |

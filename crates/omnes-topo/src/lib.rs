@@ -1,8 +1,8 @@
 //! Pure structure: trees and barrier partners as functions of rank and size.
 //!
-//! What it is: the answer to "whom do I talk to?", apart from when and with which packets. Every
-//! member of a group computes its own part from (rank, size, parameters); no member needs to be
-//! told anything. Only [`Spread`] holds a whole structure, for firmware that cannot compute it.
+//! Which ranks a rank communicates with; not when, or with which packets. Every member of a group
+//! computes its own part from (rank, size, parameters); no member needs to be told anything. Only
+//! [`Spread`] holds a whole structure, for firmware that cannot compute it.
 //!
 //! | module | answers | source |
 //! |---|---|---|
@@ -10,19 +10,19 @@
 //! | [`postal`] | the tree that is earliest for a ratio of latency to sending time | [`Lambda`] |
 //! | [`pipeline`] | the tree that is fastest for many packets | [`pipeline::choose`] |
 //! | `spread` | the children of all ranks, for any source, in one table | [`Spread`] |
-//! | `co_roots` | who answers for whom in a large broadcast | [`CoRoots`] |
+//! | `co_roots` | which co-root serves which ranks in a large broadcast | [`CoRoots`] |
 //! | [`network`] | the way of packets through switches, and copies there | [`network::Network`] |
 //! | [`barrier`] | the step table of a rank, steps and messages in closed form | [`Barrier`] |
 //!
 //! Guarantees: the same arguments give the same answer on every machine; all members that agree
 //! on size and parameters agree on the structure. Mistakes of the caller give a [`TopoError`];
-//! nothing panics. Sizes up to `u32::MAX` are legal, but for postal trees
+//! nothing panics. Sizes up to `u32::MAX` are legal, except for postal trees
 //! ([`postal::POSTAL_SIZE_MAX`]) and tables ([`Spread::SIZE_MAX`]).
 //!
-//! Assumes: ranks are `0..size`, without holes. Who lives where is not known here.
+//! Assumes: ranks are `0..size`, without gaps. Where ranks run is not known here.
 //!
-//! Cost: time grows with the answer and with `log(size)`; nothing is allocated but the returned
-//! vector. Postal trees have no closed form and are built anew for each answer, in O(size). No
+//! Cost: time grows with the length of the result and with `log(size)`; only the returned vector is
+//! allocated. Postal trees have no closed form and are built anew for each call, in O(size). No
 //! clock, no IO, no operating system: nothing of `std` is used, only `core` and `alloc`.
 #![no_std]
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]

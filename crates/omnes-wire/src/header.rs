@@ -153,19 +153,19 @@ impl Flags {
     pub const ACK_NOW: Self = Self(8);
     /// No buffer was free for `expects`; on [`Kind::CastNack`], since the last one.
     pub const REJECT: Self = Self(16);
-    /// On [`Kind::Data`]: instead of data, that no more comes of the message on this lane, since
-    /// its sender has given it up.
+    /// On [`Kind::Data`], without data: nothing more of the message follows on this lane, because
+    /// its sender has abandoned it.
     pub const CUT: Self = Self(16);
-    /// On [`Kind::Failed`]: the rank was given up as long packets do not get to it, though it
-    /// answers short ones.
+    /// On [`Kind::Failed`] and [`Kind::Bye`], if it names a failed rank: that rank was given up
+    /// because long packets do not reach it, although it answers short ones.
     pub const MTU_BLACK_HOLE: Self = Self(16);
     /// Buffers are free again for `expects`.
     pub const RESUME: Self = Self(32);
 
     /// `seq` and `expects` count on the lane of grants.
     pub const GRANTS: Self = Self(64);
-    /// On [`Kind::CastAck`] and [`Kind::CastNack`]: a packet to all has come since the last
-    /// report to the rank that repairs.
+    /// On [`Kind::CastAck`] and [`Kind::CastNack`]: a packet to all ranks has arrived since the
+    /// last report to the rank that repairs.
     pub const HEARS: Self = Self(64);
     /// Sent to all by multicast: the tag names [`Rank::ALL`] instead of the receiver.
     pub const GROUP: Self = Self(128);

@@ -1,4 +1,4 @@
-//! What a packet of Omnes looks like: the only crate that knows byte offsets.
+//! The wire format of Omnes packets: the only crate that knows byte offsets.
 //!
 //! Every packet starts with one fixed [`Header`] of 32 bytes and an 8-byte [`Tag`], both
 //! big-endian. The control body of a packet (envelope, report or gap map) follows and is covered by
@@ -12,9 +12,9 @@
 //!  | seq | expects | epoch | credits | argument | tag | body ...
 //! ```
 //!
-//! Guarantees: parsing never panics and never reads past the given bytes; whatever parses emits
-//! the same bytes again. Assumes nothing of the sender: a parsed header is *not* trusted before
-//! its tag is checked with [`SenderKey::verify`].
+//! Guarantees: parsing never panics and never reads past the given bytes; what has been parsed is
+//! emitted as the same bytes again. Assumes nothing about the sender: a parsed header is *not*
+//! trusted before its tag is checked with [`SenderKey::verify`].
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 

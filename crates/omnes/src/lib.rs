@@ -1,7 +1,7 @@
 //! Collective communication for clusters on plain Ethernet.
 //!
 //! A program is started once per rank, by `omnes run`, `mpirun`, `srun` or `torchrun`, and each
-//! copy asks for its [`Communicator`]:
+//! process asks for its [`Communicator`]:
 //!
 //! ```no_run
 //! // Needs a launcher: omnes run -n 8 -- ./program
@@ -17,14 +17,38 @@
 //! # }
 //! ```
 //!
-//! Guarantees: messages between two ranks of a communicator arrive once, unchanged and in order; a
-//! rank that dies or is cut off is named as an error to all others within [`Config::peer_timeout`],
-//! so nobody waits for it. A communicator with a failed member is broken: every operation on it
-//! ends with [`Error::PeerFailed`], or [`Error::MtuBlackHole`] if only long packets do not get
-//! there. When a rank gives up a collective operation half-way, all collective operations of that
-//! communicator end with [`Error::CollectiveGivenUp`]. Calls that do not fit each other, such as a
-//! receive of what nobody sends or collective operations in different orders, may wait until a rank
-//! that they wait for leaves the job, and for ever if none does.
+//! Where to find what:
+//!
+//! - joining and leaving a job: [`Communicator::from_env`], [`Communicator::finalize`], and
+//!   [`Communicator::from_exchange`] without a launcher;
+//! - messages: [`Communicator::send`], [`Communicator::recv`], [`Communicator::sendrecv`],
+//!   [`Communicator::probe`];
+//! - broadcast and barrier: [`Communicator::bcast`], [`Communicator::barrier`], and
+//!   [`Communicator::barrier_within`] with a time limit;
+//! - reductions: [`Communicator::allreduce`], [`Communicator::reduce`],
+//!   [`Communicator::reduce_scatter`], [`Communicator::scan`];
+//! - gathers: [`Communicator::gather`], [`Communicator::allgather`], [`Communicator::scatter`],
+//!   [`Communicator::alltoall`], and forms with parts of different lengths
+//!   ([`Communicator::gatherv`] etc.);
+//! - nonblocking forms: [`Communicator::scope`], with the operations of [`Scope`];
+//! - groups of ranks: [`Communicator::split`], [`Communicator::dup`];
+//! - settings: the environment ([`VARIABLES`]), or [`Config`] with [`Communicator::from_config`].
+//!
+//! Nonblocking operations on borrowed memory belong to a [`Scope`], which waits for them.
+//! Operations that end in `_owned` hold their communicator and need no scope; those that end in
+//! `_raw` take pointers, for bindings of other languages. Of reductions, `_by` takes a function,
+//! `_as` an element type that is only known at run time, and `_with` an algorithm.
+//!
+//! Guarantees: messages between two ranks of a communicator arrive once, unchanged and in order. If
+//! a rank dies or becomes unreachable, all others get an error that names it within
+//! [`Config::peer_timeout`], so no rank waits for it longer.
+//!
+//! A communicator with a failed member is broken: every operation on it ends with
+//! [`Error::PeerFailed`], or [`Error::MtuBlackHole`] if only long packets are lost. If a rank
+//! cannot complete a collective operation, all collective operations of that communicator end with
+//! [`Error::CollectiveGivenUp`]. Mismatched calls, such as a receive that no send matches or
+//! collective operations in different orders, may block until a rank that they wait for leaves the
+//! job, and for ever if none does.
 
 mod ancestors;
 mod barrier;
