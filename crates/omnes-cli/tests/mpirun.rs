@@ -196,7 +196,7 @@ fn doctor_says_what_would_be_started_and_which_settings_are_wrong() {
         find("`omnes mpirun` adds")["value"],
         format!("-genv LD_PRELOAD {}", site.library())
     );
-    assert!(find("taken from the MPI")["value"].as_str().unwrap().starts_with("barriers, "));
+    assert!(find("handled by Omnes")["value"].as_str().unwrap().starts_with("barriers, "));
     assert_eq!(find("OMNES_MPI_RAPORT")["verdict"], "limited");
     assert_eq!(find("OMNES_BCAST")["verdict"], "missing");
 }

@@ -712,7 +712,7 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
     assert_eq!(find("launcher omnes run")["value"], "OMNES_RANK=0 OMNES_SIZE=1");
     assert_eq!(find("launcher omnes run")["advice"], "used");
     assert_eq!(find("OMNES_RANK")["verdict"], "ok");
-    assert_eq!(find("OMNES_SPNI")["advice"], "nobody reads a variable of this name");
+    assert_eq!(find("OMNES_SPNI")["advice"], "no program of Omnes reads a variable of this name");
     let refused = find("OMNES_SPIN");
     assert_eq!(refused["verdict"], "missing");
     assert!(refused["advice"].as_str().unwrap().contains("needs a unit of time"), "{refused}");
@@ -724,7 +724,7 @@ fn ranks_that_wait_for_one_that_has_ended_are_told_of() {
     let mut command = omnes_run(&["-n", "3", "--", "sh", "-c", &script]);
     let mut job = Job::start(command.env_remove("OMNES_LIVE"), 0);
     let expected = "omnes: rank 1 has ended with status 0; if the others wait for it, they do \
-                    until OMNES_JOIN_TIMEOUT (60s where unset)\n";
+                    until OMNES_JOIN_TIMEOUT (default 60s)\n";
     assert_eq!(job.note(), expected);
     job.signal(libc::SIGTERM);
     job.finish();

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// The longest job that can start; each rank has a table of all.
 pub(crate) const RANKS_MAX: u32 = 1 << 16;
 
-/// Ranks for people: all of a few, the first of many.
+/// Ranks as text: all of a few, the first of many.
 pub(crate) fn list(ranks: &[u32]) -> String {
     const SHOWN: usize = 16;
     let shown: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
@@ -19,18 +19,18 @@ pub(crate) fn list(ranks: &[u32]) -> String {
     }
 }
 
-/// Addresses for people.
+/// Addresses as text.
 fn texts(addresses: &[IpAddr]) -> String {
     addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// See the variants; each message names the value and the way out.
+/// See the variants; each message names the value concerned and the remedy.
 #[derive(Debug, Error)]
 pub enum NetError {
-    /// None of the addresses that this rank may use is of the rendezvous' kind.
+    /// None of the addresses that this rank may use has the IP version of the rendezvous address.
     #[error(
-        "this rank meets the others at {reached}, and of the addresses that it may use ({}) none \
-         is of that kind; name an interface that has one of IPv{}, or meet at an address of IPv{}",
+        "the ranks meet at {reached}, but none of the addresses that this rank may use ({}) is of \
+         that kind; name an interface with an IPv{} address, or meet at an IPv{} address",
         texts(.own),
         if reached.is_ipv4() { 4 } else { 6 },
         if reached.is_ipv4() { 6 } else { 4 }
@@ -41,7 +41,7 @@ pub enum NetError {
         /// Its address towards rank 0, or at rank 0 the rendezvous'.
         reached: IpAddr,
     },
-    /// The rendezvous address means nothing here.
+    /// The rendezvous address cannot be resolved here.
     #[error("cannot resolve the rendezvous address '{address}': {source}; give host:port")]
     Resolve {
         /// What was given.
@@ -84,7 +84,8 @@ pub enum NetError {
     },
     /// Another program listens where rank 0 should.
     #[error(
-        "whoever listens at '{address}' is no rank 0 of Omnes; is the port that of another program?"
+        "the program that listens at '{address}' is not rank 0 of an Omnes job; is the port in use \
+         by another program?"
     )]
     NotRankZero {
         /// The address.
@@ -92,8 +93,8 @@ pub enum NetError {
     },
     /// This process may not have a connection to each of the others.
     #[error(
-        "rank 0 needs {needed} descriptors, one for each rank beside its own, and may have \
-         {allowed}: raise the limit (ulimit -n) where rank 0 starts"
+        "rank 0 needs {needed} file descriptors, one per rank and some of its own, but may only \
+         have {allowed}: raise the limit (ulimit -n) where rank 0 starts"
     )]
     Descriptors {
         /// With what is open.
@@ -111,8 +112,8 @@ pub enum NetError {
     },
     /// Rank 0 would be another user's process, and there is no key that it could prove to know.
     #[error(
-        "who listens at '{address}' is a process of user {user}, not of this one: set \
-         OMNES_JOB_KEY, the same for all ranks, or take another port"
+        "the process that listens at '{address}' belongs to user {user}, not to this one: set \
+         OMNES_JOB_KEY, the same for all ranks, or use another port"
     )]
     OtherUser {
         /// The address.
@@ -182,9 +183,9 @@ pub enum NetError {
         rank: Rank,
     },
     /// Rank 0 has a key and this rank has none.
-    #[error("rank 0 uses a job key and this rank has none; set OMNES_JOB_KEY as for rank 0")]
+    #[error("rank 0 uses a job key, but this rank has none; set OMNES_JOB_KEY as for rank 0")]
     KeyMissing,
-    /// Data are to be encrypted, but the key would travel in the clear.
+    /// Data are to be encrypted, but the key would be sent unencrypted.
     #[error("encryption needs a job key: set OMNES_JOB_KEY, the same for all ranks")]
     KeyWanted,
     /// Some ranks encrypt and others do not.
@@ -196,7 +197,7 @@ pub enum NetError {
         /// The rank.
         rank: Rank,
     },
-    /// Ranks were told different things.
+    /// A setting differs between ranks.
     #[error(
         "{name} is {theirs} on rank {rank} and {ours} on rank 0; it must be the same for all ranks"
     )]
@@ -210,7 +211,7 @@ pub enum NetError {
         /// The rank's.
         theirs: String,
     },
-    /// What the program does while it waits has ended the wait for the others.
+    /// The program's callback has ended the wait for the other ranks.
     #[error("the wait for the other ranks was interrupted")]
     Interrupted,
     /// The socket could not be made.

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum NicError {
     /// The build had no clang, or one that does not know BPF.
-    #[error("this build has no firmware for the kernel: build again with a clang that knows BPF")]
+    #[error("this build has no kernel NIC: build again with a clang that has a BPF target")]
     NoFirmware,
     /// The process may not load programs.
     #[error(
@@ -30,13 +30,13 @@ pub enum NicError {
         source: io::Error,
     },
     /// All slots are taken.
-    #[error("all {limit} slots of the network interface are taken")]
+    #[error("all {limit} slots of the kernel NIC are in use")]
     Full {
         /// How many there are.
         limit: u32,
     },
     /// The addresses of open queues leave no room for one more.
-    #[error("all {limit} places for the addresses of receive queues are taken")]
+    #[error("all {limit} addresses for receive queues are in use")]
     QueuesFull {
         /// How many there are.
         limit: usize,

@@ -1,4 +1,4 @@
-//! What the launcher's environment says of this process.
+//! What the launcher's environment says about this process.
 //!
 //! Several launchers' variables may be set at once: `omnes run` inside a Slurm job, or torchrun
 //! under mpirun. The nearest to the process is used, as [`Launcher::nearest_first`] orders them.
@@ -15,16 +15,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Wait for ranks that exchange already: all of them are there.
+/// Wait for the ranks of an exchange, all of which are running already.
 const JOIN_TIMEOUT_MET: Duration = Duration::from_secs(20);
-/// Ports that are guessed, so many from the first: below those that Linux hands out.
+/// Range of the ports that are guessed: below those that Linux assigns.
 const PORT_FIRST: u32 = 20_000;
 const PORTS: u32 = 12_768;
-/// Silence after which one of them has failed: they are ranks of another program too, which may sit
-/// in a debugger, and whose launcher sees them end.
+/// Peer timeout for the ranks of an exchange: their program may be stopped in a debugger, and its
+/// own launcher notices when they end.
 const PEER_TIMEOUT_MET: Duration = Duration::from_secs(30);
 
-/// Reads variables; the environment, but for tests.
+/// Reads variables: those of the environment, except in tests.
 struct Environment<F>(F);
 
 impl<F: Fn(&str) -> Option<String>> Environment<F> {
@@ -111,7 +111,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         Err(Error::NoLauncher)
     }
 
-    /// Where rank 0 waits for the others.
+    /// Where rank 0 listens for the others.
     fn rendezvous(
         &self,
         launcher: Launcher,
@@ -126,12 +126,12 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
                 && self.text("SLURM_NTASKS").is_some_and(|text| text.parse() == Ok(size))
         };
         let by_slurm = || self.rendezvous_of("Slurm", size, local_size).filter(|_| is_slurm());
-        // Who is alone meets nobody.
+        // A single rank need not meet others.
         let alone = || (size == 1).then(|| "127.0.0.1:0".to_owned());
         self.text("OMNES_RENDEZVOUS").or_else(by_name).or_else(by_slurm).or_else(alone)
     }
 
-    /// The same as the launcher `name` tells it.
+    /// The same, according to the launcher `name`.
     fn rendezvous_of(&self, name: &str, size: u32, local_size: Option<u32>) -> Option<String> {
         match name {
             "torchrun" => {
@@ -156,11 +156,11 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 }
 
 impl Config {
-    /// Settings as the environment has them; see [`VARIABLES`](crate::VARIABLES).
+    /// Settings according to the environment; see [`VARIABLES`](crate::VARIABLES).
     ///
     /// # Errors
-    /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for a value that makes no
-    /// sense or a rendezvous address that cannot be guessed.
+    /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for an invalid value or a
+    /// rendezvous address that cannot be guessed.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_environment(variable)
     }
@@ -179,8 +179,9 @@ impl Config {
                     // Set by hand: `omnes run` always says where.
                     "omnes run" => String::new(),
                     // In a batch script there is a job, and no step that has ranks.
-                    "Slurm" => "Slurm does not say where rank 0 runs; if this was not started by \
-                                srun, do that; else "
+                    "Slurm" =>
+                        "Slurm does not say where rank 0 runs; start the program with srun, \
+                                or "
                         .to_owned(),
                     name => format!("{name} does not say where rank 0 runs: "),
                 }
@@ -191,11 +192,11 @@ impl Config {
         Ok(config)
     }
 
-    /// Says whether a rank takes `value` for the variable `name`, one of
-    /// [`VARIABLES`](crate::VARIABLES), whatever the others are; no other variable is refused.
+    /// Checks whether `value` is valid for the variable `name`, one of
+    /// [`VARIABLES`](crate::VARIABLES), regardless of all others. Other names are never refused.
     ///
     /// # Errors
-    /// [`Error::Variable`] as [`Config::from_env`] gives it.
+    /// [`Error::Variable`], as [`Config::from_env`] returns it.
     pub fn check_variable(name: &str, value: &str) -> Result<(), Error> {
         let environment = Environment(|other: &str| (other == name).then(|| value.to_owned()));
         environment.number("OMNES_RANK", u32::MAX)?;
@@ -203,8 +204,8 @@ impl Config {
         environment.fill(&mut Self::new(0, 1, String::new()))
     }
 
-    /// Settings as the environment has them for ranks that exchange already, which are told apart
-    /// by that and not by a launcher.
+    /// Settings according to the environment for the ranks of an exchange, which have their numbers
+    /// from that and not from a launcher.
     pub(crate) fn for_exchange(rank: u32, size: u32) -> Result<Self, Error> {
         Self::for_exchange_in(Environment(variable), rank, size)
     }
@@ -226,7 +227,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     fn fill(&self, config: &mut Config) -> Result<(), Error> {
         config.local_ranks = self.number("OMNES_LOCAL_SIZE", u32::MAX)?;
         let hex = |text: &str| JobKey::from_hex(text).map_err(|error| error.to_string());
-        // One that is empty was meant to be one, and protects nobody.
+        // An empty key was meant to be one, but would protect nothing.
         if let Some(text) = (self.0)("OMNES_JOB_KEY") {
             // A secret must not show up in an error.
             config.key = Some(hex(&text).map_err(|reason| Error::Variable {
@@ -275,7 +276,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 }
 
-/// A variable; what is no text is one that makes no sense, and not unset.
+/// A variable. One that is not text has an invalid value; it does not count as unset.
 fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
@@ -289,10 +290,10 @@ fn parse_group(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     let with_port = text.parse::<SocketAddr>().map(|both| (both.ip(), Some(both.port())));
     let group = with_port.or_else(|_| text.parse().map(|address| (address, None)));
     match group {
-        Ok((_, Some(0))) => Err("port 0 names none".to_owned()),
+        Ok((_, Some(0))) => Err("port 0 is not a valid port".to_owned()),
         Ok((address, port)) if address.is_multicast() => Ok((address, port)),
-        Ok((address, _)) => Err(format!("{address} is no multicast address")),
-        Err(_) => Err("must be an address or address:port, as 239.192.1.2:5000".to_owned()),
+        Ok((address, _)) => Err(format!("{address} is not a multicast address")),
+        Err(_) => Err("must be an address or address:port, such as 239.192.1.2:5000".to_owned()),
     }
 }
 
@@ -482,7 +483,7 @@ mod tests {
         assert_eq!(group("[ff15::9]:7").unwrap(), ("ff15::9".to_owned(), Some(7)));
         for (name, value, words) in [
             ("OMNES_MULTICAST", "yes", "must be auto, on or off"),
-            ("OMNES_MULTICAST_GROUP", "10.0.0.1", "10.0.0.1 is no multicast address"),
+            ("OMNES_MULTICAST_GROUP", "10.0.0.1", "10.0.0.1 is not a multicast address"),
             ("OMNES_MULTICAST_GROUP", "239.1.1.1:0", "port 0"),
             ("OMNES_MULTICAST_GROUP", "group", "address:port"),
             ("OMNES_MULTICAST_TTL", "256", "=256: must be a whole number from 0 to 255"),

@@ -300,7 +300,8 @@ fn something_else_at_the_address_is_an_error_and_no_wait() {
     let (stream, _) = listener.accept().unwrap();
     (&stream).write_all(b"SSH-2.0-other\r\n").unwrap();
     let other = format!(
-        "whoever listens at '{address}' is no rank 0 of Omnes; is the port that of another program?"
+        "the program that listens at '{address}' is not rank 0 of an Omnes job; is the port in use \
+         by another program?"
     );
     assert_eq!(error_of(one), other);
     // Also one whose words have no end.

@@ -126,15 +126,15 @@ impl Bridge {
     fn finding(&self) -> Finding {
         let name = format!("bridge {}", self.name);
         match (self.snoops, self.asks) {
-            (false, _) => Finding::ok(name, "passes multicast on to everybody"),
-            (true, true) => Finding::ok(name, "snoops on IGMP, and asks for members"),
+            (false, _) => Finding::ok(name, "forwards multicast to all ports"),
+            (true, true) => Finding::ok(name, "IGMP snooping, with a querier"),
             (true, false) => {
                 let advice = format!(
-                    "members that no querier asks may be forgotten; Omnes reports its own every \
+                    "without a querier, members may be forgotten; Omnes reports its own every \
                      100 s: ip link set {} type bridge mcast_querier 1",
                     self.name
                 );
-                Finding::limited(name, "snoops on IGMP, and does not ask for members", &advice)
+                Finding::limited(name, "IGMP snooping, without a querier", &advice)
             }
         }
     }

@@ -36,7 +36,7 @@ pub fn findings() -> Vec<Finding> {
 fn cores() -> Finding {
     match std::thread::available_parallelism() {
         Ok(cores) if cores.get() > 1 => Finding::ok("cores", cores),
-        Ok(cores) => Finding::limited("cores", cores, "ranks block in place of spinning"),
+        Ok(cores) => Finding::limited("cores", cores, "ranks block instead of spinning"),
         Err(error) => Finding::limited("cores", error, "Omnes assumes one core"),
     }
 }
@@ -92,7 +92,7 @@ fn has(capabilities: u64, bit: u32) -> bool {
 }
 
 fn capability_findings(capabilities: u64) -> Vec<Finding> {
-    let nic = "to load the kernel's NIC oneself; the agent lends it without: see NIC of a job";
+    let nic = "only to load the kernel NIC without the agent: see NIC of a job";
     let list = [
         ("CAP_NET_ADMIN", CAP_NET_ADMIN, nic),
         ("CAP_BPF", CAP_BPF, nic),
@@ -119,7 +119,7 @@ fn unprivileged_bpf(capabilities: u64) -> Finding {
         None => Finding::missing(name, "no such setting", "this kernel may have no BPF at all"),
         Some(value) if value == 0 || may_load => Finding::ok(name, value),
         Some(value) => {
-            Finding::limited(name, value, "usual; the kernel's NIC then needs CAP_BPF or omnesd")
+            Finding::limited(name, value, "usual; the kernel NIC then needs CAP_BPF or omnesd")
         }
     }
 }

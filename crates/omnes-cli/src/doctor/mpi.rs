@@ -45,9 +45,9 @@ fn launcher(name: &OsStr, found: Result<Launcher, Error>, usual: Option<&Launche
         Ok(found) => {
             let value = format!("{} {}, {}", found.mpi, found.version, found.path.display());
             let advice = if usual == Some(&found) {
-                "taken by `omnes mpirun`".to_owned()
+                "used by `omnes mpirun`".to_owned()
             } else {
-                format!("taken by `omnes mpirun --launcher {name}`")
+                format!("used by `omnes mpirun --launcher {name}`")
             };
             Finding { advice, ..Finding::ok(title, value) }
         }
@@ -85,7 +85,7 @@ fn passed(usual: Result<Launcher, Error>) -> Finding {
 
 /// What ranks with these settings take from their MPI.
 fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
-    let title = "taken from the MPI";
+    let title = "handled by Omnes";
     let calls = match variable("OMNES_MPI").as_deref() {
         Some("off") => {
             return Finding::limited(title, "nothing (OMNES_MPI=off)", "unset OMNES_MPI");
@@ -136,7 +136,7 @@ fn interfaces(variable: &impl Fn(&str) -> Option<String>) -> Finding {
         };
         return Finding::limited(title, "none", &advice);
     }
-    let advice = "the first that all nodes have a network in common with; OMNES_INTERFACE limits";
+    let advice = "the first one in a network that all nodes share is used; OMNES_INTERFACE limits";
     Finding { advice: advice.to_owned(), ..Finding::ok(title, names.join(", ")) }
 }
 
@@ -176,9 +176,9 @@ mod tests {
         let found = Launcher { name, path, mpi: Mpi::OpenMpi, version };
         let usual = launcher("mpirun".as_ref(), Ok(found.clone()), Some(&found));
         assert_eq!(usual.value, "Open MPI 4.1.4, /bin/mpirun");
-        assert_eq!(usual.advice, "taken by `omnes mpirun`");
+        assert_eq!(usual.advice, "used by `omnes mpirun`");
         let other = launcher("mpirun.mpich".as_ref(), Ok(found), None);
-        assert_eq!(other.advice, "taken by `omnes mpirun --launcher mpirun.mpich`");
+        assert_eq!(other.advice, "used by `omnes mpirun --launcher mpirun.mpich`");
         let old = Error::LauncherMissing("mpiexec".into());
         assert_eq!(launcher("mpiexec".as_ref(), Err(old), None).verdict, Verdict::Limited);
     }

@@ -37,8 +37,8 @@ fn agent_finding(agent: &Result<Report, AgentError>) -> Finding {
             Finding::ok(name, value)
         }
         Err(AgentError::Absent) => {
-            let advice = "so that ordinary users get the kernel's NIC: omnesd, as root, or \
-                          dist/omnesd.service";
+            let advice = "start omnesd as root, or install dist/omnesd.service, so that ordinary \
+                          users can use the kernel NIC";
             Finding::missing(name, "no omnesd", advice)
         }
         Err(error) => Finding::limited(name, error, "see: omnes nic list"),
@@ -50,7 +50,7 @@ fn own_finding(own: &Result<(), NicError>, took_ms: u128, has_agent: bool) -> Fi
     match own {
         Ok(()) => Finding::ok(name, format!("can be loaded, in {took_ms} ms")),
         Err(NicError::NotPermitted) if has_agent => {
-            let advice = "not needed, for there is an agent".to_owned();
+            let advice = "not needed, because there is an agent".to_owned();
             Finding { advice, ..Finding::ok(name, "not permitted") }
         }
         Err(NicError::NotPermitted) => {

@@ -45,12 +45,12 @@ fn finding(name: &str, value: String) -> Finding {
         _ => &[],
     };
     if !allowed.is_empty() && !value.is_empty() && !allowed.contains(&&*value) {
-        let advice = format!("not understood, as if unset; there is {}", allowed.join(", "));
+        let advice = format!("not understood and ignored; must be one of {}", allowed.join(", "));
         return Finding::limited(name, shown, &advice);
     }
     let mut known = omnes_mpi::VARIABLES.iter().chain(omnes::VARIABLES).chain([&LOCAL_RANK]);
     let Some((_, meaning)) = known.find(|(other, _)| *other == name) else {
-        return Finding::limited(name, shown, "nobody reads a variable of this name");
+        return Finding::limited(name, shown, "no program of Omnes reads a variable of this name");
     };
     match Config::check_variable(name, &value) {
         Err(omnes::Error::Variable { reason, .. }) => {

@@ -345,7 +345,7 @@ impl Watched<'_> {
         let ended: Vec<usize> = ended.map(|process| process.rank).collect();
         format!(
             "{} ended with status 0; if the others wait for {}, they do until OMNES_JOIN_TIMEOUT \
-             (60s where unset)",
+             (default 60s)",
             joining::named(&ended),
             if ended.len() == 1 { "it" } else { "them" }
         )

@@ -117,7 +117,7 @@ mod tests {
         let found = group(JobId(9), own, &configured("239.255.1.2")).unwrap();
         assert_eq!(found.to_string(), "239.255.1.2:777");
         let error = group(JobId(9), own, &configured("10.0.0.9")).unwrap_err();
-        assert_eq!(error.to_string(), "10.0.0.9 is no multicast address");
+        assert_eq!(error.to_string(), "10.0.0.9 is not a multicast address");
         let error = group(JobId(9), own, &configured("ff15::1")).unwrap_err();
         assert!(error.to_string().contains("another IP version"), "{error}");
     }

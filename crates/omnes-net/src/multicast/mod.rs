@@ -97,9 +97,9 @@ pub enum MulticastState {
 pub(crate) enum NoMulticast {
     #[error("switched off")]
     Unwanted,
-    #[error("there is one rank only")]
+    #[error("there is only one rank")]
     Alone,
-    #[error("{group} is no multicast address")]
+    #[error("{group} is not a multicast address")]
     NotMulticast { group: IpAddr },
     #[error("{group} is of another IP version than this rank's address {own}")]
     OtherFamily { group: IpAddr, own: IpAddr },

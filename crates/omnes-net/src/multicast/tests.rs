@@ -164,7 +164,7 @@ fn what_cannot_be_set_up_is_off_with_the_reason() {
     assert_eq!(reason(&MulticastConfig { wanted: false, ..usual.clone() }), "switched off");
     let group = Some("10.0.0.1".parse().unwrap());
     let error = reason(&MulticastConfig { group, ..usual.clone() });
-    assert_eq!(error, "10.0.0.1 is no multicast address");
+    assert_eq!(error, "10.0.0.1 is not a multicast address");
     let error = reason(&MulticastConfig { ttl: 256, ..usual.clone() });
     assert!(error.contains("cannot send to 239.") && error.contains("Invalid argument"), "{error}");
     // Somebody else has the port on all addresses, and shares it with nobody.
@@ -177,7 +177,7 @@ fn what_cannot_be_set_up_is_off_with_the_reason() {
     let config = &MulticastConfig::default();
     let (me, own, buffer_bytes) = (Rank(0), OWN, 1 << 20);
     let alone = Plan { config, job, me, own, peers: &peers, offloads, buffer_bytes };
-    assert_eq!(alone.join().err().unwrap().to_string(), "there is one rank only");
+    assert_eq!(alone.join().err().unwrap().to_string(), "there is only one rank");
 }
 
 #[test]

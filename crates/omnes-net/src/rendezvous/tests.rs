@@ -94,7 +94,8 @@ fn ranks_are_known_by_the_addresses_that_they_may_use() {
     let (listener, address) = door();
     let refused = meet_as(0, 1, &address, Some(listener), &["fd00::1"]).join().unwrap();
     let error = refused.err().unwrap().to_string();
-    let named = "at 127.0.0.1, and of the addresses that it may use (fd00::1) none is of that kind";
+    let named =
+        "at 127.0.0.1, but none of the addresses that this rank may use (fd00::1) is of that kind";
     assert!(error.contains(named), "{error}");
 }
 

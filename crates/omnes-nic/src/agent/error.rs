@@ -8,10 +8,10 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum AgentError {
     /// Nobody listens.
-    #[error("no agent in this network namespace; root starts one by: omnesd")]
+    #[error("no agent in this network namespace; start omnesd as root")]
     Absent,
     /// Somebody listens who is not root, and could have the job's keys if it were believed.
-    #[error("process {pid} of user {uid} calls itself the agent; only root is believed")]
+    #[error("process {pid} of user {uid} claims to be the agent, which must run as root")]
     NotRoot {
         /// Its user.
         uid: u32,
@@ -31,7 +31,9 @@ pub enum AgentError {
     #[error("omnesd has not answered within {} s", super::limits::ANSWER_WAIT.as_secs())]
     Silent,
     /// What the agent says makes no sense.
-    #[error("omnesd says what this program does not understand: use the same version of both")]
+    #[error(
+        "omnesd sent an answer that this program does not understand: use the same version of both"
+    )]
     Nonsense,
     /// A system call failed.
     #[error("{what}: {source}")]

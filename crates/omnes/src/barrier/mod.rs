@@ -4,7 +4,7 @@
 //!
 //! | form | who makes the steps | repair |
 //! |---|---|---|
-//! | [`BarrierForm::Nic`] | the kernel NIC, without waking the process | NACK to the NIC that owes |
+//! | [`BarrierForm::Nic`] | the kernel NIC, without waking ranks | NACK to the NIC that owes |
 //! | [`BarrierForm::User`] | the same firmware, driven by the engine | NACK to the rank that owes |
 //! | [`BarrierForm::Channel`] | messages over channels ([`channel`]) | the channel's |
 //!

@@ -37,7 +37,8 @@ impl FromStr for Interface {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WRONG: &str = "must be an interface's name, as eth0, or a network, as 10.0.0.0/24";
+        const WRONG: &str =
+            "must be the name of an interface, such as eth0, or a network, such as 10.0.0.0/24";
         if let Some((address, length)) = text.split_once('/') {
             let address: IpAddr = address.parse().map_err(|_| WRONG)?;
             let length = length.parse().map_err(|_| WRONG)?;
