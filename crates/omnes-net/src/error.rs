@@ -160,7 +160,7 @@ pub enum NetError {
         /// Ranks of the job.
         size: u32,
     },
-    /// Ranks did not come in time.
+    /// Ranks did not join in time.
     #[error(
         "ranks [{}] did not come within {}; are they running, and can they reach rank 0 at \
          {address}?{hint}",

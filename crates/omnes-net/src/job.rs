@@ -29,7 +29,7 @@ pub struct JobConfig {
     /// Addresses of this host of which this rank takes one for its packets; that by which it
     /// reaches rank 0, if it is among them. Without any, that one.
     pub addresses: Vec<IpAddr>,
-    /// The job's secret; rank 0 draws one and hands it out where there is none.
+    /// The job's secret. `None`: rank 0 generates one and sends it to the others.
     pub key: Option<JobKey>,
     /// How long to wait for all ranks at the start, in time in which this process runs.
     pub join_timeout: Duration,

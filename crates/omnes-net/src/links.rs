@@ -264,7 +264,7 @@ impl Links {
         self.group_index().map_or(0, |index| self.sockets[index].dropped())
     }
 
-    /// Offloads that all sockets use, but for those by which only lone steps go.
+    /// Offloads that all sockets use, except those that only send single steps.
     pub(crate) fn offloads(&self) -> Offloads {
         let is_for_steps = |index: usize| {
             let doorbell = |nic: &NicLink| nic.doorbell.as_ref().map(|doorbell| doorbell.index);

@@ -69,8 +69,8 @@ pub enum Disruption<'a> {
     },
 }
 
-/// How a finished operation went. Of a send, and of a barrier but for its words, it says nothing:
-/// whoever started one knows the rest.
+/// How a completed operation went. For a send it is empty, and for a barrier it only has words: the
+/// caller knows the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
     /// The sender, for a receive; this rank for all else.
@@ -92,10 +92,10 @@ pub enum OperationError {
         /// Its rank in the job.
         rank: Rank,
     },
-    /// Long packets do not get to a rank, which answers short ones: it is given up.
+    /// Long packets do not reach a rank, although short ones do, so the rank counts as failed.
     #[error("packets of {bytes} bytes do not get to rank {rank}, though shorter ones do")]
     MtuBlackHole {
-        /// Its rank in the job; this rank's own where the others say so of it.
+        /// Its rank in the job; this rank's own if the others have declared this rank failed.
         rank: Rank,
         /// Length of the job's longest IP packets.
         bytes: u32,
@@ -106,14 +106,14 @@ pub enum OperationError {
         /// Its rank in the job.
         rank: Rank,
     },
-    /// The others have given up on this rank.
-    #[error("rank {by} says that this rank has failed; the job goes on without it")]
+    /// The other ranks have declared this rank failed.
+    #[error("rank {by} has declared this rank failed; the job continues without it")]
     Excluded {
-        /// Who says so.
+        /// The rank that declared it.
         by: Rank,
     },
-    /// The sender has given the message up before all of it was there, or was to be.
-    #[error("rank {rank} has given up what it was sending")]
+    /// The sender has abandoned the message before all of it had arrived, or was to arrive.
+    #[error("rank {rank} stopped sending what this rank waits for")]
     GivenUp {
         /// Its rank in the job.
         rank: Rank,

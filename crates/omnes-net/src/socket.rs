@@ -1,9 +1,9 @@
 //! The UDP socket: trains out by GSO, trains in by GRO, many of either per system call.
 //!
-//! A *train* is a run of packets to one peer that are equally long but for the last. With GSO it
-//! crosses the kernel as one; without, packet by packet, with the same bytes on the wire. Offloads
-//! are probed when the socket is made, and given up for this socket when the kernel refuses one
-//! later (`EIO`, `EINVAL`: a device without checksum offload, a route that changed).
+//! A *train* is a run of packets to one peer that have equal lengths, except for the last. With GSO
+//! it crosses the kernel as one; without, packet by packet, with the same bytes on the wire.
+//! Offloads are probed when the socket is made, and given up for this socket when the kernel
+//! refuses one later (`EIO`, `EINVAL`: a device without checksum offload, a route that changed).
 //!
 //! All of the crate's `unsafe` for calls on these sockets is here.
 

@@ -179,10 +179,7 @@ impl Config {
                     // Set by hand: `omnes run` always says where.
                     "omnes run" => String::new(),
                     // In a batch script there is a job, and no step that has ranks.
-                    "Slurm" =>
-                        "Slurm does not say where rank 0 runs; start the program with srun, \
-                                or "
-                        .to_owned(),
+                    "Slurm" => "Slurm does not say where rank 0 runs; use srun, or ".to_owned(),
                     name => format!("{name} does not say where rank 0 runs: "),
                 }
             ),

@@ -86,7 +86,7 @@ fn segments_of(longest: usize) -> usize {
     (longest / SEGMENT_BYTES_MIN).clamp(1, SEGMENTS_MAX)
 }
 
-/// Where a segment of a part is: segments are equally long but for an element.
+/// Where a segment of a part is: segments have the same length, to within one element.
 fn segment(
     part: Range<usize>,
     element_bytes: usize,

@@ -87,7 +87,7 @@ pub struct Args {
     /// File or directory on rank 0's machine
     #[arg(value_name = "SRC")]
     source: PathBuf,
-    /// Name of the copy, the same for every rank but for {rank}
+    /// Name of the copy, the same for every rank except for {rank}
     #[arg(value_name = "DEST")]
     dest: PathBuf,
     /// Bytes that one broadcast carries, 256k to 1g; a rank holds six of these

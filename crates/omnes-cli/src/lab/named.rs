@@ -276,7 +276,7 @@ fn is_namespace(path: &Path) -> bool {
 }
 
 /// Removes the lab `name`, whatever is left of it; false if there is none. Needs the [`Lock`],
-/// but for [`up`], which has it.
+/// except for [`up`], which has it.
 ///
 /// Errors: its pins are in another mount namespace, or processes are left in it.
 pub fn remove(name: &str) -> Result<bool> {

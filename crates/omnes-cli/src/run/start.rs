@@ -1,4 +1,4 @@
-//! Which ranks are started next: all at once, but for those behind ssh.
+//! Which ranks are started next: all at once, except those behind ssh.
 //!
 //! An sshd drops connections while ten others have not shown yet who they are (`MaxStartups`), and
 //! a rank whose connection is dropped ends the job. So at most [`CONNECTING_MAX`] ranks of a

@@ -101,7 +101,7 @@ fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 
     }
 }
 
-/// How callers wait: as suits the ranks per core, but for what was asked for.
+/// How callers wait: as suits the number of ranks per core, unless settings say otherwise.
 pub(super) fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
     let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
     let usual = WaitPolicy::for_ranks(ranks, crowd.local_cores);

@@ -57,7 +57,7 @@ const ACK_DELAY: Duration = Duration::from_millis(2);
 pub struct MulticastConfig {
     /// Whether to use it where it works.
     pub wanted: bool,
-    /// The group's address; it follows from the job's number where there is none.
+    /// The group's address. `None`: derived from the job's number.
     pub group: Option<IpAddr>,
     /// The group's UDP port, likewise.
     pub port: Option<u16>,

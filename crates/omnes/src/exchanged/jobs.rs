@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Jobs of one process, but for ever larger ones: each has threads, sockets and memory of its own.
+/// Most jobs of one process, except larger and larger ones: each has threads, sockets and memory of
+/// its own.
 pub(super) const JOBS_MAX: usize = 8;
 
 /// Jobs of which a rank tells the others: so many fit a row of a round.

@@ -104,7 +104,7 @@ fn listen(config: &Config, cards: Vec<Card>) -> Result<Result<Option<TcpListener
     Ok((config.rank == 0).then(|| place::listen_at(chosen)).transpose())
 }
 
-/// What this rank tells of where to meet: nothing, but for rank 0.
+/// What this rank tells about where to meet: only rank 0 says something.
 fn invite(
     config: &Config,
     listener: Option<TcpListener>,
