@@ -5,8 +5,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises this process's limit to `wanted`, if it is lower, as far as the hard one allows; the
-/// limit that holds then.
+/// Raises this process's limit of open files to `wanted`, if it is lower, as far as the hard limit
+/// allows. Returns the limit that then applies.
 pub fn allow(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let present = limit.current.unwrap_or(u64::MAX);
@@ -20,7 +20,7 @@ pub fn allow(wanted: u64) -> u64 {
     }
 }
 
-/// How many are open; none where the kernel does not tell.
+/// Number of open descriptors; `None` if the kernel does not tell.
 pub(crate) fn count_open() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
 }

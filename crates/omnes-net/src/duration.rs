@@ -19,7 +19,7 @@ const NANOSECONDS_MAX: f64 = 9_007_199_254_740_992.0;
 /// A time from `50ns`, `25us`, `1.5ms`, `5s`, `2min`, `1h`, `3d`; only 0 needs no unit.
 ///
 /// # Errors
-/// A sentence that names the text and what is wanted.
+/// A sentence that names the text and what is expected.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

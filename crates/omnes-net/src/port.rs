@@ -9,10 +9,10 @@ const PORTS: std::ops::Range<u16> = 12_000..32_000;
 const ATTEMPTS_MAX: usize = 64;
 
 /// A TCP port of `address`, which must be this machine's, that is free at present, as is the next
-/// one; drawn at random, so that jobs that start together hardly ever draw the same.
+/// one. Chosen at random, so that jobs that start together hardly ever get the same.
 ///
 /// # Errors
-/// What the kernel says of the last port tried.
+/// The kernel's error for the last port tried.
 pub fn free_port(address: IpAddr) -> std::io::Result<u16> {
     let mut last = std::io::ErrorKind::AddrInUse.into();
     for _ in 0..ATTEMPTS_MAX {

@@ -38,12 +38,12 @@ const MEMORY_VALUES: usize = libc::SK_MEMINFO_DROPS as usize + 1;
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
 
-/// What the kernel does for this socket.
+/// UDP offloads of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offloads {
-    /// Trains are cut into packets by the kernel or the interface.
+    /// Trains are cut into packets by the kernel or the interface (UDP GSO).
     pub gso: bool,
-    /// Packets that come in a row are handed over as one train.
+    /// Consecutive packets are received as one train (UDP GRO).
     pub gro: bool,
 }
 

@@ -13,7 +13,7 @@ const BYTES_MAX: f64 = 9_007_199_254_740_992.0;
 /// Bytes from `8`, `64k`, `1.5m`, `1g` (powers of 1024); `KiB` and `kB` mean the same as `k`.
 ///
 /// # Errors
-/// A sentence that names the text and what is wanted.
+/// A sentence that names the text and what is expected.
 pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// A collective operation, in whatever form it is called.
+/// A collective operation, whether blocking or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Collective {
-    /// What ranks settle for `split` and `dup`, or among themselves.
+    /// An agreement between ranks, as for `split` and `dup`.
     Agreement,
     /// `barrier`
     Barrier,

@@ -75,17 +75,17 @@ impl Default for MulticastConfig {
     }
 }
 
-/// Whether this rank can use multicast, as far as it can tell alone.
+/// Whether this rank can use multicast, as far as it can tell by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MulticastState {
-    /// It cannot, or may not.
+    /// It cannot, or must not.
     Off {
-        /// Why, for people.
+        /// Why, as text.
         reason: String,
     },
-    /// It has joined.
+    /// It has joined the job's group.
     On {
-        /// The job's group.
+        /// The group.
         group: SocketAddr,
         /// The interface that it goes through.
         interface: String,

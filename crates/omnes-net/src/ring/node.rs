@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
-/// A node, as each of its ranks names it: a hash that is equal on one node only.
+/// Identifies a node: a hash that is the same for all ranks of a node and differs between nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Node(u64);
 
@@ -22,7 +22,7 @@ const NETWORK: &str = "/proc/thread-self/ns/net";
 const HASH: JobKey = JobKey::new(*b"omnes node names");
 
 impl Node {
-    /// The node that the calling thread runs on; `None` where the kernel does not say.
+    /// The node that the calling thread runs on; `None` if the kernel does not tell.
     pub fn this() -> Option<Self> {
         let mut name = boot_id()?.to_vec();
         let network = std::fs::metadata(NETWORK).ok()?;

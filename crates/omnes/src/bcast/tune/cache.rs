@@ -36,7 +36,7 @@ const QUICK_AGAIN: [Duration; 4] = [
     Duration::from_secs(24 * 3600),
 ];
 
-/// Where figures are kept. Text form: `auto`, `off`, or a path from the root.
+/// Where measurements are kept. Text form: `auto`, `off`, or an absolute path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Tune {
     /// In the user's cache; see [`Cache::usual`].
@@ -61,42 +61,42 @@ impl FromStr for Tune {
     }
 }
 
-/// How figures came about.
+/// How measurements were taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
-    /// In passing, at the start of a job.
+    /// Quickly, at the start of a job.
     Quick,
     /// By `omnes tune`.
     Thorough,
 }
 
-/// Figures of one network.
+/// Measurements of one network.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Where they are valid.
+    /// The network.
     pub network: Network,
-    /// What was measured.
+    /// The costs.
     pub figures: Figures,
-    /// How.
+    /// How they were measured.
     pub effort: Effort,
-    /// When, in seconds since 1970; the last time, of several.
+    /// When they were measured, in seconds since 1970; the last time, if several.
     pub measured_unix_s: u64,
-    /// What each of several quick measurements found, of which `figures` are the medians. Empty
-    /// after a single one.
+    /// Results of several quick measurements, of which `figures` are the medians. Empty after a
+    /// single one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<Figures>,
 }
 
 impl Entry {
-    /// Figures that have just been measured.
+    /// Of costs that have just been measured.
     pub fn new(network: Network, figures: Figures, effort: Effort) -> Self {
         let (measured_unix_s, rounds) = (now_unix_s(), Vec::new());
         Self { network, figures, effort, measured_unix_s, rounds }
     }
 
-    /// With what one more quick measurement has just found.
+    /// With the results of one more quick measurement, which has just ended.
     pub(super) fn and(self, figures: Figures) -> Self {
         let mut rounds = self.rounds;
         if rounds.is_empty() {
@@ -107,7 +107,7 @@ impl Entry {
         Self { rounds, ..Self::new(self.network, medians, self.effort) }
     }
 
-    /// Number of measurements that the figures come from.
+    /// Number of measurements behind the costs.
     pub fn measurements(&self) -> usize {
         self.rounds.len().max(1)
     }
@@ -118,7 +118,7 @@ impl Entry {
         self.effort == Effort::Quick && again.is_some_and(|again| self.age() >= *again)
     }
 
-    /// True if the figures make sense and are not too old.
+    /// True if the costs are within their bounds and not too old.
     fn is_valid(&self) -> bool {
         let is_fresh = self.effort == Effort::Thorough || self.age() < QUICK_AGE_MAX;
         let is_sound = |figures: &Figures| {
@@ -143,14 +143,14 @@ struct Content {
     networks: Vec<serde_json::Value>,
 }
 
-/// A file of figures; see the module header.
+/// A file of measurements; see the module header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cache {
     path: PathBuf,
 }
 
 impl Cache {
-    /// The user's file, if the environment says where it is.
+    /// The user's file, if the environment tells where it is.
     pub fn usual() -> Option<Self> {
         let absolute = |name| {
             std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
@@ -160,7 +160,7 @@ impl Cache {
         Some(Self { path: directory.join("omnes/tune.json") })
     }
 
-    /// The file that is meant, if any.
+    /// The file that `tune` refers to, if any.
     pub fn of(tune: &Tune) -> Option<Self> {
         match tune {
             Tune::Auto => Self::usual(),
@@ -174,7 +174,7 @@ impl Cache {
         &self.path
     }
 
-    /// All that is in it, the newest first; nothing if it cannot be read or makes no sense.
+    /// All entries, the newest first; none if it cannot be read or parsed.
     pub fn entries(&self) -> Vec<Entry> {
         self.read().map_or(Vec::new(), |text| Self::parse(&text))
     }
@@ -198,15 +198,15 @@ impl Cache {
         Ok(text)
     }
 
-    /// Figures of this very network, unless they are too old.
+    /// Measurements of exactly this network, unless they are too old.
     pub fn find(&self, network: &Network) -> Option<Entry> {
         self.entries().into_iter().find(|entry| entry.network == *network && entry.is_valid())
     }
 
-    /// Puts `entry` in, in place of what was known of its network.
+    /// Stores `entry`, in place of earlier measurements of its network.
     ///
     /// # Errors
-    /// Of the file system; also where something is there that cannot be read, which then stays.
+    /// Of the file system, and if there is a file that cannot be read, which is then kept.
     pub fn store(&self, entry: Entry) -> io::Result<()> {
         let mut entries = match self.read() {
             Ok(text) => Self::parse(&text),
@@ -242,7 +242,7 @@ impl Cache {
         written
     }
 
-    /// Removes the file; whether there was one.
+    /// Removes the file; returns whether there was one.
     ///
     /// # Errors
     /// Of the file system.

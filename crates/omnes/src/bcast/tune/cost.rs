@@ -35,11 +35,11 @@ const NEAR: u64 = 8;
 /// Larger figures are nonsense: a second per byte, or a quarter of an hour per level.
 const FIGURE_MAX: u64 = 1_000_000_000_000;
 
-/// A way to broadcast that the library chooses by itself.
+/// A broadcast algorithm that the library chooses by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// One packet reaches everybody ([`Policy::usual`]).
+    /// Multicast ([`Policy::usual`]).
     Multicast,
     /// Down a binomial tree.
     Binomial,
@@ -96,7 +96,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// A time that was measured.
+/// A measured time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Length of the message.
@@ -105,13 +105,13 @@ pub struct Point {
     pub time_ns: u64,
 }
 
-/// Figures of one way; see the module header. None is above 10^12.
+/// Costs of one algorithm; see the module header. None is above 10^12.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
     /// Time per level, in nanoseconds.
     pub level_ns: u64,
-    /// Beside it, time per level and byte of the first piece, in picoseconds.
+    /// Additional time per level and byte of the first piece, in picoseconds.
     pub level_byte_ps: u64,
     /// Time for each further byte that the root sends, in picoseconds.
     pub stream_byte_ps: u64,
@@ -189,18 +189,18 @@ fn slope_through_origin(points: &[(f64, f64, u64)]) -> f64 {
     if square > 0.0 { (along / square).max(0.0) } else { 0.0 }
 }
 
-/// Figures of all ways on a network.
+/// Costs of all algorithms on a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figures {
-    /// Nothing where multicast does not work.
+    /// Multicast; `None` if it does not work.
     pub multicast: Option<Cost>,
     /// Down a binomial tree.
     pub binomial: Cost,
     /// From rank to rank.
     pub chain: Cost,
     /// Latency of a hop of a multi-send in thousandths of the time that one more copy takes, for
-    /// a full packet [MS-R17]; nothing where it was not measured.
+    /// a full packet [MS-R17]; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lambda_thousandths: Option<u32>,
 }
@@ -235,7 +235,7 @@ impl Figures {
         self.lambda_thousandths.and_then(|it| Lambda::from_thousandths(it).ok())
     }
 
-    /// Figures of one way.
+    /// Costs of one algorithm.
     pub fn cost(&self, way: Way) -> Option<Cost> {
         match way {
             Way::Multicast => self.multicast,
@@ -249,8 +249,8 @@ impl Figures {
         self.cost(way).map(|cost| cost.time_ns(way, ranks, bytes))
     }
 
-    /// The best `among` the ways for a message of `bytes` bytes: the first that is nearly as fast
-    /// as the fastest, to an eighth. A binomial tree if none of them has figures.
+    /// The best `among` the algorithms for a message of `bytes` bytes: the first that is within an
+    /// eighth of the fastest. A binomial tree if none of them was measured.
     pub fn best(&self, among: &[Way], ranks: u32, bytes: u64) -> Way {
         let time = |way: &Way| self.time_ns(*way, ranks, bytes);
         let fastest = among.iter().filter_map(time).min();
@@ -259,8 +259,8 @@ impl Figures {
         best.copied().unwrap_or(Way::Binomial)
     }
 
-    /// Which way is best from which size on, up to messages of `bytes_max` bytes; the first entry
-    /// is for messages of no length. A way that is best for less than a doubling of the size may
+    /// Which algorithm is best from which size on, up to messages of `bytes_max` bytes; the first
+    /// entry starts at 0 bytes. An algorithm that is best for less than a doubling of the size may
     /// be left out.
     pub fn ranges(&self, among: &[Way], ranks: u32, bytes_max: u64) -> Vec<(u64, Way)> {
         let best = |bytes| self.best(among, ranks, bytes);

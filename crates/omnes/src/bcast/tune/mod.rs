@@ -1,23 +1,23 @@
-//! What broadcasts cost on this network: measured once, kept, and chosen by.
+//! Costs of broadcasts on this network: measured, kept, and used to choose algorithms.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `cost` | the model: time from size, ranks and three figures for each way |
-//! | `measure`, `step` | filling it: rank 0 leads, the others follow |
+//! | `cost` | the model: time from size, ranks and three measurements of each algorithm |
+//! | `measure`, `step` | measuring: rank 0 leads, the others follow |
 //! | `hop` | a hop of a multi-send, and the tree that follows [MS-R17] |
-//! | `network`, `cache` | what figures are valid for; the file that keeps them |
+//! | `network`, `cache` | what measurements are valid for; the file that keeps them |
 //!
-//! At its start a job of at least three ranks on at least two nodes takes figures from rank 0's
-//! file. If there are none of this network, rank 0 leads a quick measurement, and stores them; so
-//! do four of the later jobs, ever further apart, and the medians hold, lest one bad moment decide.
-//! Either way it tells the others, so all ranks choose alike whatever file they would see
-//! themselves. Without figures the choice follows built-in rules: within a node, for [`Tune::Off`],
-//! where `OMNES_BCAST` names an algorithm anyway, and on loopback, which is no network (unless
-//! [`Tune::In`] names a file).
+//! At its start, a job of at least three ranks on at least two nodes reads measurements from rank
+//! 0's file. If there are none of this network, rank 0 leads a quick measurement and stores the
+//! results. Four of the later jobs repeat it at growing intervals, and the medians are used, so
+//! that a single bad moment does not decide. In any case rank 0 tells the others, so all ranks make
+//! the same choice, whatever files they can read themselves. Without measurements the choice
+//! follows built-in rules: within a node, with [`Tune::Off`], if `OMNES_BCAST` names an algorithm,
+//! and on loopback, which is not a network (unless [`Tune::In`] names a file).
 //!
-//! Where multi-send takes the place of multicast, [`Communicator::tune`] also measures its hops;
-//! the lambda of a full packet is kept with the figures, and from then on makes the tree of jobs
-//! that leave it to the library. A job's start does not measure it.
+//! If multi-send replaces multicast, [`Communicator::tune`] also measures its hops. The lambda of a
+//! full packet is kept with the measurements, and from then on determines the tree of jobs that
+//! leave it to the library. The start of a job does not measure it.
 //!
 //! Cost: at the start a broadcast of 82 bytes, and where nothing is known a measurement: in a lab
 //! of 8 hosts on 2 cores some 20 ms, on links of 1 Gbit/s some 160 ms. Not done: figures for parts
@@ -42,35 +42,35 @@ use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_topo::{Lambda, Tree};
 
-/// With fewer ranks, all ways are the same.
+/// With fewer ranks, all algorithms are the same.
 const RANKS_MIN: u32 = 3;
 
-/// What rank 0 knows after a measurement.
+/// Results of a measurement, at rank 0.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// For which network.
+    /// The network that was measured.
     pub network: Network,
-    /// What follows from the times.
+    /// The costs derived from the times.
     pub figures: Figures,
-    /// The times.
+    /// The measured times.
     pub measured: Vec<Measured>,
-    /// Hops of multi-sends, by size of message; none where the job does not multi-send, or has
-    /// fewer than three nodes.
+    /// Hops of multi-sends, by size of message; none if the job does not multi-send, or has fewer
+    /// than three nodes.
     pub hops: Vec<Hop>,
 }
 
 impl Communicator {
-    /// Measures broadcasts as rank 0's `plan` has it, and chooses by the figures from then on. To
-    /// be called on the communicator of all ranks, by all of them, while nothing else is under
-    /// way. At rank 0, `observe` is called after each size; the outcome is there only. Without at
-    /// least three ranks and two nodes nothing is measured. Nothing is stored.
+    /// Measures broadcasts according to rank 0's `plan`, and chooses algorithms by the results from
+    /// then on. Collective, on the communicator of all ranks, while no other operation is in
+    /// progress. At rank 0, `observe` is called after each size; only rank 0 gets the results.
+    /// Nothing is measured with fewer than three ranks or on a single node. Nothing is stored.
     ///
-    /// A job that multi-sends measures hops first, and takes the tree that follows if that is left
-    /// to the library; the figures are those of the new tree.
+    /// A job that multi-sends measures hops first and, if the tree is left to the library, uses the
+    /// best one for the results; the costs are those of the new tree.
     ///
     /// # Errors
-    /// As [`Self::bcast`]; [`Error::NoNic`] if the job insists on the kernel's NIC for multi-sends
-    /// and there are too few slots.
+    /// As [`Self::bcast`]; [`Error::NoNic`] if the job requires the kernel NIC for multi-sends and
+    /// there are too few slots.
     pub fn tune(&self, plan: &Plan, observe: impl FnMut(u64)) -> Result<Option<Tuned>, Error> {
         if !self.has_choice() {
             return Ok(None);
@@ -105,19 +105,19 @@ impl Communicator {
         Ok(lambda.map(Lambda::thousandths))
     }
 
-    /// What [`Self::bcast`] takes for a message of `bytes` bytes where neither multicast nor
+    /// The tree that [`Self::bcast`] uses for a message of `bytes` bytes if neither multicast nor
     /// multi-send may be used.
     pub fn chosen_tree(&self, bytes: usize) -> Tree {
         self.situation(bytes).tree()
     }
 
-    /// The figures that broadcasts are chosen by; the same at all ranks. Nothing if they are
-    /// chosen by built-in rules.
+    /// The costs by which algorithms of broadcasts are chosen, the same on all ranks; `None` if
+    /// they are chosen by built-in rules.
     pub fn figures(&self) -> Option<Figures> {
         self.job().figures()
     }
 
-    /// What [`Self::bcast`] takes for a message of `bytes` bytes.
+    /// The algorithm that [`Self::bcast`] uses for a message of `bytes` bytes.
     pub fn chosen_bcast(&self, bytes: usize) -> crate::Bcast {
         self.usual_bcast(bytes)
     }
