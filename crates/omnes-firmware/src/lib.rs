@@ -1,15 +1,15 @@
-//! The firmware of the network interface, compiled natively.
+//! The firmware of the kernel NIC, compiled natively.
 //!
 //! `firmware/*.h` holds pure step functions in C: state in, action out. The kernel runs them at
 //! its tc hook (`firmware/nic.bpf.c`, loaded by `omnes-nic`); this crate compiles the same files
-//! for the processor, so that the user-space NIC, the simulator and the fuzzer run the very code
-//! that the kernel runs. Here are its data with their layout, and safe calls of its functions.
+//! for the CPU, so that the user-space NIC, the simulator and the fuzzer run exactly the code that
+//! the kernel runs. This crate has its data with their layout, and safe calls of its functions.
 //!
-//! [`barrier`] is the collective protocol's barrier, [`spread`] tells to whom a packet to all is
-//! passed on, [`slot`] is what user space and the kernel's NIC share. [`sum_f64`] adds numbers with
-//! integers alone, since the kernel's NIC has no floating point.
+//! [`barrier`] is the collective protocol's barrier, [`spread`] tells to which ranks a packet to
+//! all ranks is forwarded, [`slot`] is what user space and the kernel NIC share. [`sum_f64`] adds
+//! doubles with integer arithmetic, because eBPF has no floating point.
 //!
-//! `unsafe` stands in [`barrier`], [`spread`], `sum` and `tag` only: calls of C functions that read
+//! Only [`barrier`], [`spread`], `sum` and `tag` have `unsafe` code: calls of C functions that read
 //! and write nothing but their arguments.
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]

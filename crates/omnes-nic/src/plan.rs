@@ -84,7 +84,7 @@ impl SlotPlan {
     pub fn check(&self) -> Result<(), NicError> {
         let wrong = |what| Err(NicError::Plan { what });
         if self.peers.len() < 2 || self.peers.len() > KERNEL_GROUP_MAX {
-            return wrong("the kernel's NIC serves groups of 2 to 1,024 members");
+            return wrong("the kernel NIC serves groups of 2 to 1,024 members");
         }
         if self.own >= self.size() || self.peers[self.own as usize].0 != self.rank {
             return wrong("the slot's own member is not in the group");

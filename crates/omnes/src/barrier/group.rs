@@ -17,14 +17,15 @@ use omnes_wire::{CommunicatorId, Words};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Barriers of a communicator after which it is worth trying for a slot of the kernel's NIC.
+/// Barriers of a communicator after which it is worth trying for a slot of the kernel NIC.
 const CALLS_BEFORE_NIC: u32 = 16;
-/// How long the first barrier by the kernel's NIC may take, which all enter at about the same time.
+/// How long the first barrier through the kernel NIC may take, which all enter at about the same
+/// time.
 const NIC_TRIAL: Duration = Duration::from_secs(2);
-const NIC_BLIND: &str = "a barrier by the kernel's NIC did not end: packets of the job do not pass \
+const NIC_BLIND: &str = "a barrier through the kernel NIC did not end: the job's packets do not pass \
                          the interface of its address";
-const NIC_LOST: &str = "a barrier by the kernel's NIC did not end: its slot was taken back, or \
-                        packets do not leave by the interface of the job's address";
+const NIC_LOST: &str = "a barrier through the kernel NIC did not end: its slot was withdrawn, or \
+                        packets do not leave through the interface of the job's address";
 
 /// See the module header.
 pub(crate) struct BarrierGroups {

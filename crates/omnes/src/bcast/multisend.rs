@@ -140,8 +140,8 @@ impl fmt::Display for MultiSendUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tree = self.tree;
         match (self.is_in_kernel, self.kernel_forwards) {
-            (true, true) => write!(f, "{tree}, cloned and passed on by the kernel's NIC"),
-            (true, false) => write!(f, "{tree}, cloned by the kernel's NIC, passed on by hosts"),
+            (true, true) => write!(f, "{tree}, copied and forwarded by the kernel NIC"),
+            (true, false) => write!(f, "{tree}, copied by the kernel NIC, forwarded by hosts"),
             (false, _) => write!(f, "{tree}, in user space: {}", self.reason),
         }
     }
