@@ -356,7 +356,7 @@ fn all_ranks_hear_that_the_nic_runs_a_barrier_no_more() {
     agents[0].signal(libc::SIGKILL);
     agents[0].process.wait().unwrap();
     drop(ranks[0].stdin.take());
-    assert!(lines.any(|line| line.contains("runs this barrier no more")));
+    assert!(lines.any(|line| line.contains("no longer runs this barrier")));
     let output = ranks.pop().unwrap().wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("has given up"), "{}", text(&output.stdout));

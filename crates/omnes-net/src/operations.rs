@@ -126,15 +126,15 @@ pub enum OperationError {
         /// What it says.
         tag: u32,
     },
-    /// The message is longer than the receive's memory.
+    /// The message is longer than the buffer of the receive.
     #[error("message of {bytes} bytes does not fit into {capacity} bytes")]
     Truncated {
         /// Length of the message.
         bytes: u64,
-        /// Bytes there were.
+        /// Length of the buffer.
         capacity: u64,
     },
-    /// The message is shorter than the room that a schedule has for it.
+    /// The message is shorter than the buffer that a schedule has for it.
     #[error("message of {bytes} bytes where {expected} were expected")]
     Short {
         /// Length of the message.
@@ -142,25 +142,25 @@ pub enum OperationError {
         /// Bytes that were expected.
         expected: u64,
     },
-    /// The message is longer than any can be; nothing of it was sent.
-    #[error("message of {bytes} bytes, at most {bytes_max} can be sent")]
+    /// The message exceeds the maximum length; nothing was sent.
+    #[error("message of {bytes} bytes is too long: at most {bytes_max} can be sent")]
     TooLarge {
         /// Length of the message.
         bytes: u64,
         /// The limit.
         bytes_max: u64,
     },
-    /// A broadcast over multicast that cannot be.
+    /// A broadcast over multicast that is not possible.
     #[error(transparent)]
     Broadcast(#[from] BroadcastError),
-    /// A barrier that cannot be.
+    /// A barrier that is not possible.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// The slot of the kernel's NIC that ran a barrier is gone, or its firmware sees no packet of
-    /// it any more.
+    /// The slot of the kernel NIC that ran a barrier is gone, or its firmware does not see the
+    /// barrier's packets any more.
     #[error(
-        "the network interface runs this barrier no more: omnesd has taken back its slot, or has \
-         ended, or the firmware was detached"
+        "the kernel NIC no longer runs this barrier: omnesd has withdrawn its slot or has ended, \
+         or the program was detached"
     )]
     NicLost,
     /// There is no multicast.
@@ -169,10 +169,10 @@ pub enum OperationError {
         /// Why.
         reason: String,
     },
-    /// What the program does while it waits has ended the wait.
+    /// The program's callback has ended the wait.
     #[error("the wait was interrupted")]
     Interrupted,
-    /// It was given up before it ended.
+    /// The operation was abandoned before it ended.
     #[error("the operation was released")]
     Released,
 }

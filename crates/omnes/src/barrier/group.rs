@@ -22,8 +22,8 @@ const CALLS_BEFORE_NIC: u32 = 16;
 /// How long the first barrier through the kernel NIC may take, which all enter at about the same
 /// time.
 const NIC_TRIAL: Duration = Duration::from_secs(2);
-const NIC_BLIND: &str = "a barrier through the kernel NIC did not end: the job's packets do not pass \
-                         the interface of its address";
+const NIC_BLIND: &str = "a barrier through the kernel NIC did not end: packets of the job do not \
+                         pass the interface of its address";
 const NIC_LOST: &str = "a barrier through the kernel NIC did not end: its slot was withdrawn, or \
                         packets do not leave through the interface of the job's address";
 
