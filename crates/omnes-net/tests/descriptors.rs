@@ -37,5 +37,5 @@ fn the_limit_is_raised_as_far_as_it_may_and_one_that_is_too_low_is_named() {
     let start = Instant::now();
     let error = Engine::join(config).map(drop).unwrap_err().to_string();
     assert!(start.elapsed() < ranks::PATIENCE);
-    assert!(error.contains("may have 200") && error.contains("ulimit -n"), "{error}");
+    assert!(error.contains("may only have 200") && error.contains("ulimit -n"), "{error}");
 }
