@@ -202,7 +202,7 @@ mod tests {
             let error = Error::NoNic { reason: long };
             let error = gather::<u32>(&Others(Vec::new()), Err(&error)).unwrap_err();
             let Error::Exchange { rank: 0, reason } = error else { panic!("{error}") };
-            assert!(reason.len() <= REASON_BYTES_MAX && reason.starts_with("the kernel's network"));
+            assert!(reason.len() <= REASON_BYTES_MAX && reason.starts_with("the kernel NIC is"));
         }
     }
 
