@@ -161,7 +161,7 @@ fn times(point: &Point, samples: &[Sample]) -> (Vec<Span>, u64) {
         let (first, last) = (iteration[0], iteration[iteration.len() - 1]);
         match point.op {
             Op::Barrier => last.ended - before.unwrap_or(first.first_began),
-            Op::Skew => Span::from_ps(last.in_call.as_ps() / u64::from(point.ranks)),
+            Op::Skew => last.mean_in_call(),
             // Until the first sender has the answer; its own acknowledgement of that is not waited
             // for.
             Op::Pingpong | Op::Bandwidth => last.others_ended - first.root_began,

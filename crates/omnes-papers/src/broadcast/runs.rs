@@ -176,8 +176,8 @@ pub(super) fn time_in_call(design: Design, most_us: u64, bytes: u64) -> f64 {
     let compute = Op::Compute { most: Span::from_ns(1000 * most_us), root: 0 };
     let ops = [Op::Meet, compute, bcast(design.algorithm(), bytes)];
     let report = run(NODES, Plan::new(ops, SKEWED_BROADCASTS));
-    let calls = report.samples.len() as f64 * f64::from(NODES);
-    report.samples.iter().map(|sample| sample.in_call.as_us()).sum::<f64>() / calls
+    let means = report.samples.iter().map(|sample| sample.mean_in_call().as_us());
+    means.sum::<f64>() / report.samples.len() as f64
 }
 
 /// The times of the paper's model, of the testbed and of a multicast to one receiver.

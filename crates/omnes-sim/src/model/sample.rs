@@ -21,10 +21,8 @@ pub struct Sample {
     pub others_ended: Time,
     /// When the last rank's was.
     pub ended: Time,
-    /// Time in the call, of all ranks together.
-    pub in_call: Span,
-    /// The same of all ranks but the root.
-    pub in_call_of_others: Span,
+    /// Time in the call, of all ranks together, in picoseconds: more than a span may last.
+    in_call_ps: u128,
     /// Ranks that have ended it.
     pub ranks: u32,
 }
@@ -39,8 +37,7 @@ impl Sample {
             root_ended: Time::ZERO,
             others_ended: Time::ZERO,
             ended: Time::ZERO,
-            in_call: Span::ZERO,
-            in_call_of_others: Span::ZERO,
+            in_call_ps: 0,
             ranks: 0,
         }
     }
@@ -48,6 +45,12 @@ impl Sample {
     /// From the root's begin until the last rank is done.
     pub fn from_root(&self) -> Span {
         self.ended - self.root_began
+    }
+
+    /// Time in the call, on average over the ranks that have ended it.
+    pub fn mean_in_call(&self) -> Span {
+        let mean = self.in_call_ps.checked_div(u128::from(self.ranks)).unwrap_or_default();
+        Span::from_ps(u64::try_from(mean).unwrap_or(u64::MAX))
     }
 }
 
@@ -83,13 +86,12 @@ impl Net {
         self.done_bytes += OPERATION_BYTES;
         let sample = self.sample(number);
         sample.ended = sample.ended.max(ended);
-        sample.in_call += ended - began;
+        sample.in_call_ps += u128::from((ended - began).as_ps());
         sample.ranks += 1;
         if rank == root_of(op) {
             sample.root_ended = ended;
         } else {
             sample.others_ended = sample.others_ended.max(ended);
-            sample.in_call_of_others += ended - began;
         }
     }
 }
@@ -100,5 +102,19 @@ fn root_of(op: Op) -> u32 {
         Op::Bcast { root, .. } | Op::Compute { root, .. } => root,
         Op::Message { from, .. } | Op::Stream { from, .. } => from,
         Op::Barrier(_) | Op::Meet => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_of_long_calls_of_many_ranks_is_theirs() {
+        let late: u64 = 3000 * 1_000_000_000_000;
+        let in_call_ps = u128::from(late) * 65_536;
+        let sample = Sample { in_call_ps, ranks: 65_536, ..Sample::new(0) };
+        assert_eq!(sample.mean_in_call(), Span::from_ps(late));
+        assert_eq!(Sample::new(0).mean_in_call(), Span::ZERO);
     }
 }
