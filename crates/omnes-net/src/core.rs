@@ -62,8 +62,11 @@ const LOOKS_IF_LATE: u32 = 2;
 const TEST_LOOK_INTERVAL: Duration = Duration::from_micros(2);
 /// Longest time that a rank which only starts operations goes without hearing what others say.
 const DEAF_MAX: Duration = Duration::from_micros(100);
-/// Longest time between two looks at all sockets while callers come and go.
+/// Longest time between two looks at all sockets while callers wait now and then.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
+/// The same while callers come and go without waiting; longer, as callers that wait for a core of
+/// their own soon look again, and must not be disturbed.
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);
 /// Time between two looks at the connections to other ranks while callers come and go.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 const DATAGRAM_BYTES: usize = 1 << 16;
@@ -270,7 +273,7 @@ impl Core {
 
     /// Moves everything on where callers come and go, but none of them has for a while.
     pub(crate) fn catch_up(&mut self, poller: &Poller) {
-        if self.now().since(self.swept_at) >= SWEEP_INTERVAL {
+        if self.now().since(self.swept_at) >= CATCH_UP_INTERVAL {
             self.progress(Look::Everywhere, poller);
             self.step();
         }
