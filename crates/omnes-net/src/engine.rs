@@ -36,7 +36,7 @@ pub struct Engine {
     rank: u32,
     size: u32,
     payload_bytes: u16,
-    narrow: Option<String>,
+    mtu_warning: Option<String>,
     ranks_per_core: u32,
     peers: Vec<SocketAddr>,
     nodes: Vec<Vec<u32>>,
@@ -61,8 +61,8 @@ impl Engine {
 
     /// Why the job's packets are shorter than the links of all hosts take, if a trial at the start
     /// has found that longer ones do not get from host to host. Rank 0 names the hosts.
-    pub fn narrow(&self) -> Option<&str> {
-        self.narrow.as_deref()
+    pub fn mtu_warning(&self) -> Option<&str> {
+        self.mtu_warning.as_deref()
     }
 
     /// True if some machine of the job has more ranks than cores; the same on all ranks.

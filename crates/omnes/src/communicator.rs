@@ -194,7 +194,7 @@ impl Communicator {
     pub fn from_config(config: Config) -> Result<Self, Error> {
         config.check()?;
         let world = Self::of_all(Job::join(config, None)?)?;
-        if let (0, Some(why)) = (world.rank(), world.narrow()) {
+        if let (0, Some(why)) = (world.rank(), world.mtu_warning()) {
             // If stderr is closed, there is nowhere to report it.
             let _ = std::io::stderr().write_all(format!("omnes: rank 0: {why}\n").as_bytes());
         }
@@ -255,8 +255,8 @@ impl Communicator {
     /// Why the job sends shorter packets than the links of all hosts allow, if longer ones are lost
     /// between hosts. Rank 0, whose text names the hosts, has also written it to standard error at
     /// startup, unless the job was created through an [`Exchange`](crate::Exchange).
-    pub fn narrow(&self) -> Option<&str> {
-        self.job().engine.narrow()
+    pub fn mtu_warning(&self) -> Option<&str> {
+        self.job().engine.mtu_warning()
     }
 
     /// How packets to all ranks are sent in place of multicast, if they are.

@@ -115,7 +115,7 @@ impl Engine {
         let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, swallows, .. } =
             config;
         let Met { job, key, addresses, payload_bytes, narrow, crowd, nodes, streams } = met;
-        let narrow = narrow.map(|narrow| narrow_text(&narrow, packet_bytes, payload_bytes));
+        let warning = |narrow| mtu_warning(&narrow, packet_bytes, payload_bytes);
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
         let waker = rings.waker().map_err(|source| NetError::System { what: "eventfd", source })?;
@@ -149,7 +149,7 @@ impl Engine {
             rank,
             size,
             payload_bytes,
-            narrow,
+            mtu_warning: narrow.map(warning),
             ranks_per_core,
             peers,
             nodes,
@@ -266,9 +266,9 @@ fn open_links(
     Ok((links, Local { ports, payload_bytes, ethernet_payload_bytes, trial }))
 }
 
-/// The words of [`Engine::narrow`], in a job whose IP packets have `packet_bytes`, and
+/// The words of [`Engine::mtu_warning`], in a job whose IP packets have `packet_bytes`, and
 /// `payload_bytes` of payload in them.
-fn narrow_text(narrow: &Narrow, packet_bytes: u32, payload_bytes: u16) -> String {
+fn mtu_warning(narrow: &Narrow, packet_bytes: u32, payload_bytes: u16) -> String {
     const SHOWN: usize = 4;
     let tried = packet_bytes + u32::from(narrow.payload_bytes - payload_bytes);
     let ways = narrow.ways.iter().take(SHOWN).map(|(from, to)| format!("from {from} to {to}"));
