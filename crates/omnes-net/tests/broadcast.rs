@@ -349,9 +349,12 @@ fn failed_rank_ends_broadcasts_with_its_name() {
                 }
                 let error = match rank {
                     0 => {
-                        let data = vec![1; 300_000];
-                        let sent = member.start_broadcast(&data, Hold::Basic).unwrap().unwrap();
-                        member.engine.wait(sent, |_| false).unwrap_err()
+                        // More than rank 2 keeps that asks for none, should it end late.
+                        let data = vec![1; 4_000_000];
+                        match member.start_broadcast(&data, Hold::Basic) {
+                            Ok(sent) => member.engine.wait(sent.unwrap(), |_| false).unwrap_err(),
+                            Err(error) => error,
+                        }
                     }
                     _ => member.receive(2, &mut [0; 8]).unwrap_err(),
                 };
