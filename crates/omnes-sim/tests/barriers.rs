@@ -257,7 +257,7 @@ fn lost_question_is_asked_again() {
         let group = cluster.open_barriers_of_all(Barrier::GatherBroadcast, runner);
         let step = cluster.rule(drop().kind(Kind::Step).from(1).to(0).times(1));
         let questions = cluster.rule(drop().kind(Kind::StepNack).from(0).to(1).times(3));
-        let answer = cluster.rule(drop().kind(Kind::Step).from(1).to(0).nth(1));
+        let answer = cluster.rule(drop().kind(Kind::Step).from(1).to(0).times(1));
         cluster.enter_all(group);
         end(&mut cluster);
         assert_eq!((step.hits(), questions.hits(), answer.hits()), (1, 3, 1));

@@ -115,7 +115,8 @@ impl Endpoint {
         }
     }
 
-    /// As [`Channel::cut`]. If it is because of a failure, the receiver hears of that first.
+    /// As [`Channel::cut`](crate::channel::Channel::cut). If it is because of a failure, the
+    /// receiver hears of that first.
     pub fn cut(&mut self, channel: usize, id: SendId) {
         let Some(to) = self.channel_mut(channel).cut(id) else { return };
         if let Some(failed) = self.first_failed().filter(|failed| *failed != to) {
