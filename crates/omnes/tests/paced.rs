@@ -5,9 +5,8 @@
 
 mod ranks;
 
-use omnes::{Bcast, Communicator, Config, Error, Tree};
-use ranks::with_ranks;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use omnes::{Bcast, Config, Error, Tree};
+use ranks::{crash, with_ranks};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -98,15 +97,6 @@ fn a_producer_that_only_sends_reads_answers_and_is_heard() {
             comm.finalize().unwrap();
         });
     }
-}
-
-/// Drops its communicator while it panics, as a rank does that crashes; see `requests.rs`.
-fn crash(comm: Communicator) {
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        let _held = comm;
-        resume_unwind(Box::new(()));
-    }));
-    assert!(ended.is_err());
 }
 
 #[test]

@@ -8,8 +8,7 @@ use omnes::{
     Cloning, Communicator, Config, Error, MultiSend, Multicast, OwnedRequest, Source, Status, Tree,
     WhileWaiting,
 };
-use ranks::with_ranks;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use ranks::{crash, with_ranks};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -189,15 +188,6 @@ fn root_may_drop_its_requests_and_change_the_memory() {
             comm.finalize().unwrap();
         });
     }
-}
-
-/// Ends this rank as a crash does: without a farewell.
-fn crash(comm: Communicator) {
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        let _held = comm;
-        resume_unwind(Box::new(()));
-    }));
-    assert!(ended.is_err());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use omnes::{Communicator, Config, WhileWaiting};
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,6 +22,16 @@ pub fn interrupted(ends: &Arc<AtomicBool>, ending: fn() -> ControlFlow<()>) -> W
         if ends.swap(false, Ordering::Relaxed) { ending() } else { ControlFlow::Continue(()) }
     };
     WhileWaiting::every(Duration::from_millis(1), callback)
+}
+
+/// Ends this rank as a crash does: without a farewell.
+#[allow(dead_code)] // Few tests let ranks crash.
+pub fn crash(comm: Communicator) {
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let _held = comm;
+        resume_unwind(Box::new(()));
+    }));
+    assert!(ended.is_err());
 }
 
 /// Lets every rank of a job of `size` ranks join and leave; how that went, in order of ranks.
