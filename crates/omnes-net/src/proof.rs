@@ -12,8 +12,6 @@ use std::net::TcpStream;
 
 /// In a role's place where the digest of what is said to all is made; no rank has this number.
 const TO_ALL: u32 = u32::MAX - 1;
-/// Letters of another side's words that are shown.
-const WORDS_MAX: usize = 1000;
 
 /// What is said, with its proof.
 #[derive(Serialize, Deserialize)]
@@ -146,13 +144,6 @@ pub(crate) fn read_line<T: for<'a> Deserialize<'a>>(
     serde_json::from_slice(&line).map_err(|error| Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Words of another side as a terminal may have them.
-pub(crate) fn printable(words: &str) -> String {
-    let shown =
-        |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
-    words.chars().take(WORDS_MAX).map(shown).collect()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -190,11 +181,5 @@ mod tests {
             heard.to_all = other;
             assert!(table(&heard, &key).is_err());
         }
-    }
-
-    #[test]
-    fn words_of_others_do_not_reach_the_terminal_as_commands() {
-        assert_eq!(printable("a\u{1b}[2Jb\n\u{9b}c"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c");
-        assert_eq!(printable(&"ß".repeat(5000)).chars().count(), WORDS_MAX);
     }
 }

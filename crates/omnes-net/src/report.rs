@@ -9,13 +9,14 @@ use crate::crowd::{Crowd, Machine};
 use crate::deadline::Deadline;
 use crate::error::NetError;
 use crate::handout::wait_for_go;
-use crate::proof::{Signed, line, printable, read_line};
+use crate::proof::{Signed, line, read_line};
 use crate::rendezvous::{
     Challenge, Hello, Local, Met, PROTOCOL, Rendezvous, Reply, SERVER, random,
 };
 use crate::table::{Table, table_bytes_max};
 use crate::trial::Part;
 use crate::user::stranger_at;
+use omnes_nic::agent::printable;
 use omnes_wire::{JobId, JobKey, Rank};
 use serde::Deserialize;
 use std::io::{Error, ErrorKind};

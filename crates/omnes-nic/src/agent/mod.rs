@@ -50,7 +50,7 @@ mod undertaker;
 
 pub use client::{Client, Lent, LentQueue, borrow};
 pub use error::AgentError;
-pub use protocol::{Attached, Form, Report, SlotReport};
+pub use protocol::{Attached, Form, Report, SlotReport, printable};
 pub use server::{Agent, AgentConfig, Event};
 
 /// Name of the agent's socket: abstract, thus one in each network namespace.

@@ -195,10 +195,11 @@ pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
     Ok(versioned.said)
 }
 
-/// Letters that are shown of what another process says.
+/// Characters that are shown of what another process says.
 const WORDS_MAX: usize = 1000;
 
-/// Words of another process as a log or a terminal may have them.
+/// Words of another process as a log or a terminal may have them: without control characters, and
+/// the first thousand characters alone.
 pub fn printable(words: &str) -> String {
     let shown =
         |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };

@@ -161,3 +161,9 @@ proptest! {
         prop_assert!(!assembled.has_line());
     }
 }
+
+#[test]
+fn words_of_others_do_not_reach_the_terminal_as_commands() {
+    assert_eq!(printable("a\u{1b}[2Jb\n\u{9b}c"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c");
+    assert_eq!(printable(&"ß".repeat(5000)).chars().count(), WORDS_MAX);
+}

@@ -314,10 +314,10 @@ impl Rule {
 }
 
 /// The number of a numbered packet, from 0 on, or of the barrier that a step is of.
-fn number_of(header: &Header) -> Option<u32> {
+pub(super) fn number_of(header: &Header) -> Option<u32> {
     match header.kind {
         Kind::Data | Kind::Grant | Kind::Cast => Some(header.seq.index()),
-        Kind::Step | Kind::StepNack | Kind::StepAsk => Some(header.seq.0),
+        Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell => Some(header.seq.0),
         _ => None,
     }
 }

@@ -4,6 +4,7 @@
 //! release. The newest [`LINES_KEPT`] events are kept for the report of a failure:
 //! `25000 r2 rx 0>2 data seq=4 expects=1`.
 
+use super::rule::number_of;
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 use std::collections::VecDeque;
 use std::fmt;
@@ -77,17 +78,15 @@ impl fmt::Display for Line {
             to => write!(formatter, "{to} ")?,
         }
         let Some(header) = &self.header else { return write!(formatter, "{bytes} bytes") };
-        let Header { kind, communicator, seq, expects, epoch, credits, .. } = header;
+        let Header { kind, communicator, expects, epoch, credits, .. } = header;
         let Header { argument, flags, channel, .. } = header;
         let reports = matches!(kind, Kind::CastAck | Kind::CastNack);
         let name = format!("{kind:?}").to_lowercase();
         write!(formatter, "{name} ch={} ", channel.0)?;
         let is_of_barrier =
             matches!(kind, Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell);
-        if matches!(kind, Kind::Data | Kind::Grant | Kind::Cast) {
-            write!(formatter, "seq={} ", seq.index())?;
-        } else if is_of_barrier {
-            write!(formatter, "seq={} ", seq.0)?;
+        if let Some(number) = number_of(header) {
+            write!(formatter, "seq={number} ")?;
         }
         if is_of_barrier {
             write!(formatter, "comm={} ", communicator.0)?;
