@@ -61,7 +61,7 @@ fi
 # since a plain background process would hand an ignored SIGINT on to the tests.
 set -m
 mkdir -m 700 "$scratch/live"
-TMPDIR=$scratch OMNES_LIVE=$scratch/live XDG_CACHE_HOME=$scratch/cache "${command[@]}" </dev/null &
+TMPDIR=$scratch OMNES_STATS=$scratch/live XDG_CACHE_HOME=$scratch/cache "${command[@]}" </dev/null &
 child=$!
 set +m
 status=0

@@ -30,20 +30,20 @@
  * Mismatched calls, such as a receive that no send matches, may block for ever.
  * With OMNES_COMPARE=on on all ranks, the ranks compare root, length, type and
  * operation before each blocking collective (except barriers with a time limit).
- * If these differ, the call returns OMNES_ERROR_DISAGREEMENT on all ranks before
+ * If these differ, the call returns OMNES_ERROR_MISMATCH on all ranks before
  * any data are sent, and omnes_last_error() describes both calls.
  *
  * Besides the errors listed with each function, any operation may return:
  *
- *	OMNES_ERROR_EXCLUDED	the other ranks have declared the caller failed
- *	OMNES_ERROR_LEFT	the caller has left the job
+ *	OMNES_ERROR_DECLARED_FAILED	the other ranks have declared the caller failed
+ *	OMNES_ERROR_ALREADY_LEFT	the caller has left the job
  *	OMNES_ERROR_INTERNAL	a bug in this library
- *	OMNES_ERROR_GIVEN_UP	(operations that wait for data of another rank)
+ *	OMNES_ERROR_PEER_GAVE_UP	(operations that wait for data of another rank)
  *				that rank has abandoned its part
  *	OMNES_ERROR_TOO_LARGE	(operations that send) the message is too long
  *	OMNES_ERROR_BARRIER	(operations that enter a barrier) omnesd has
  *				withdrawn the slot on which the barrier ran
- *	OMNES_ERROR_COLLECTIVE_GIVEN_UP
+ *	OMNES_ERROR_COLLECTIVES_BROKEN
  *				(collectives) the rank that
  *				omnes_last_error_rank() names could not complete
  *				a collective other than a broadcast or barrier;
@@ -82,14 +82,14 @@ extern "C" {
 enum omnes_error {
 	OMNES_SUCCESS = 0,
 	OMNES_ERROR_NO_LAUNCHER = -1,
-	OMNES_ERROR_VARIABLE = -2,
+	OMNES_ERROR_INVALID_VARIABLE = -2,
 	OMNES_ERROR_JOIN = -3,
 	OMNES_ERROR_RANK = -4,
 	OMNES_ERROR_TRUNCATED = -5,
 	OMNES_ERROR_PEER_FAILED = -6,
 	OMNES_ERROR_PEER_LEFT = -7,
-	OMNES_ERROR_EXCLUDED = -8,
-	OMNES_ERROR_DISAGREEMENT = -9,
+	OMNES_ERROR_DECLARED_FAILED = -8,
+	OMNES_ERROR_MISMATCH = -9,
 	OMNES_ERROR_TOO_MANY_COMMUNICATORS = -10,
 	OMNES_ERROR_NO_MULTICAST = -11,
 	OMNES_ERROR_TOO_MANY_SCHEMES = -12,
@@ -99,16 +99,16 @@ enum omnes_error {
 	OMNES_ERROR_BARRIER = -16,
 	OMNES_ERROR_EXCHANGE = -17,
 	OMNES_ERROR_EXCHANGE_FAILED = -18,
-	OMNES_ERROR_LENGTH = -19,
+	OMNES_ERROR_BUFFER_LENGTH = -19,
 	OMNES_ERROR_REDUCTION = -20,
 	OMNES_ERROR_INTERRUPTED = -21,
 	OMNES_ERROR_ALGORITHM = -22,
 	OMNES_ERROR_TOO_LARGE = -23,
-	OMNES_ERROR_GIVEN_UP = -24,
-	OMNES_ERROR_NOT_ALL = -25,
-	OMNES_ERROR_LEFT = -26,
-	OMNES_ERROR_REQUEST_OVER = -27,
-	OMNES_ERROR_COLLECTIVE_GIVEN_UP = -28,
+	OMNES_ERROR_PEER_GAVE_UP = -24,
+	OMNES_ERROR_NOT_ALL_RANKS = -25,
+	OMNES_ERROR_ALREADY_LEFT = -26,
+	OMNES_ERROR_REQUEST_FAILED = -27,
+	OMNES_ERROR_COLLECTIVES_BROKEN = -28,
 	OMNES_ERROR_ARGUMENT = -100,
 	OMNES_ERROR_INTERNAL = -101
 };
@@ -164,7 +164,7 @@ typedef struct omnes_status {
  * its ranks have joined. *world gets the communicator of all ranks; it is set
  * to NULL on failure. End it with omnes_finalize() or omnes_abandon().
  * Errors: OMNES_ERROR_ARGUMENT if world is NULL; OMNES_ERROR_NO_LAUNCHER,
- * OMNES_ERROR_VARIABLE or OMNES_ERROR_RANK if settings in the environment are
+ * OMNES_ERROR_INVALID_VARIABLE or OMNES_ERROR_RANK if settings in the environment are
  * missing or invalid; OMNES_ERROR_JOIN if the ranks do not find each other;
  * OMNES_ERROR_NO_MULTICAST if OMNES_MULTICAST=on and multicast does not work;
  * OMNES_ERROR_MULTISEND if OMNES_MULTISEND names a tree that is not possible;
@@ -279,7 +279,7 @@ int omnes_sendrecv(omnes_comm *comm, int to, int tag, const void *data, size_t b
  * is not changed. A rank may return before others have the data.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE at the root, as in
  * omnes_send(): the others then wait until it leaves; OMNES_ERROR_TRUNCATED or
- * OMNES_ERROR_DISAGREEMENT if bytes differs; OMNES_ERROR_PEER_FAILED;
+ * OMNES_ERROR_MISMATCH if bytes differs; OMNES_ERROR_PEER_FAILED;
  * OMNES_ERROR_PEER_LEFT.
  */
 int omnes_bcast(omnes_comm *comm, void *buffer, size_t bytes, int root);
@@ -292,16 +292,16 @@ int omnes_bcast(omnes_comm *comm, void *buffer, size_t bytes, int root);
 int omnes_barrier(omnes_comm *comm);
 
 /*
- * omnes_barrier_within is omnes_barrier() with a time limit of limit_ms
+ * omnes_barrier_timeout is omnes_barrier() with a time limit of limit_ms
  * milliseconds. If one rank calls it, all ranks must; limits may differ. On
  * timeout, omnes_last_error() and omnes_last_error_missing() name the ranks
  * that have not arrived. The caller has still entered the barrier, and its next
  * barrier call continues to wait for it (with OMNES_NIC=off only if that is
- * omnes_barrier_within(), too).
+ * omnes_barrier_timeout(), too).
  * Errors: OMNES_ERROR_ARGUMENT if comm is NULL; OMNES_ERROR_BARRIER_TIMEOUT;
  * OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
-int omnes_barrier_within(omnes_comm *comm, uint64_t limit_ms);
+int omnes_barrier_timeout(omnes_comm *comm, uint64_t limit_ms);
 
 /*
  * omnes_allreduce reduces the data of all ranks element by element; afterwards
@@ -314,7 +314,7 @@ int omnes_barrier_within(omnes_comm *comm, uint64_t limit_ms);
  * algorithm, so ranks with different counts may also block until one leaves,
  * for example if some have 1 to 4 elements and others more.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
- * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
+ * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_MISMATCH if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
 int omnes_allreduce(omnes_comm *comm, void *data, size_t count, int type, int op);
@@ -395,7 +395,7 @@ int omnes_exscan_by(omnes_comm *comm, void *data, size_t count, size_t bytes_eac
  * same bytes and root. If bytes differs, ranks may block until one leaves,
  * except with OMNES_COMPARE=on.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED or
- * OMNES_ERROR_DISAGREEMENT if bytes differs; OMNES_ERROR_PEER_FAILED;
+ * OMNES_ERROR_MISMATCH if bytes differs; OMNES_ERROR_PEER_FAILED;
  * OMNES_ERROR_PEER_LEFT.
  */
 int omnes_gather(omnes_comm *comm, const void *own, void *all, size_t bytes, int root);
@@ -406,7 +406,7 @@ int omnes_gather(omnes_comm *comm, const void *own, void *all, size_t bytes, int
  * their sum; both are ignored on ranks other than root, and may be NULL there.
  * Collective: all ranks pass the same root.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT;
- * only at root, OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if bytes of a
+ * only at root, OMNES_ERROR_TRUNCATED or OMNES_ERROR_MISMATCH if bytes of a
  * rank is not as in lengths: the contents of all are then undefined, but the
  * communicator can still be used.
  */
@@ -421,7 +421,7 @@ int omnes_allgather(omnes_comm *comm, const void *own, void *all, size_t bytes);
 
 /*
  * omnes_allgatherv is omnes_gatherv() to all ranks. All ranks pass the same
- * lengths; if they differ, OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT
+ * lengths; if they differ, OMNES_ERROR_TRUNCATED or OMNES_ERROR_MISMATCH
  * or, if their sums are equal, bytes in wrong places. own may be the caller's
  * place in all; otherwise they must not overlap.
  */
@@ -440,7 +440,7 @@ int omnes_scatter(omnes_comm *comm, const void *all, void *own, size_t bytes, in
  * and be 0. lengths has those of all ranks, in order of ranks, and all has
  * their sum; both are ignored on ranks other than root, and may be NULL there.
  * Otherwise as omnes_gatherv(), but each rank whose bytes is not as in lengths
- * gets OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT; if that of root is
+ * gets OMNES_ERROR_TRUNCATED or OMNES_ERROR_MISMATCH; if that of root is
  * not, all ranks that expect data get it.
  */
 int omnes_scatterv(omnes_comm *comm, const void *all, const size_t *lengths, void *own,
@@ -459,7 +459,7 @@ int omnes_alltoall(omnes_comm *comm, const void *data, void *buffer, size_t byte
  * are for, and buffer_lengths those of the parts to receive, in order of the
  * ranks that send them. Collective.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED or
- * OMNES_ERROR_DISAGREEMENT at a rank that is sent more or less than it expects;
+ * OMNES_ERROR_MISMATCH at a rank that is sent more or less than it expects;
  * OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
 int omnes_alltoallv(omnes_comm *comm, const void *data, const size_t *data_lengths,
@@ -722,10 +722,10 @@ const char *omnes_last_error(void);
 /*
  * omnes_last_error_rank returns the rank that the error of omnes_last_error()
  * names, or -1 if it names none, as most do. For OMNES_ERROR_PEER_FAILED,
- * OMNES_ERROR_PEER_LEFT, OMNES_ERROR_GIVEN_UP, OMNES_ERROR_COLLECTIVE_GIVEN_UP,
- * OMNES_ERROR_EXCHANGE and, if calls are mismatched, OMNES_ERROR_DISAGREEMENT,
+ * OMNES_ERROR_PEER_LEFT, OMNES_ERROR_PEER_GAVE_UP, OMNES_ERROR_COLLECTIVES_BROKEN,
+ * OMNES_ERROR_EXCHANGE and, if calls are mismatched, OMNES_ERROR_MISMATCH,
  * it is the rank concerned, in the communicator of the call; for
- * OMNES_ERROR_EXCLUDED it is the rank that has declared the caller failed,
+ * OMNES_ERROR_DECLARED_FAILED it is the rank that has declared the caller failed,
  * numbered as in the job.
  */
 int omnes_last_error_rank(void);

@@ -2,7 +2,7 @@
 
 use crate::failure::{self, Code};
 use crate::transfer::clamped;
-use omnes::Node;
+use omnes::NodeId;
 use std::ffi::{CStr, c_char, c_int};
 
 const VERSION: &CStr =
@@ -53,5 +53,5 @@ pub extern "C" fn omnes_version() -> *const c_char {
 /// See `omnes_node` in the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn omnes_node() -> u64 {
-    Node::this().map_or(0, Node::number)
+    NodeId::this().map_or(0, NodeId::number)
 }

@@ -229,17 +229,17 @@ pub unsafe extern "C" fn omnes_barrier(comm: *mut OmnesComm) -> c_int {
     })
 }
 
-/// See `omnes_barrier_within` in the header.
+/// See `omnes_barrier_timeout` in the header.
 ///
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omnes_barrier_within(comm: *mut OmnesComm, limit_ms: u64) -> c_int {
+pub unsafe extern "C" fn omnes_barrier_timeout(comm: *mut OmnesComm, limit_ms: u64) -> c_int {
     guard(|| {
         let limit = Duration::from_millis(limit_ms);
         // SAFETY: as our caller promises.
-        unsafe { arguments::comm(comm) }?.communicator.barrier_within(limit)?;
+        unsafe { arguments::comm(comm) }?.communicator.barrier_timeout(limit)?;
         Ok(SUCCESS)
     })
 }

@@ -11,7 +11,6 @@
 #![deny(clippy::print_stdout, reason = "all output goes through `print`")]
 
 mod bench;
-mod complain;
 mod completions;
 mod cp;
 mod doctor;
@@ -28,6 +27,7 @@ mod print;
 mod run;
 mod sim;
 mod stat;
+mod stderr;
 mod tune;
 mod units;
 
@@ -107,6 +107,6 @@ fn tell(answer: &clap::Error) -> ExitCode {
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    complain::complain(format_args!("{}", complain::told(error)));
+    stderr::notice(format_args!("{}", stderr::with_causes(error)));
     ExitCode::from(2)
 }

@@ -4,7 +4,7 @@
 //! started by the launcher; rank 0 prints what all have counted.
 #![allow(clippy::unwrap_used)]
 
-use omnes::{Barrier, Bcast, Communicator, Error};
+use omnes::{BarrierAlgorithm, BcastAlgorithm, Communicator, Error};
 use std::process::{Command, Stdio};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
@@ -19,13 +19,13 @@ const ROUND_NAMES: [&str; 6] =
 
 fn round(name: &str) -> Round {
     match name {
-        "dissemination" => |world| world.barrier_with(Barrier::Dissemination),
-        "pairwise" => |world| world.barrier_with(Barrier::PairwiseExchange),
-        "gather-broadcast" => |world| world.barrier_with(Barrier::GatherBroadcast),
-        "counter" => |world| world.barrier_with(Barrier::Counter),
+        "dissemination" => |world| world.barrier_with(BarrierAlgorithm::Dissemination),
+        "pairwise" => |world| world.barrier_with(BarrierAlgorithm::PairwiseExchange),
+        "gather-broadcast" => |world| world.barrier_with(BarrierAlgorithm::GatherBroadcast),
+        "counter" => |world| world.barrier_with(BarrierAlgorithm::Counter),
         "binomial" => |world| {
             let mut data = if world.rank() == 0 { [7; 8] } else { [0; 8] };
-            let binomial: Bcast = "binomial".parse().expect("a known name");
+            let binomial: BcastAlgorithm = "binomial".parse().expect("a known name");
             world.bcast_with(0, &mut data, binomial)?;
             assert_eq!(data, [7; 8]);
             Ok(())

@@ -214,7 +214,7 @@ fn rank(hosts: &Hosts, rank: usize, size: usize, port: u16) -> Command {
     hosts.inside(rank, || {
         let mut command = Command::new("/proc/self/exe");
         command.args(["plays_a_rank", "--exact", "--nocapture", "--test-threads=1"]);
-        command.env("TEST_RANK", "1").env("OMNES_LIVE", "off");
+        command.env("TEST_RANK", "1").env("OMNES_STATS", "off");
         command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", size.to_string());
         command.env("OMNES_RENDEZVOUS", format!("10.77.0.1:{port}")).env_remove("OMNES_NIC");
         command.uid(NOBODY).gid(NOBODY).stdin(Stdio::piped()).stdout(Stdio::piped());

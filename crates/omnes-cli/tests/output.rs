@@ -37,7 +37,7 @@ const JOBS: [&str; 3] = [
 fn command(line: &str) -> Command {
     let line = line.replace("OMNES", OMNES);
     let mut command = Command::new(OMNES);
-    command.args(line.split_whitespace()).stdin(Stdio::null()).env_remove("OMNES_LIVE");
+    command.args(line.split_whitespace()).stdin(Stdio::null()).env_remove("OMNES_STATS");
     command
 }
 
@@ -92,8 +92,8 @@ fn variables_that_are_no_text_are_not_taken_as_unset() {
     for (line, variable) in [
         ("tune --clear", "OMNES_TUNE"),
         ("tune --show", "OMNES_TUNE"),
-        ("stat --clean", "OMNES_LIVE"),
-        ("stat", "OMNES_LIVE"),
+        ("stat --clean", "OMNES_STATS"),
+        ("stat", "OMNES_STATS"),
     ] {
         let mut command = command(line);
         command.env("XDG_CACHE_HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
@@ -143,7 +143,7 @@ fn a_watch_that_has_nothing_to_show_ends_when_its_reader_is_gone() {
     let directory = directory.unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     let mut command = command("stat --watch 200ms --json");
-    command.env("OMNES_LIVE", directory.path()).stdout(writer);
+    command.env("OMNES_STATS", directory.path()).stdout(writer);
     let process = command.spawn().unwrap();
     drop((command, reader));
     assert_eq!(status_soon(process), Some(0));

@@ -722,7 +722,7 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
 fn ranks_that_wait_for_one_that_has_ended_are_told_of() {
     let script = format!("[ $OMNES_RANK = 1 ] && exit 0; exec {OMNES} bench barrier");
     let mut command = omnes_run(&["-n", "3", "--", "sh", "-c", &script]);
-    let mut job = Job::start(command.env_remove("OMNES_LIVE"), 0);
+    let mut job = Job::start(command.env_remove("OMNES_STATS"), 0);
     let expected = "omnes: rank 1 has ended with status 0; if the others wait for it, they do \
                     until OMNES_JOIN_TIMEOUT (default 60s)\n";
     assert_eq!(job.note(), expected);

@@ -89,7 +89,7 @@ fn start(variable: &str, value: &Path) -> Vec<Rank> {
     let start = |rank: u32| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "plays_a_rank", "--nocapture"]).env("TEST_RANK", "yes");
-        command.env_remove("OMNES_LIVE").env(variable, value);
+        command.env_remove("OMNES_STATS").env(variable, value);
         command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", RANKS.to_string());
         command.env("OMNES_RENDEZVOUS", format!("127.0.0.1:{port}"));
         // Packets of the network are what most of these tests count.
@@ -114,7 +114,7 @@ fn private_directory() -> tempfile::TempDir {
 
 fn stat_command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(OMNES);
-    command.arg("stat").args(arguments).env("OMNES_LIVE", directory);
+    command.arg("stat").args(arguments).env("OMNES_STATS", directory);
     command
 }
 
@@ -160,7 +160,7 @@ fn mode(path: &Path) -> u32 {
 fn ranks_are_seen_while_they_run_and_leave_nothing_when_they_end_in_order() {
     let directory = private_directory();
     let path = directory.path();
-    let mut ranks = start("OMNES_LIVE", path);
+    let mut ranks = start("OMNES_STATS", path);
     let seen = wait_until(path, |rows| rows.len() == 2);
     for (rank, row) in ranks.iter().zip(&seen) {
         assert_eq!((&row["pid"], &row["size"]), (&rank.process.id().into(), &RANKS.into()));
@@ -193,7 +193,7 @@ fn ranks_are_seen_while_they_run_and_leave_nothing_when_they_end_in_order() {
 fn a_killed_rank_is_shown_as_dead_with_its_last_counters_until_it_is_cleaned() {
     let directory = private_directory();
     let path = directory.path();
-    let mut ranks = start("OMNES_LIVE", path);
+    let mut ranks = start("OMNES_STATS", path);
     let before = wait_until(path, |rows| {
         rows.len() == 2 && rows.iter().all(|row| counter(row, "packets_sent") > 0)
     });
@@ -227,7 +227,7 @@ fn job_of(row: &Value) -> &str {
 fn foreign_and_damaged_files_are_named_and_refused_and_the_ranks_are_shown() {
     let directory = private_directory();
     let path = directory.path();
-    let _ranks = start("OMNES_LIVE", path);
+    let _ranks = start("OMNES_STATS", path);
     wait_until(path, |rows| rows.len() == 2);
     let good = fs::read(files(path).pop().unwrap()).unwrap();
     let mut of_next_year = good.clone();
@@ -270,7 +270,7 @@ fn only_the_user_may_read_what_is_published_in_the_usual_directory() {
     let name = files[0].file_name().unwrap().to_str().unwrap();
     let mut command = Command::new(OMNES);
     command.args(["stat", "--format", "json", "--job", &name[..8]]);
-    command.env_remove("OMNES_LIVE").env("XDG_RUNTIME_DIR", directory.path());
+    command.env_remove("OMNES_STATS").env("XDG_RUNTIME_DIR", directory.path());
     let seen = rows(&String::from_utf8(command.output().unwrap().stdout).unwrap());
     assert_eq!(seen.len(), 2);
     ranks.iter_mut().for_each(|rank| rank.order("finish"));
@@ -282,7 +282,7 @@ fn a_directory_that_is_open_to_others_is_refused_and_the_ranks_go_on_without() {
     let directory = private_directory();
     let path = directory.path();
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-    let mut ranks = start("OMNES_LIVE", path);
+    let mut ranks = start("OMNES_STATS", path);
     let (text, errors) = stat(path, &[]);
     assert!(text.starts_with("no rank to be seen"), "{text}");
     assert!(errors.contains("is open to others (mode 755): chmod 700"), "{errors}");
@@ -297,20 +297,20 @@ fn ranks_that_are_told_so_publish_nothing() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "plays_a_rank"]).env("TEST_RANK", "yes").stdin(Stdio::null());
     command.env("OMNES_RANK", "0").env("OMNES_SIZE", "1");
-    command.env("OMNES_LIVE", "off").env("XDG_RUNTIME_DIR", directory.path());
+    command.env("OMNES_STATS", "off").env("XDG_RUNTIME_DIR", directory.path());
     assert!(command.stdout(Stdio::null()).status().unwrap().success());
     assert!(files(directory.path()).is_empty());
-    let error = Command::new(OMNES).arg("stat").env("OMNES_LIVE", "no").output().unwrap();
+    let error = Command::new(OMNES).arg("stat").env("OMNES_STATS", "no").output().unwrap();
     assert_eq!(error.status.code(), Some(2));
     let text = String::from_utf8(error.stderr).unwrap();
-    assert_eq!(text, "omnes: OMNES_LIVE=no: must be on, off, or a directory that starts with /\n");
+    assert_eq!(text, "omnes: OMNES_STATS=no: must be on, off, or a directory that starts with /\n");
 }
 
 #[test]
 fn watching_shows_rates_of_each_interval_and_ends_when_nobody_reads() {
     let directory = private_directory();
     let path = directory.path();
-    let mut ranks = start("OMNES_LIVE", path);
+    let mut ranks = start("OMNES_STATS", path);
     wait_until(path, |rows| rows.len() == 2);
     let arguments = ["--watch", "200ms", "--format", "json"];
     let mut watch = stat_command(path, &arguments).stdout(Stdio::piped()).spawn().unwrap();
@@ -335,7 +335,7 @@ fn ranks_that_their_user_ended_leave_nothing() {
     let path = directory.path();
     let mut command = Command::new(OMNES);
     command.args(["run", "-n", "2", "--timeout", "60s", "--", OMNES, "bench", "barrier"]);
-    command.args(["--budget", "50s", "--max-iters", "1000000000"]).env("OMNES_LIVE", path);
+    command.args(["--budget", "50s", "--max-iters", "1000000000"]).env("OMNES_STATS", path);
     let mut launcher = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_until(path, |rows| rows.len() == 2);
     let pid = libc::pid_t::try_from(launcher.id()).unwrap();

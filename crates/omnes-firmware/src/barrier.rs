@@ -1,7 +1,7 @@
 //! The barrier of the collective protocol: `firmware/barrier_step.h`.
 
 use crate::{COMBINING_MEMBERS_MAX, GROUP_MAX, STEPS_MAX};
-use omnes_topo::{Barrier as Algorithm, Party, TopoError};
+use omnes_topo::{BarrierAlgorithm, Party, TopoError};
 use omnes_wire::{CARRIED_MAX, Rank, Words};
 use std::ptr;
 
@@ -55,7 +55,7 @@ impl Table {
     /// # Panics
     /// If the group has more than [`GROUP_MAX`] members.
     pub fn new(
-        algorithm: Algorithm,
+        algorithm: BarrierAlgorithm,
         own: u32,
         size: u32,
         is_multicast: bool,
@@ -162,11 +162,11 @@ pub(crate) const COMBINE_KNOWN: u32 = 9;
 
 /// True if the barriers of such a group can combine words: those of a tree, whose root has the
 /// result before anybody else.
-pub fn can_combine(algorithm: Algorithm, size: u32) -> bool {
+pub fn can_combine(algorithm: BarrierAlgorithm, size: u32) -> bool {
     match algorithm {
-        Algorithm::GatherBroadcast => true,
-        Algorithm::Counter => size as usize <= COMBINING_MEMBERS_MAX,
-        Algorithm::Dissemination | Algorithm::PairwiseExchange => false,
+        BarrierAlgorithm::GatherBroadcast => true,
+        BarrierAlgorithm::Counter => size as usize <= COMBINING_MEMBERS_MAX,
+        BarrierAlgorithm::Dissemination | BarrierAlgorithm::PairwiseExchange => false,
     }
 }
 

@@ -5,7 +5,7 @@ use omnes_firmware::barrier::{
     Action, Barrier, Combine, Contribution, Table, Verdict, can_combine,
 };
 use omnes_firmware::{GROUP_MAX, KERNEL_GROUP_MAX};
-use omnes_topo::{Barrier as Algorithm, Party};
+use omnes_topo::{BarrierAlgorithm, Party};
 use omnes_wire::{CARRIED_MAX, Rank, Words};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -63,7 +63,7 @@ struct Group {
 }
 
 impl Group {
-    fn new(algorithm: Algorithm, size: u32, start: u32) -> Self {
+    fn new(algorithm: BarrierAlgorithm, size: u32, start: u32) -> Self {
         let table = |own| Table::new(algorithm, own, size, false).unwrap();
         let tables: Vec<Table> = (0..size).map(table).collect();
         Self {
@@ -149,7 +149,7 @@ impl Group {
 
 /// Runs some barriers after `start`; what the network does follows from `seed`.
 fn run(
-    algorithm: Algorithm,
+    algorithm: BarrierAlgorithm,
     size: u32,
     start: u32,
     barriers: u32,
@@ -198,7 +198,7 @@ proptest! {
 
     #[test]
     fn barriers_are_safe_and_end_whatever_the_network_does(
-        algorithm in (0..Algorithm::ALL.len()).prop_map(|at| Algorithm::ALL[at]),
+        algorithm in (0..BarrierAlgorithm::ALL.len()).prop_map(|at| BarrierAlgorithm::ALL[at]),
         size in prop_oneof![8 => 1u32..=17, 1 => 60u32..=70],
         start in prop_oneof![Just(0u32), Just(u32::MAX - 2)],
         loss in prop_oneof![Just(0usize), Just(30)],
@@ -230,7 +230,7 @@ proptest! {
 
 #[test]
 fn without_loss_each_message_is_sent_once() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         for size in 1..=33 {
             let group = run(algorithm, size, 0, 7, 0, u64::from(size) * 77);
             assert_eq!(group.sent, 7 * algorithm.messages(size).unwrap(), "{algorithm} {size}");
@@ -240,7 +240,7 @@ fn without_loss_each_message_is_sent_once() {
 
 #[test]
 fn a_group_as_large_as_the_kernels_ends_its_barriers() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         run(algorithm, KERNEL_GROUP_MAX as u32, 0, 2, 0, 5);
     }
 }
@@ -276,13 +276,13 @@ fn run_in_order(tables: &[Table], members: &mut [Barrier], done: u32) -> u64 {
 #[test]
 fn the_largest_group_ends_its_barriers_with_small_states() {
     let size = GROUP_MAX as u32;
-    for algorithm in Algorithm::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         let tables = (0..size).map(|own| Table::new(algorithm, own, size, false).unwrap());
         let tables: Vec<Table> = tables.collect();
         let members = tables.iter().map(|table| Barrier::after(table, 0));
         let mut members: Vec<Barrier> = members.collect();
         let bytes: Vec<usize> = members.iter().map(Barrier::bytes).collect();
-        let most = if algorithm == Algorithm::Counter { 16 * 1024 + 192 } else { 192 };
+        let most = if algorithm == BarrierAlgorithm::Counter { 16 * 1024 + 192 } else { 192 };
         assert!(bytes[0] <= most && bytes[1..].iter().all(|bytes| *bytes <= 192), "{algorithm}");
         for done in 0..2 {
             let sent = run_in_order(&tables, &mut members, done);
@@ -294,7 +294,7 @@ fn the_largest_group_ends_its_barriers_with_small_states() {
 #[test]
 fn a_member_that_waits_for_65535_others_knows_each_of_them() {
     let size = GROUP_MAX as u32;
-    let table = Table::new(Algorithm::Counter, 0, size, true).unwrap();
+    let table = Table::new(BarrierAlgorithm::Counter, 0, size, true).unwrap();
     let mut member = Barrier::after(&table, 0);
     member.enter(&table, 1, Contribution::default());
     let absent = [1, 64, 1024, 40_000, size - 1];
@@ -315,7 +315,7 @@ fn a_member_that_waits_for_65535_others_knows_each_of_them() {
 #[test]
 fn who_is_missing_is_named() {
     // The counter's root waits for each of the others.
-    let mut group = Group::new(Algorithm::Counter, 70, 0);
+    let mut group = Group::new(BarrierAlgorithm::Counter, 70, 0);
     group.enter(0);
     for own in (1..70).filter(|own| ![3, 64, 69].contains(own)) {
         group.enter(own);
@@ -347,13 +347,13 @@ fn a_group_combines_words_in_the_order_of_its_table() {
         f64::from_bits(group.results[&1].first())
     };
     // The counter adds one half after the other to 1, which stays; a tree adds halves first.
-    assert_eq!(sum(Algorithm::Counter, 8), 1.0);
-    assert_eq!(sum(Algorithm::GatherBroadcast, 8), 1.0 + 3.0 * f64::EPSILON);
+    assert_eq!(sum(BarrierAlgorithm::Counter, 8), 1.0);
+    assert_eq!(sum(BarrierAlgorithm::GatherBroadcast, 8), 1.0 + 3.0 * f64::EPSILON);
 }
 
 #[test]
 fn what_is_known_by_hearsay_is_passed_on() {
-    let table = Table::new(Algorithm::GatherBroadcast, 1, 4, false).unwrap();
+    let table = Table::new(BarrierAlgorithm::GatherBroadcast, 1, 4, false).unwrap();
     let mut member = Barrier::after(&table, 0);
     let (verdict, _) = member.enter(&table, 1, Contribution::new(Combine::Sum, &[5, 6]));
     assert_eq!(verdict, Verdict::Taken);

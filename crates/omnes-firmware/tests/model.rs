@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_firmware::barrier::{Barrier, Contribution, Table, Verdict};
-use omnes_topo::{Barrier as Algorithm, Party, Step};
+use omnes_topo::{BarrierAlgorithm, Party, Step};
 use omnes_wire::{Rank, Words};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -22,7 +22,7 @@ struct Model {
 }
 
 impl Model {
-    fn new(algorithm: Algorithm, own: u32, size: u32, done: u32) -> Self {
+    fn new(algorithm: BarrierAlgorithm, own: u32, size: u32, done: u32) -> Self {
         let schedule = algorithm.schedule(Rank(own), size).unwrap();
         Self { schedule, size, own, done, begun: None, arrived: BTreeSet::new() }
     }
@@ -158,8 +158,8 @@ fn one_of(party: Option<Party>, model: &Model, pick: u32) -> u32 {
     if others.is_empty() { pick } else { others[pick as usize % others.len()] }
 }
 
-fn algorithm() -> impl Strategy<Value = Algorithm> {
-    (0..Algorithm::ALL.len()).prop_map(|at| Algorithm::ALL[at])
+fn algorithm() -> impl Strategy<Value = BarrierAlgorithm> {
+    (0..BarrierAlgorithm::ALL.len()).prop_map(|at| BarrierAlgorithm::ALL[at])
 }
 
 /// A group's size, an index in it, and the newest barrier done.
@@ -230,7 +230,7 @@ proptest! {
 #[test]
 fn a_table_waits_for_everybody_or_for_single_members_but_not_both() {
     // Both would share the bits of a record.
-    for algorithm in Algorithm::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         for size in 1..=130 {
             for own in 0..size {
                 let schedule = algorithm.schedule(Rank(own), size).unwrap();

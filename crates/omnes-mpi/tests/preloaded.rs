@@ -443,7 +443,7 @@ fn a_rank_that_dies_ends_the_job_and_nothing_is_left_behind() {
             let shared: [&Path; 2] = [Path::new("/dev/shm"), &temporary];
             let before = traces(&shared);
 
-            let job = Job::spread(&site, 3).with("TMPDIR", &temporary).with("OMNES_LIVE", "off");
+            let job = Job::spread(&site, 3).with("TMPDIR", &temporary).with("OMNES_STATS", "off");
             let outcome = job.run(&program, arguments);
             let what = format!("{}, {arguments}", site.launcher.mpi);
             assert!(!outcome.status.success(), "{what}: {outcome:?}");

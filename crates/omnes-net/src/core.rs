@@ -12,13 +12,13 @@
 
 mod barrier;
 mod broadcast;
-mod grace;
 mod inward;
 mod messages;
 mod outward;
-mod pause;
 mod queue;
 mod standing;
+mod suspension;
+mod timer_grace;
 
 pub use broadcast::{Cast, WhenFull};
 pub use queue::QueueCounters;
@@ -26,10 +26,10 @@ pub use queue::QueueCounters;
 use crate::cipher::Cipher;
 use crate::clock::Clock;
 use crate::core::barrier::Barriers;
-use crate::core::grace::{Grace, Occasion};
-use crate::core::pause::Pauses;
 use crate::core::queue::ReceiveQueue;
 use crate::core::standing::Standing;
+use crate::core::suspension::Pauses;
+use crate::core::timer_grace::{Grace, Occasion};
 use crate::line::Line;
 use crate::links::Links;
 use crate::memory::Memory;

@@ -38,11 +38,11 @@ pub struct JobConfig {
     /// this process has not run for a quarter of it, or 500 ms if that is more.
     pub peer_timeout: Duration,
     /// Ranks that share this machine's cores, where they are not those of this job.
-    pub local_ranks: Option<u32>,
+    pub local_size: Option<u32>,
     /// Time for which waiting calls spin, other than what suits the ranks per core.
     pub spin: Option<Duration>,
     /// Time for which they then give their core away between looks, likewise.
-    pub give_way: Option<Duration>,
+    pub yield_time: Option<Duration>,
     /// What waiting calls do beside.
     pub while_waiting: Option<WhileWaiting>,
     /// Settings of each channel; payload and credits are set by what the network allows.
@@ -61,7 +61,7 @@ pub struct JobConfig {
     pub shared_memory: bool,
     /// Whether user data are encrypted on the network; the same on all ranks, which need a
     /// [`key`](Self::key).
-    pub encrypts: bool,
+    pub encryption: bool,
     /// Settings that must be the same on all ranks, and are compared as texts: each with the name
     /// by which users know it, in one order.
     pub alike: Vec<(&'static str, String)>,

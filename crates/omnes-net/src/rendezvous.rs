@@ -18,7 +18,7 @@ use crate::error::{NetError, list};
 use crate::handout::{HandedOut, Handout, Reader};
 use crate::links::CONNECTED_RANKS_MAX;
 use crate::proof::{Signed, ToAll, write_line};
-use crate::ring::Node;
+use crate::ring::NodeId;
 use crate::table::{Ports, Table};
 use crate::trial::{Part, Place, Question, Trial, circle};
 use crate::user::stranger_at;
@@ -57,8 +57,8 @@ pub(crate) struct Rendezvous {
     pub(crate) timeout: Duration,
     pub(crate) while_waiting: Option<WhileWaiting>,
     /// Where this rank may share memory with others; none if it may not.
-    pub(crate) node: Option<Node>,
-    pub(crate) encrypts: bool,
+    pub(crate) node: Option<NodeId>,
+    pub(crate) encryption: bool,
     /// See [`JobConfig::alike`](crate::JobConfig::alike).
     pub(crate) alike: Vec<(&'static str, String)>,
 }
@@ -134,8 +134,8 @@ pub(crate) struct Hello {
     pub(crate) payload_bytes: u16,
     pub(crate) trial_port: u16,
     pub(crate) machine: Machine,
-    pub(crate) node: Option<Node>,
-    pub(crate) encrypts: bool,
+    pub(crate) node: Option<NodeId>,
+    pub(crate) encryption: bool,
     /// By names that all ranks have in one order.
     pub(crate) alike: Vec<String>,
     pub(crate) challenge: u64,
@@ -395,7 +395,7 @@ impl Rendezvous {
         if hello.size != self.size {
             return Err(NetError::SizeDiffers { rank, ours: self.size, theirs: hello.size });
         }
-        if hello.encrypts != self.encrypts {
+        if hello.encryption != self.encryption {
             return Err(NetError::EncryptionDiffers { rank });
         }
         let pairs = self.alike.iter().zip(&hello.alike);
@@ -467,7 +467,7 @@ impl Rendezvous {
         key: &'a JobKey,
         payload_bytes: u16,
     ) -> Question<'a> {
-        let sealed = if self.encrypts { SEALED_BYTES } else { 0 };
+        let sealed = if self.encryption { SEALED_BYTES } else { 0 };
         let packet_bytes = PACKET_OVERHEAD_BYTES + sealed + usize::from(payload_bytes);
         Question { me: self.rank, job, key, packet_bytes }
     }
@@ -482,7 +482,7 @@ impl Rendezvous {
         let others = || hellos.values().map(|(hello, _, _)| hello);
         let hosts = hellos.values().map(|(_, from, _)| Some(from.ip()));
         let nodes = others().map(|hello| hello.node);
-        let nodes: Vec<Option<Node>> = std::iter::once(self.node).chain(nodes).collect();
+        let nodes: Vec<Option<NodeId>> = std::iter::once(self.node).chain(nodes).collect();
         let ports = others().map(|hello| hello.ports.clone());
         let payloads = others().map(|hello| hello.payload_bytes);
         let payload_bytes = payloads.fold(local.payload_bytes, u16::min);
@@ -495,7 +495,7 @@ impl Rendezvous {
             hosts: std::iter::once(self.told_of_own(own)).chain(hosts).collect(),
             payload_bytes,
             ports: std::iter::once(local.ports.clone()).chain(ports).collect(),
-            nodes: Node::groups(&nodes),
+            nodes: NodeId::groups(&nodes),
             circle: if is_in_doubt { circle(trials) } else { Vec::new() },
         })
     }

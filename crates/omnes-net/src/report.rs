@@ -66,7 +66,7 @@ impl Rendezvous {
             trial_port: local.trial_port()?,
             machine: Machine::this(),
             node: self.node,
-            encrypts: self.encrypts,
+            encryption: self.encryption,
             alike: self.alike.iter().map(|(_, text)| text.clone()).collect(),
             challenge,
         };

@@ -16,9 +16,9 @@ pub(crate) struct WaitPolicy {
     /// Time spent looking again at once.
     pub(crate) spin: Duration,
     /// Time spent giving the processor away between looks, after spinning.
-    pub(crate) give_way: Duration,
+    pub(crate) yield_time: Duration,
     /// The same between the trains of a long message.
-    pub(crate) give_way_long: Duration,
+    pub(crate) yield_time_long: Duration,
     /// When the program's callback is called.
     pub(crate) callbacks: Pace,
 }
@@ -28,7 +28,7 @@ pub(crate) const LONG_BYTES: u64 = 128 << 10;
 
 /// Giving the core away costs two switches each time, and trains of 64 KiB are 5 µs apart at 100
 /// Gbit/s, 50 µs at 10 and 500 µs at 1.
-const GIVE_WAY_LONG: Duration = Duration::from_micros(50);
+const YIELD_TIME_LONG: Duration = Duration::from_micros(50);
 
 impl WaitPolicy {
     /// What suits `ranks` ranks that share `cores` cores.
@@ -36,15 +36,15 @@ impl WaitPolicy {
         if ranks <= cores {
             Self {
                 spin: Duration::from_micros(15),
-                give_way: Duration::from_millis(2),
-                give_way_long: GIVE_WAY_LONG,
+                yield_time: Duration::from_millis(2),
+                yield_time_long: YIELD_TIME_LONG,
                 callbacks: Pace::OF_OWN_CORE,
             }
         } else {
             Self {
                 spin: Duration::ZERO,
-                give_way: Duration::from_millis(1),
-                give_way_long: GIVE_WAY_LONG,
+                yield_time: Duration::from_millis(1),
+                yield_time_long: YIELD_TIME_LONG,
                 callbacks: Pace::OF_SHARED_CORE,
             }
         }
@@ -93,7 +93,7 @@ impl Waiting {
 impl WaitPolicy {
     /// What suits a wait for a long message.
     pub(crate) fn for_long(self) -> Self {
-        Self { give_way: self.give_way_long, ..self }
+        Self { yield_time: self.yield_time_long, ..self }
     }
 
     /// True if whoever waits gives its core away before anything else.
@@ -104,7 +104,7 @@ impl WaitPolicy {
     fn stage_after(&self, waited: Duration) -> Stage {
         if waited < self.spin {
             Stage::Spin
-        } else if waited < self.spin.saturating_add(self.give_way) {
+        } else if waited < self.spin.saturating_add(self.yield_time) {
             Stage::GiveWay
         } else {
             Stage::Block
@@ -121,7 +121,7 @@ mod tests {
         let policy = WaitPolicy::for_ranks(2, 2);
         assert_eq!(policy.stage_after(Duration::ZERO), Stage::Spin);
         assert_eq!(policy.stage_after(policy.spin), Stage::GiveWay);
-        assert_eq!(policy.stage_after(policy.spin + policy.give_way), Stage::Block);
+        assert_eq!(policy.stage_after(policy.spin + policy.yield_time), Stage::Block);
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_may_spin_or_give_way_for_ever() {
+    fn a_wait_may_spin_or_yield_for_ever() {
         let spin = WaitPolicy { spin: Duration::MAX, ..WaitPolicy::for_ranks(2, 2) };
         assert_eq!(spin.stage_after(Duration::from_secs(1)), Stage::Spin);
         assert_eq!(spin.stage_after(Duration::MAX), Stage::Block);
@@ -149,11 +149,14 @@ mod tests {
     #[test]
     fn what_the_program_does_beside_has_many_turns_before_a_wait_blocks_unless_cores_are_shared() {
         let own = WaitPolicy::for_ranks(2, 2);
-        let before_blocking = own.spin + own.give_way;
+        let before_blocking = own.spin + own.yield_time;
         assert!(own.callbacks.first + 50 * own.callbacks.next < before_blocking, "{own:?}");
         let shared = WaitPolicy::for_ranks(3, 2);
         assert_eq!(shared.callbacks.first, shared.callbacks.next);
-        assert!(shared.callbacks.first + 2 * shared.callbacks.next > shared.give_way, "{shared:?}");
+        assert!(
+            shared.callbacks.first + 2 * shared.callbacks.next > shared.yield_time,
+            "{shared:?}"
+        );
     }
 
     #[test]
@@ -164,10 +167,10 @@ mod tests {
         assert_eq!(waiting.next(old), Stage::Spin);
         assert_eq!(waiting.next(start), Stage::Spin);
         assert_eq!(waiting.next(start + policy.spin), Stage::GiveWay);
-        let at_once = WaitPolicy { spin: Duration::ZERO, give_way: Duration::ZERO, ..policy };
+        let at_once = WaitPolicy { spin: Duration::ZERO, yield_time: Duration::ZERO, ..policy };
         let mut blocking = Waiting::new(at_once, old);
         assert_eq!((blocking.next(old), blocking.next(start)), (Stage::GiveWay, Stage::Block));
         waiting.on_news(start + policy.spin);
-        assert_eq!(waiting.next(start + policy.spin + policy.give_way), Stage::Spin);
+        assert_eq!(waiting.next(start + policy.spin + policy.yield_time), Stage::Spin);
     }
 }

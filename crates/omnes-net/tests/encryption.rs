@@ -52,7 +52,7 @@ fn eavesdrop(ear: &UdpSocket, group: SocketAddr) -> bool {
 /// each rank has counted.
 fn overheard(encrypts: bool) -> (bool, Vec<EngineCounters>) {
     let job = |config: &mut JobConfig| {
-        (config.encrypts, config.key) = (encrypts, Some(JobKey::new([5; 16])));
+        (config.encryption, config.key) = (encrypts, Some(JobKey::new([5; 16])));
         config.offloads = Offloads { gso: false, gro: false };
     };
     let told = with_ranks(&loopback(3), job, |member| {

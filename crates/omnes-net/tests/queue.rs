@@ -49,7 +49,7 @@ fn exchange_before_and_after(member: &Member<'_>, served: &AtomicU32) {
 fn run(hosts: &[Host], wait: Option<Duration>) -> Vec<EngineCounters> {
     let adjust = |config: &mut omnes_net::JobConfig| {
         config.receive_queue = Some(Preference::Kernel);
-        (config.spin, config.give_way) = (wait, wait);
+        (config.spin, config.yield_time) = (wait, wait);
         config.shared_memory = false;
     };
     let served = AtomicU32::new(0);

@@ -18,7 +18,7 @@ fn rest_of_a_message_that_came_early_is_asked_for_at_once() {
     let here = Host::here(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let block_at_once = |config: &mut omnes_net::JobConfig| {
         config.shared_memory = false;
-        (config.spin, config.give_way) = (Some(Duration::ZERO), Some(Duration::ZERO));
+        (config.spin, config.yield_time) = (Some(Duration::ZERO), Some(Duration::ZERO));
     };
     let is_asked_for = AtomicBool::new(false);
     with_ranks(&[here.clone(), here], block_at_once, |member| {

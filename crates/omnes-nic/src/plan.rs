@@ -2,7 +2,7 @@
 
 use crate::NicError;
 use omnes_firmware::{KERNEL_GROUP_MAX, barrier, slot, spread};
-use omnes_topo::{Barrier, Spread, Tree};
+use omnes_topo::{BarrierAlgorithm, Spread, Tree};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -119,7 +119,7 @@ impl SlotPlan {
 
     pub(crate) fn barrier_table(&self) -> Result<barrier::Table, NicError> {
         let text = self.barrier.as_deref().unwrap_or("dissemination");
-        let algorithm: Barrier =
+        let algorithm: BarrierAlgorithm =
             text.parse().map_err(|_| NicError::Plan { what: "no such barrier algorithm" })?;
         barrier::Table::new(algorithm, self.own, self.size(), self.group.is_some())
             .map_err(|_| NicError::Plan { what: "no such member" })

@@ -11,7 +11,7 @@ use common::hosts::{Host, network};
 use common::packets::{doorbell, nack};
 use omnes_firmware::barrier::{Combine, Contribution, Table, can_combine};
 use omnes_nic::{Counters, Kernel, Page, SlotPlan};
-use omnes_topo::{Barrier, Party};
+use omnes_topo::{BarrierAlgorithm, Party};
 use omnes_wire::{CARRIED_MAX, Rank};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -46,7 +46,7 @@ struct Member {
 impl Member {
     fn new(host: &Host, plan: &SlotPlan) -> Self {
         let own = plan.own as usize;
-        let algorithm: Barrier = plan.barrier.as_deref().unwrap().parse().unwrap();
+        let algorithm: BarrierAlgorithm = plan.barrier.as_deref().unwrap().parse().unwrap();
         let table = Table::new(algorithm, plan.own, plan.size(), plan.group.is_some()).unwrap();
         let interface = host.interface();
         let (kernel, page) = host.inside(|| {
@@ -200,7 +200,13 @@ fn run_on(hosts: &[Host], algorithm: &str, is_multicast: bool, how: Wait, epochs
 }
 
 /// Packets are as many as the algorithm says, and no more.
-fn assert_runs(size: usize, algorithm: Barrier, is_multicast: bool, how: Wait, epochs: u32) {
+fn assert_runs(
+    size: usize,
+    algorithm: BarrierAlgorithm,
+    is_multicast: bool,
+    how: Wait,
+    epochs: u32,
+) {
     let name = algorithm.to_string();
     let Some(counters) = run(size, &name, is_multicast, how, epochs) else { return };
     let messages = algorithm.messages(size as u32).unwrap();
@@ -219,7 +225,7 @@ fn assert_runs(size: usize, algorithm: Barrier, is_multicast: bool, how: Wait, e
 fn all_algorithms_hold_everybody_back_until_all_have_entered() {
     // [CB-R9, R10, R11]
     for size in [2, 5] {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             assert_runs(size, algorithm, false, Wait::Poll, 200);
         }
     }
@@ -228,16 +234,16 @@ fn all_algorithms_hold_everybody_back_until_all_have_entered() {
 #[test]
 fn releases_by_multicast_are_one_packet() {
     for size in [2, 5] {
-        assert_runs(size, Barrier::Counter, true, Wait::Poll, 200);
+        assert_runs(size, BarrierAlgorithm::Counter, true, Wait::Poll, 200);
     }
 }
 
 #[test]
 fn who_sleeps_is_woken_by_the_packet_that_ends_the_barrier() {
-    for algorithm in Barrier::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         assert_runs(3, algorithm, false, Wait::Sleep, 50);
     }
-    assert_runs(3, Barrier::Counter, true, Wait::Sleep, 50);
+    assert_runs(3, BarrierAlgorithm::Counter, true, Wait::Sleep, 50);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use omnes_proto::collective::{self, CollectiveConfig, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::Head;
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
 
 fn endpoint(me: u32) -> Endpoint {
@@ -125,7 +125,7 @@ fn run_barrier(rounds: u32) -> f64 {
         end.collective_mut().open(collective::GroupConfig {
             communicator,
             nodes: Nodes::one_each(2),
-            algorithm: Barrier::Dissemination,
+            algorithm: BarrierAlgorithm::Dissemination,
             runner: Runner::Host,
             is_multicast: false,
         });

@@ -27,16 +27,16 @@ pub enum Forwarding {
 /// `combined`.
 ///
 /// ```
-/// use omnes_proto::algorithm::Bcast;
+/// use omnes_proto::algorithm::BcastAlgorithm;
 /// use omnes_proto::broadcast::Policy;
 ///
-/// assert_eq!("multicast".parse(), Ok(Bcast::Multicast(Policy::COMBINED)));
+/// assert_eq!("multicast".parse(), Ok(BcastAlgorithm::Multicast(Policy::COMBINED)));
 /// assert_eq!("original".parse::<Bcast>()?.to_string(), "binomial:store");
 /// assert_eq!("co-root=4+skewed=8".parse::<Bcast>()?.to_string(), "co-root=4+skewed=8");
-/// # Ok::<(), omnes_proto::algorithm::BcastError>(())
+/// # Ok::<(), omnes_proto::algorithm::BcastAlgorithmError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bcast {
+pub enum BcastAlgorithm {
     /// Over channels.
     Tree {
         /// Who sends to whom.
@@ -58,12 +58,12 @@ pub enum Bcast {
      co-root[=COUNT], ack-every[=M], skewed[=M], nack \
      and combined, and combinations such as co-root=4+skewed=8"
 )]
-pub struct BcastError {
+pub struct BcastAlgorithmError {
     /// The text.
     pub text: String,
 }
 
-impl Bcast {
+impl BcastAlgorithm {
     /// The broadcast paper's "Original": point-to-point, whole messages down a binomial tree
     /// [BC-R25].
     pub const ORIGINAL: Self = Self::Tree { tree: Tree::Binomial, forwarding: Forwarding::Store };
@@ -74,7 +74,7 @@ impl Bcast {
     }
 }
 
-impl fmt::Display for Bcast {
+impl fmt::Display for BcastAlgorithm {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tree { tree, forwarding: Forwarding::Store } => write!(formatter, "{tree}:store"),
@@ -84,10 +84,10 @@ impl fmt::Display for Bcast {
     }
 }
 
-impl FromStr for Bcast {
-    type Err = BcastError;
+impl FromStr for BcastAlgorithm {
+    type Err = BcastAlgorithmError;
 
-    fn from_str(text: &str) -> Result<Self, BcastError> {
+    fn from_str(text: &str) -> Result<Self, BcastAlgorithmError> {
         match text {
             "original" => return Ok(Self::ORIGINAL),
             "multicast" => return Ok(Self::Multicast(Policy::COMBINED)),
@@ -102,7 +102,7 @@ impl FromStr for Bcast {
         if let (Ok(tree), Some(forwarding)) = (name.parse(), forwarding) {
             return Ok(Self::Tree { tree, forwarding });
         }
-        let policy = text.parse().map_err(|PolicyError { text }| BcastError { text })?;
+        let policy = text.parse().map_err(|PolicyError { text }| BcastAlgorithmError { text })?;
         Ok(Self::Multicast(policy))
     }
 }
@@ -120,10 +120,10 @@ mod tests {
             ["basic", "window", "tree-ack=4", "co-root=2", "ack-every=10", "skewed=10", "nack"];
         let both = ["combined", "co-root=4+skewed=8", "co-root=3+combined"];
         for text in [&trees[..], &more, &policies, &both].concat() {
-            assert_eq!(text.parse::<Bcast>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<BcastAlgorithm>().unwrap().to_string(), text);
         }
-        assert_eq!("chain:pipelined".parse::<Bcast>().unwrap().to_string(), "chain");
-        assert_eq!("skewed".parse::<Bcast>().unwrap().to_string(), "skewed=10");
+        assert_eq!("chain:pipelined".parse::<BcastAlgorithm>().unwrap().to_string(), "chain");
+        assert_eq!("skewed".parse::<BcastAlgorithm>().unwrap().to_string(), "skewed=10");
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
             .into_iter()
             .chain(["kary=0", "postal=0.5", "postal=2/0", "postal="])
         {
-            let error = text.parse::<Bcast>().unwrap_err().to_string();
+            let error = text.parse::<BcastAlgorithm>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{text}` is no broadcast algorithm")), "{error}");
             assert!(error.contains("kary=ARITY, postal=LAMBDA"), "{error}");
             assert!(error.contains("knomial=RADIX") && error.contains("co-root=4+"), "{error}");

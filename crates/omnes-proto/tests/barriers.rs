@@ -7,7 +7,7 @@ use omnes_proto::collective::{self, CollectiveConfig, GroupConfig, NicView, Runn
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Destination, Head};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Flags, Header, Instant, JobId, JobKey, Kind, Rank, Words};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-fn endpoint(me: u32, algorithm: Barrier, runner: Runner) -> Endpoint {
+fn endpoint(me: u32, algorithm: BarrierAlgorithm, runner: Runner) -> Endpoint {
     let config = EndpointConfig {
         me: Rank(me),
         size: SIZE,
@@ -59,7 +59,7 @@ fn endpoint(me: u32, algorithm: Barrier, runner: Runner) -> Endpoint {
     endpoint
 }
 
-fn endpoints(algorithm: Barrier) -> Vec<Endpoint> {
+fn endpoints(algorithm: BarrierAlgorithm) -> Vec<Endpoint> {
     (0..SIZE).map(|me| endpoint(me, algorithm, Runner::Host)).collect()
 }
 
@@ -104,7 +104,7 @@ fn enter(end: &mut Endpoint) -> u32 {
 
 #[test]
 fn steps_pass_the_gate_alone_and_to_all() {
-    for algorithm in Barrier::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         let mut ends = endpoints(algorithm);
         for epoch in 1..=3 {
             ends.iter_mut().for_each(|end| assert_eq!(enter(end), epoch));
@@ -121,7 +121,7 @@ fn steps_pass_the_gate_alone_and_to_all() {
 #[test]
 fn a_barrier_allocates_nothing() {
     for (algorithm, runner) in
-        Barrier::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
+        BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
     {
         let mut ends: Vec<_> = (0..SIZE).map(|me| endpoint(me, algorithm, runner)).collect();
         let mut head = Head::default();
@@ -152,8 +152,8 @@ fn a_barrier_allocates_nothing() {
 
 #[test]
 fn a_doorbell_is_complete() {
-    let mut root = endpoint(0, Barrier::Counter, Runner::Nic);
-    let mut leaf = endpoint(1, Barrier::Counter, Runner::Nic);
+    let mut root = endpoint(0, BarrierAlgorithm::Counter, Runner::Nic);
+    let mut leaf = endpoint(1, BarrierAlgorithm::Counter, Runner::Nic);
     assert_eq!((enter(&mut root), enter(&mut leaf)), (1, 1));
     let key = |rank| KEY.sender(Rank(rank));
     let check = |end: &mut Endpoint, from, to, tagged| {
@@ -170,7 +170,7 @@ fn a_doorbell_is_complete() {
 
 #[test]
 fn a_step_for_another_rank_or_changed_on_the_way_is_refused() {
-    let mut ends = endpoints(Barrier::Counter);
+    let mut ends = endpoints(BarrierAlgorithm::Counter);
     enter(&mut ends[1]);
     let (to, step) = next(&mut ends[1]).unwrap();
     assert_eq!(to, Destination::Rank(Rank(0)));
@@ -191,7 +191,7 @@ fn a_step_for_another_rank_or_changed_on_the_way_is_refused() {
 
 #[test]
 fn a_step_that_the_farewell_has_overtaken_counts() {
-    let mut ends = endpoints(Barrier::Dissemination);
+    let mut ends = endpoints(BarrierAlgorithm::Dissemination);
     ends.iter_mut().for_each(|end| assert_eq!(enter(end), 1));
     let (_, step) = next(&mut ends[0]).unwrap();
     ends[1].depart_rank(Instant::ZERO, Rank(0), None);
@@ -208,7 +208,7 @@ fn a_step_that_the_farewell_has_overtaken_counts() {
 
 #[test]
 fn a_rank_that_leaves_sends_its_steps_before_the_farewell() {
-    let mut ends = endpoints(Barrier::Counter);
+    let mut ends = endpoints(BarrierAlgorithm::Counter);
     ends[1..].iter_mut().for_each(|end| assert_eq!(enter(end), 1));
     pass(&mut ends);
     enter(&mut ends[0]);
@@ -222,7 +222,7 @@ fn a_rank_that_leaves_sends_its_steps_before_the_farewell() {
 
 #[test]
 fn a_barrier_fails_before_the_failure_is_told() {
-    let mut ends = endpoints(Barrier::PairwiseExchange);
+    let mut ends = endpoints(BarrierAlgorithm::PairwiseExchange);
     enter(&mut ends[0]);
     ends[0].fail_rank(Instant::ZERO, Rank(2));
     let rank = Rank(2);
@@ -233,7 +233,7 @@ fn a_barrier_fails_before_the_failure_is_told() {
 
 #[test]
 fn timers_of_barriers_are_the_endpoints() {
-    let mut ends = endpoints(Barrier::PairwiseExchange);
+    let mut ends = endpoints(BarrierAlgorithm::PairwiseExchange);
     let idle_until = ends[0].poll_timeout();
     enter(&mut ends[0]);
     while next(&mut ends[0]).is_some() {}

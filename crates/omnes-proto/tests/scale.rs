@@ -11,7 +11,7 @@ use omnes_proto::collective::{self, CollectiveConfig, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Destination, Head};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -80,7 +80,7 @@ impl Settings {
         Endpoint::new(Instant::ZERO, config)
     }
 
-    fn open(&self, end: &mut Endpoint, policy: Policy, algorithm: Barrier) {
+    fn open(&self, end: &mut Endpoint, policy: Policy, algorithm: BarrierAlgorithm) {
         let (id, nodes) = (GROUP, self.nodes.clone());
         end.broadcast_mut().unwrap().open(broadcast::GroupConfig { id, nodes, policy });
         end.collective_mut().open(collective::GroupConfig {
@@ -109,7 +109,7 @@ struct Job {
 }
 
 impl Job {
-    fn new(ranks: u32, policy: &str, algorithm: Barrier) -> Self {
+    fn new(ranks: u32, policy: &str, algorithm: BarrierAlgorithm) -> Self {
         let settings = Settings::new(ranks);
         let policy = policy.parse().unwrap();
         let open = |me| {
@@ -232,9 +232,9 @@ fn bytes_per_rank<T>(ranks: u32, what: impl FnOnce() -> T) -> (T, i64) {
 #[test]
 fn an_endpoint_takes_as_little_in_a_large_job_as_in_a_small_one() {
     let (small, bytes_small) =
-        bytes_per_rank(64, || Job::new(64, "combined", Barrier::Dissemination));
+        bytes_per_rank(64, || Job::new(64, "combined", BarrierAlgorithm::Dissemination));
     assert_eq!(small.ranks(), 64);
-    for algorithm in Barrier::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         let (job, bytes) = bytes_per_rank(RANKS, || Job::new(RANKS, "combined", algorithm));
         println!("{RANKS} ranks, {algorithm}: {bytes} B per endpoint; of 64: {bytes_small} B");
         assert_eq!(job.ranks(), RANKS);
@@ -248,7 +248,7 @@ fn an_endpoint_takes_as_little_in_a_large_job_as_in_a_small_one() {
 fn broadcasts_of_a_large_job_end_with_every_policy_and_take_little_memory() {
     for policy in POLICIES {
         let before = LIVE_BYTES.get();
-        let mut job = Job::new(RANKS, policy, Barrier::Dissemination);
+        let mut job = Job::new(RANKS, policy, BarrierAlgorithm::Dissemination);
         let first = job.broadcast(5000);
         let second = job.broadcast(0);
         let bytes = (LIVE_BYTES.get() - before) / i64::from(RANKS);
@@ -265,12 +265,12 @@ fn broadcasts_of_a_large_job_end_with_every_policy_and_take_little_memory() {
 
 #[test]
 fn barriers_of_a_large_job_end_with_every_algorithm() {
-    for algorithm in Barrier::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         let mut job = Job::new(RANKS, "combined", algorithm);
         (0..2).for_each(|_| job.barrier());
         let steps = job.ends.iter().map(|end| end.collective().counters().steps_sent);
         let mut messages = algorithm.messages(RANKS).unwrap();
-        if algorithm == Barrier::Counter {
+        if algorithm == BarrierAlgorithm::Counter {
             // All releases are one packet.
             messages = u64::from(RANKS);
         }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 impl Communicator {
     /// Copies the root's bytes into buffer of every rank, which is as long everywhere.
     ///
-    /// The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Disagreement (the
+    /// The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Mismatch (the
     /// lengths differ), PeerFailed.
     #[pyo3(signature = (buffer, root = 0))]
     fn bcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: i64) -> PyResult<()> {
@@ -37,7 +37,7 @@ impl Communicator {
         let ranks = self.ranks()?;
         let limit = timeout_s.map(|seconds| limit("timeout_s", seconds)).transpose()?;
         detached(py, || match limit {
-            Some(limit) => ranks.barrier_within(limit),
+            Some(limit) => ranks.barrier_timeout(limit),
             None => ranks.barrier(),
         })
     }
@@ -47,7 +47,7 @@ impl Communicator {
     /// buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
     /// product, min, max, or of integers and, or, xor. Elements' type and op are compared between
     /// ranks with OMNES_COMPARE=on alone: else, where they differ, the result means nothing, and
-    /// nobody is told. Raises Reduction, Truncated, Disagreement (the lengths differ), PeerFailed,
+    /// nobody is told. Raises Reduction, Truncated, Mismatch (the lengths differ), PeerFailed,
     /// PeerLeft; TypeError for other buffers. Where lengths differ, ranks that take different ways,
     /// as with up to four numbers and more, may all wait until somebody leaves.
     #[pyo3(signature = (buffer, op = "sum"))]
@@ -129,10 +129,10 @@ impl Communicator {
 
     /// Brings the bytes of every rank's own to the root, into all, in order of ranks.
     ///
-    /// own is as long on all ranks; all is needed by the root alone. Raises Length (all of the root
-    /// is not as long as all own together), RankOutOfRange, Truncated, Disagreement, PeerFailed,
-    /// PeerLeft; ValueError if the two overlap. Where lengths differ, some are short and others are
-    /// not, all may wait until somebody leaves.
+    /// own is as long on all ranks; all is needed by the root alone. Raises BufferLength (all of
+    /// the root is not as long as all own together), RankOutOfRange, Truncated, Mismatch,
+    /// PeerFailed, PeerLeft; ValueError if the two overlap. Where lengths differ, some are short
+    /// and others are not, all may wait until somebody leaves.
     #[pyo3(signature = (own, all = None, root = 0))]
     fn gather(
         &self,

@@ -19,13 +19,14 @@ use std::sync::{PoisonError, RwLock};
 /// child of fork(), which must not take its parent's place, rank and size remain, finalize() and
 /// abandon() do nothing, and all else raises ValueError.
 ///
-/// Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
-/// has left the job. What waits for data of another rank may raise GivenUp, when that has given up
-/// its part; what sends TooLarge; what enters a barrier Barrier, when omnesd has taken back what
-/// ran it. A collective operation but for bcast(), and barrier() without OMNES_NIC=off, that is
-/// begun and raises any of these, or ends by a signal handler or a time_limit(), is given up: it
-/// and all others on this communicator raise CollectiveGivenUp from then on, on all ranks;
-/// communicators that were made by dup() or split() go on, and may make others.
+/// Any call may also raise DeclaredFailed, when the others have given up on this rank, and
+/// AlreadyLeft, once it has left the job. What waits for data of another rank may raise PeerGaveUp,
+/// when that has given up its part; what sends TooLarge; what enters a barrier Barrier, when omnesd
+/// has taken back what ran it. A collective operation but for bcast(), and barrier() without
+/// OMNES_NIC=off, that is begun and raises any of these, or ends by a signal handler or a
+/// time_limit(), is given up: it and all others on this communicator raise CollectivesBroken from
+/// then on, on all ranks; communicators that were made by dup() or split() go on, and may make
+/// others.
 ///
 /// What a signal handler raises while a call waits is raised by the call, and its operation is
 /// given up. An operation that ends while the handler runs is not given up but done: a received
@@ -35,7 +36,7 @@ use std::sync::{PoisonError, RwLock};
 /// Calls that do not fit each other, such as a receive of what nobody sends, may wait for ever, but
 /// for a time_limit(). With OMNES_COMPARE=on on all ranks, each collective call but those that do
 /// not block or have a limit is compared between them before, its root, length, type and op: where
-/// they differ, all raise Disagreement, which names both calls.
+/// they differ, all raise Mismatch, which names both calls.
 #[pyclass(frozen, module = "omnes")]
 pub(crate) struct Communicator {
     /// Nothing after `finalize()`.
@@ -110,8 +111,8 @@ pub(crate) fn detached_to_leave(
 impl Communicator {
     /// All ranks of the job that this process belongs to, as the launcher's environment says.
     ///
-    /// Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast,
-    /// NoNic, MultiSend; ValueError in a child of fork() whose parent has joined.
+    /// Waits until all have come. Raises NoLauncher, InvalidVariable, RankOutOfRange, Join,
+    /// NoMulticast, NoNic, MultiSend; ValueError in a child of fork() whose parent has joined.
     #[staticmethod]
     fn from_env(py: Python<'_>) -> PyResult<Self> {
         process::check_may_join()?;
@@ -192,8 +193,8 @@ impl Communicator {
     /// Leaves the job without waiting for its ranks: who waits for this one gets PeerLeft.
     ///
     /// For ranks that cannot go on; waits for the last answers for a second at most. Of the
-    /// communicator of from_env(), ValueError on others, which get Left from then on. A second call
-    /// does nothing.
+    /// communicator of from_env(), ValueError on others, which get AlreadyLeft from then on. A
+    /// second call does nothing.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.check_is_world("abandoned")?;
         let Some(ranks) = self.take() else { return Ok(()) };

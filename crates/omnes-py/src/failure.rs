@@ -40,9 +40,9 @@ macro_rules! kinds {
         fn class_of(error: &Error) -> &'static Place {
             match error {
                 Error::MtuBlackHole { .. } => &classes::PeerFailed,
-                Error::Setting { .. } => &classes::Variable,
-                Error::CallsDiffer { .. } | Error::LengthDiffers { .. } => &classes::Disagreement,
-                Error::Lengths { .. } | Error::UnequalParts { .. } => &classes::Length,
+                Error::InvalidConfig { .. } => &classes::InvalidVariable,
+                Error::CallMismatch { .. } | Error::LengthMismatch { .. } => &classes::Mismatch,
+                Error::LengthsCount { .. } | Error::NotDivisible { .. } => &classes::BufferLength,
                 $(Error::$kind { .. } => &classes::$kind,)+
                 _ => &classes::Error,
             }
@@ -73,26 +73,28 @@ fn add<'py>(
 
 kinds! {
     NoLauncher: "Nothing in the environment says which rank this is.",
-    Variable: "A variable of the environment has a value that makes no sense.",
+    InvalidVariable: "A variable of the environment has an invalid value, or is missing.",
     Join: "The job could not be joined.",
     RankOutOfRange and PyValueError: "A rank outside the communicator, which has size ranks.",
     Truncated: "A message of so many bytes is longer than the memory for it, the capacity.",
     TooLarge: "A message of so many bytes is longer than any can be, the limit.",
     PeerFailed: "A rank has died or is cut off; rank says which.",
     PeerLeft: "The rank that was waited for has left the job; rank says which.",
-    Left: "This rank has left the job itself.",
-    GivenUp: "A rank has given up what it was sending; rank says which.",
-    CollectiveGivenUp:
+    AlreadyLeft: "This rank has left the job itself.",
+    PeerGaveUp: "A rank has given up what it was sending; rank says which.",
+    CollectivesBroken:
         "A rank has given up a collective operation: its communicator has none any more.",
-    Excluded: "The others have given up on this rank; by is who says so, a rank of the job.",
-    Disagreement: "The ranks disagree about something that must be the same on all.",
+    DeclaredFailed:
+        "The others have declared this rank failed; by is the rank of the job that says so.",
+    Mismatch: "The ranks disagree about something that must be the same on all.",
     NoMulticast: "The job insists on multicast, and it does not work.",
     NoNic: "No barrier by the kernel's network interface.",
     MultiSend: "A multi-send that cannot be.",
     Barrier: "A barrier that cannot be entered.",
     BarrierTimeout and PyTimeoutError:
         "Ranks have not come to a barrier in time; missing says which.",
-    Length and PyValueError: "Memory of a collective operation that is not one part per rank.",
+    BufferLength and PyValueError:
+        "A buffer of a collective operation whose length is not that of one part per rank.",
     Reduction and PyValueError:
         "An operation that is not for the numbers to be reduced, or that there is not.",
     Exchange: "Ranks could not become a communicator; rank says which could not, the same on all.",
@@ -105,7 +107,7 @@ kinds! {
 /// handler has raised in the wait, or a limit, comes first. A limit does not where the message that
 /// was waited for has come to an end, which the next call would not be told any more.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
-    let is_of_message = matches!(error, Error::Truncated { .. } | Error::GivenUp { .. });
+    let is_of_message = matches!(error, Error::Truncated { .. } | Error::PeerGaveUp { .. });
     match take_raised() {
         Some(Raised::ByLimit(_)) if is_of_message => {}
         Some(raised) => return raised.into_error(),
@@ -123,9 +125,9 @@ fn tell(value: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
         Error::PeerFailed { rank }
         | Error::MtuBlackHole { rank, .. }
         | Error::PeerLeft { rank }
-        | Error::GivenUp { rank }
+        | Error::PeerGaveUp { rank }
         | Error::Exchange { rank, .. } => value.setattr("rank", rank),
-        Error::CollectiveGivenUp { rank, collective } => {
+        Error::CollectivesBroken { rank, collective } => {
             value.setattr("rank", rank)?;
             value.setattr("collective", collective.to_string())
         }
@@ -133,7 +135,7 @@ fn tell(value: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
             value.setattr("rank", rank)?;
             value.setattr("size", size)
         }
-        Error::Excluded { by } => value.setattr("by", by),
+        Error::DeclaredFailed { by } => value.setattr("by", by),
         Error::Truncated { bytes, capacity } => {
             value.setattr("bytes", bytes)?;
             value.setattr("capacity", capacity)

@@ -14,8 +14,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 ///
 /// Dropped before it has ended it is given up: the message of a receive is for the next receive,
 /// but lost if it has begun to come; those to whom this rank would have passed a broadcast on get
-/// GivenUp, and later broadcasts their own data; of a reduction, gather or scatter, all collective
-/// operations of the communicator raise CollectiveGivenUp from then on.
+/// PeerGaveUp, and later broadcasts their own data; of a reduction, gather or scatter, all
+/// collective operations of the communicator raise CollectivesBroken from then on.
 #[pyclass(module = "omnes", frozen)]
 pub(crate) struct Request {
     state: OfProcess<Mutex<State>>,

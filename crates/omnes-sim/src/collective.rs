@@ -1,7 +1,7 @@
 //! Collectives as scripts over channels: whom to talk to comes from `omnes-topo`.
 
 use crate::rig::script::{Script, Step};
-use omnes_topo::{Barrier, TopoError, Tree};
+use omnes_topo::{BarrierAlgorithm, TopoError, Tree};
 use omnes_wire::Rank;
 
 /// Barriers have tags from here on, apart from those of messages.
@@ -54,7 +54,7 @@ pub fn broadcast(
 /// # Errors
 /// [`TopoError`] if the size is 0.
 pub fn barriers(
-    algorithm: Barrier,
+    algorithm: BarrierAlgorithm,
     size: u32,
     count: u32,
     compute: impl Fn(u32, u32) -> std::time::Duration,

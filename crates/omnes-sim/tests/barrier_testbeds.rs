@@ -5,7 +5,7 @@ use omnes_proto::collective::Runner;
 use omnes_sim::engine::Span;
 use omnes_sim::model::{BarrierKind, Carrier, Model, Op, Plan, Report, Setup, Steps};
 use omnes_sim::testbed::{Testbed, named};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_topo::network::Network;
 
 const REPEAT: u32 = 100;
@@ -38,7 +38,11 @@ fn ping_pong() -> Vec<Op> {
 
 /// Both sides of two send at once, then wait for the other.
 fn exchange(steps: Steps) -> Op {
-    Op::Barrier(BarrierKind { algorithm: Barrier::PairwiseExchange, steps, is_multicast: false })
+    Op::Barrier(BarrierKind {
+        algorithm: BarrierAlgorithm::PairwiseExchange,
+        steps,
+        is_multicast: false,
+    })
 }
 
 #[test]

@@ -10,7 +10,7 @@ use omnes_sim::{
     delay, drop, no_living_rank_is_named, nobody_is_forgotten, nothing_is_missing,
     only_the_dead_fail, partition,
 };
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Instant, Kind, Rank};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn nodes(nodes: &[&[u32]]) -> Vec<Vec<Rank>> {
     nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect()
 }
 
-fn group(nodes: Vec<Vec<Rank>>, algorithm: Barrier, runner: Runner) -> GroupConfig {
+fn group(nodes: Vec<Vec<Rank>>, algorithm: BarrierAlgorithm, runner: Runner) -> GroupConfig {
     GroupConfig { communicator: GROUP, nodes: nodes.into(), algorithm, runner, is_multicast: false }
 }
 
@@ -71,10 +71,10 @@ fn repeated_by_nics(cluster: &Cluster, group: CommunicatorId) -> u64 {
 #[test]
 fn ten_nodes_take_the_packets_of_the_formulas() {
     let counts = [
-        (Barrier::Dissemination, 40),
-        (Barrier::PairwiseExchange, 28),
-        (Barrier::GatherBroadcast, 18),
-        (Barrier::Counter, 18),
+        (BarrierAlgorithm::Dissemination, 40),
+        (BarrierAlgorithm::PairwiseExchange, 28),
+        (BarrierAlgorithm::GatherBroadcast, 18),
+        (BarrierAlgorithm::Counter, 18),
     ];
     for (algorithm, packets) in counts {
         for runner in RUNNERS {
@@ -92,7 +92,7 @@ fn ten_nodes_take_the_packets_of_the_formulas() {
 fn groups_of_any_size_and_division_take_the_packets_of_the_formulas() {
     const BARRIERS: u64 = 3;
     for ranks in 2..=17 {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             for (runner, is_multicast) in
                 RUNNERS.into_iter().flat_map(|runner| [(runner, false), (runner, true)])
             {
@@ -117,7 +117,7 @@ fn check_counts(cluster: &Cluster, config: &GroupConfig, barriers: u64) {
     let GroupConfig { nodes, algorithm, is_multicast, .. } = config;
     let count = nodes.count();
     let mut between = algorithm.messages(count).unwrap();
-    if *is_multicast && *algorithm == Barrier::Counter && count > 1 {
+    if *is_multicast && *algorithm == BarrierAlgorithm::Counter && count > 1 {
         // All releases are one packet.
         between = u64::from(count);
     }
@@ -133,7 +133,7 @@ fn check_counts(cluster: &Cluster, config: &GroupConfig, barriers: u64) {
 #[test]
 fn many_barriers_may_be_under_way() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let config = group(nodes(&[&[4, 0], &[1], &[3, 2, 5]]), algorithm, runner);
             let mut cluster = cluster(6).build();
             cluster.open_barriers(&config);
@@ -153,7 +153,7 @@ fn many_barriers_may_be_under_way() {
 #[test]
 fn host_of_a_nic_sees_nothing_but_the_end() {
     let mut cluster = cluster(8).build();
-    let group = cluster.open_barriers_of_all(Barrier::Dissemination, Runner::Nic);
+    let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, Runner::Nic);
     for _ in 0..5 {
         cluster.enter_all(group);
         cluster.run_until_quiescent();
@@ -173,7 +173,7 @@ fn host_of_a_nic_sees_nothing_but_the_end() {
 fn nic_goes_on_while_its_host_looks_away() {
     for (runner, is_prompt) in [(Runner::Nic, true), (Runner::Host, false)] {
         let mut cluster = cluster(8).build();
-        let group = cluster.open_barriers_of_all(Barrier::Dissemination, runner);
+        let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
         let busy = cluster.enter(3, group);
         cluster.run_for(us(100));
         cluster.distract(3, ms(50));
@@ -190,7 +190,7 @@ fn nic_goes_on_while_its_host_looks_away() {
 
 #[test]
 fn last_packet_wakes_a_host_that_sleeps() {
-    for algorithm in Barrier::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         let mut cluster = cluster(6).looking(Looking::WhenWoken).build();
         let group = cluster.open_barriers_of_all(algorithm, Runner::Nic);
         let early: Vec<Operation> = (0..5).map(|rank| cluster.enter(rank, group)).collect();
@@ -211,7 +211,7 @@ fn last_packet_wakes_a_host_that_sleeps() {
 #[test]
 fn groups_may_be_opened_late() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let config = group(nodes(&[&[0], &[1, 2], &[3], &[4]]), algorithm, runner);
             let mut cluster = cluster(5).build();
             for rank in [3, 0, 2, 4, 1] {
@@ -230,7 +230,7 @@ fn groups_may_be_opened_late() {
 #[test]
 fn each_lost_message_is_asked_for_and_sent_once_more() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let messages = algorithm.messages(7).unwrap();
             for index in 0..messages {
                 let mut cluster = cluster(7).build();
@@ -254,7 +254,7 @@ fn each_lost_message_is_asked_for_and_sent_once_more() {
 fn lost_question_is_asked_again() {
     for runner in RUNNERS {
         let mut cluster = cluster(3).build();
-        let group = cluster.open_barriers_of_all(Barrier::GatherBroadcast, runner);
+        let group = cluster.open_barriers_of_all(BarrierAlgorithm::GatherBroadcast, runner);
         let step = cluster.rule(drop().kind(Kind::Step).from(1).to(0).times(1));
         let questions = cluster.rule(drop().kind(Kind::StepNack).from(0).to(1).times(3));
         let answer = cluster.rule(drop().kind(Kind::Step).from(1).to(0).times(1));
@@ -267,7 +267,7 @@ fn lost_question_is_asked_again() {
 #[test]
 fn message_of_a_barrier_that_is_over_is_sent_again() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let mut cluster = cluster(5).build();
             let group = cluster.open_barriers_of_all(algorithm, runner);
             let last_step = algorithm.steps(5).unwrap() - 1;
@@ -288,7 +288,7 @@ fn message_of_a_barrier_that_is_over_is_sent_again() {
 fn messages_inside_a_node_are_repaired_like_others() {
     for runner in RUNNERS {
         for step in [STEP_JOIN, STEP_RELEASE] {
-            let config = group(nodes(&[&[2, 0, 1], &[3]]), Barrier::Dissemination, runner);
+            let config = group(nodes(&[&[2, 0, 1], &[3]]), BarrierAlgorithm::Dissemination, runner);
             let mut cluster = cluster(4).build();
             cluster.open_barriers(&config);
             let loss = cluster.rule(drop().kind(Kind::Step).step(step).times(2));
@@ -304,7 +304,8 @@ fn messages_inside_a_node_are_repaired_like_others() {
 fn release_by_multicast_that_is_lost_for_all_goes_again_to_each() {
     for runner in RUNNERS {
         let nodes = (0..6).map(|rank| vec![Rank(rank)]).collect();
-        let config = GroupConfig { is_multicast: true, ..group(nodes, Barrier::Counter, runner) };
+        let config =
+            GroupConfig { is_multicast: true, ..group(nodes, BarrierAlgorithm::Counter, runner) };
         let mut cluster = cluster(7).build();
         cluster.open_barriers(&config);
         let loss = cluster.rule(drop().kind(Kind::Step).at_uplink().multicast().times(1));
@@ -319,7 +320,7 @@ fn release_by_multicast_that_is_lost_for_all_goes_again_to_each() {
 fn counter_asks_only_those_whose_report_is_missing() {
     for runner in RUNNERS {
         let mut cluster = cluster(6).build();
-        let group = cluster.open_barriers_of_all(Barrier::Counter, runner);
+        let group = cluster.open_barriers_of_all(BarrierAlgorithm::Counter, runner);
         let _loss = cluster.rule(drop().kind(Kind::Step).from(4).to(0).times(1));
         cluster.enter(0, group);
         cluster.run_for(us(30));
@@ -334,7 +335,7 @@ fn counter_asks_only_those_whose_report_is_missing() {
 #[test]
 fn doorbell_that_its_nic_has_not_seen_is_rung_again() {
     let mut cluster = cluster(4).build();
-    let group = cluster.open_barriers_of_all(Barrier::PairwiseExchange, Runner::Nic);
+    let group = cluster.open_barriers_of_all(BarrierAlgorithm::PairwiseExchange, Runner::Nic);
     let lost = cluster.rule(drop().at_doorstep().from(2).times(3));
     let late = cluster.rule(delay(ms(2)).at_doorstep().from(1).times(1));
     cluster.enter_all(group);
@@ -348,7 +349,7 @@ fn doorbell_that_its_nic_has_not_seen_is_rung_again() {
 #[test]
 fn closed_group_still_answers_who_misses_its_last_message() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let mut cluster = cluster(4).build();
             let group = cluster.open_barriers_of_all(algorithm, runner);
             let cut = cluster.rule(drop().kind(Kind::Step).to(1).seq(2));
@@ -373,7 +374,7 @@ fn closed_group_still_answers_who_misses_its_last_message() {
 #[test]
 fn who_has_not_entered_is_named_after_a_question() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let division: [&[u32]; 5] = [&[0], &[1, 2], &[3], &[4, 5, 6], &[7]];
             let config = group(nodes(&division), algorithm, runner);
             for late in 0..8 {
@@ -405,7 +406,7 @@ fn who_has_not_entered_is_named_after_a_question() {
 fn question_is_repeated_until_it_is_answered() {
     for runner in RUNNERS {
         let mut cluster = cluster(3).build();
-        let group = cluster.open_barriers_of_all(Barrier::Dissemination, runner);
+        let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
         let lost = cluster.rule(drop().kind(Kind::StepAsk).to(2).times(2));
         let unheard = cluster.rule(drop().kind(Kind::StepTell).from(2).times(2));
         cluster.enter(0, group);
@@ -436,7 +437,7 @@ fn naming_time() -> Duration {
 #[test]
 fn barrier_with_a_rank_that_dies_before_it_enters_fails_in_time_everywhere() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             for victim in [0, 1, 4] {
                 let config = group(nodes(&[&[0, 1], &[2], &[4, 3]]), algorithm, runner);
                 let mut cluster = cluster(6).build();
@@ -462,9 +463,9 @@ fn barrier_with_a_rank_that_dies_before_it_enters_fails_in_time_everywhere() {
 fn barriers_of_other_groups_do_not_suffer_from_a_death() {
     for runner in RUNNERS {
         let mut cluster = cluster(5).build();
-        let config = group(nodes(&[&[0], &[1], &[3]]), Barrier::Dissemination, runner);
+        let config = group(nodes(&[&[0], &[1], &[3]]), BarrierAlgorithm::Dissemination, runner);
         cluster.open_barriers(&config);
-        let all = cluster.open_barriers_of_all(Barrier::Dissemination, runner);
+        let all = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
         cluster.crash(4);
         for _ in 0..20 {
             cluster.enter_all(GROUP);
@@ -482,7 +483,7 @@ fn barriers_of_other_groups_do_not_suffer_from_a_death() {
 fn barrier_whose_last_message_has_gone_with_its_sender_ends_by_hearsay() {
     for runner in RUNNERS {
         let mut cluster = cluster(4).build();
-        let group = cluster.open_barriers_of_all(Barrier::Dissemination, runner);
+        let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
         // Of three others, one is done with the barrier and one has never heard the last message.
         let _loss = cluster.rule(drop().kind(Kind::Step).from(0).to(2).step(1));
         cluster.enter_all(group);
@@ -500,7 +501,7 @@ fn barrier_whose_last_message_has_gone_with_its_sender_ends_by_hearsay() {
 #[test]
 fn nobody_takes_who_has_entered_for_who_is_done_when_a_rank_leaves_before_it_enters() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             for leaver in 0..5 {
                 let config = group(nodes(&[&[0, 1], &[2], &[4, 3]]), algorithm, runner);
                 let mut cluster = cluster(5).build();
@@ -523,7 +524,7 @@ fn nobody_takes_who_has_entered_for_who_is_done_when_a_rank_leaves_before_it_ent
 fn last_rank_that_misses_a_message_of_one_that_has_left_is_not_told_a_lie() {
     for runner in RUNNERS {
         let mut cluster = cluster(2).build();
-        let group = cluster.open_barriers_of_all(Barrier::Dissemination, runner);
+        let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
         let _loss = cluster.rule(drop().kind(Kind::Step).to(1));
         let operations = cluster.enter_all(group);
         cluster.run_for(us(100));
@@ -543,7 +544,7 @@ fn last_rank_that_misses_a_message_of_one_that_has_left_is_not_told_a_lie() {
 #[test]
 fn strangers_move_no_barrier() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let mut cluster = cluster(4).build();
             let group = cluster.open_barriers_of_all(algorithm, runner);
             cluster.enter(0, group);
@@ -569,7 +570,7 @@ fn strangers_move_no_barrier() {
 #[test]
 fn barrier_outlasts_a_cut_that_is_shorter_than_the_watch() {
     for runner in RUNNERS {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let mut cluster = cluster(9).build();
             let group = cluster.open_barriers_of_all(algorithm, runner);
             cluster.enter_all(group);

@@ -10,7 +10,7 @@ use omnes_sim::{
     Cluster, Guard, Looking, Order, conformance, corrupt, drop, duplicate, nothing_is_missing,
     reorder,
 };
-use omnes_topo::{Barrier, Tree};
+use omnes_topo::{BarrierAlgorithm, Tree};
 use omnes_wire::Rank;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn broadcast_reaches_everybody_along_every_tree() {
 
 #[test]
 fn nobody_leaves_a_barrier_early() {
-    for algorithm in Barrier::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         for size in [2, 3, 5, 8, 12] {
             everywhere(size, |cluster| {
                 conformance::nobody_leaves_a_barrier_early(cluster, algorithm);
@@ -140,7 +140,7 @@ fn everywhere_by_steps(
     ranks: u32,
     body: impl Fn(&mut Cluster, &mut dyn Iterator<Item = BarrierGroup>),
 ) {
-    for algorithm in Barrier::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         for runner in [Runner::Host, Runner::Nic] {
             let groups = || conformance::groups(ranks, algorithm, runner, true);
             let mut good = Cluster::builder().ranks(ranks).build();

@@ -8,7 +8,7 @@ use omnes_proto::broadcast::{BroadcastConfig, GroupConfig, GroupId};
 use omnes_proto::collective::{self as barriers, Runner};
 use omnes_sim::conformance::POLICIES;
 use omnes_sim::{Cluster, Operation, State, drop, no_living_rank_is_named, only_the_dead_fail};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Kind, Rank};
 use settled::settle;
 use std::time::Duration;
@@ -102,7 +102,7 @@ fn barrier_whose_last_message_was_lost_ends_however_many_groups_have_been_closed
     let pair = |other: u32| barriers::GroupConfig {
         communicator: CommunicatorId(other),
         nodes: vec![vec![Rank(0)], vec![Rank(other)]].into(),
-        algorithm: Barrier::Dissemination,
+        algorithm: BarrierAlgorithm::Dissemination,
         runner: Runner::Host,
         is_multicast: false,
     };

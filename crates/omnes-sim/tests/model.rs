@@ -1,12 +1,12 @@
 //! Models of clusters: they come to an end, repeat themselves, and keep simple laws.
 
-use omnes_proto::algorithm::Bcast;
+use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_proto::collective::Runner;
 use omnes_sim::engine::{Cost, Span};
 use omnes_sim::model::{BarrierKind, Carrier, Cloning, Model, Op, Plan, Report, Setup, Steps};
 use omnes_sim::testbed::{Progress, Testbed, WhenFull};
 use omnes_topo::network::Network;
-use omnes_topo::{Barrier, Tree};
+use omnes_topo::{BarrierAlgorithm, Tree};
 
 fn setup(ranks: u32) -> Setup {
     let testbed = Testbed::parse(include_str!("testbeds/plain.toml")).expect("a testbed");
@@ -22,18 +22,18 @@ fn run(setup: Setup, plan: Plan) -> Report {
 }
 
 fn bcast(algorithm: &str, bytes: u64) -> Op {
-    let algorithm: Bcast = algorithm.parse().expect("it is an algorithm");
+    let algorithm: BcastAlgorithm = algorithm.parse().expect("it is an algorithm");
     Op::Bcast { algorithm, root: 0, bytes }
 }
 
-fn barrier(algorithm: Barrier, steps: Steps) -> Op {
+fn barrier(algorithm: BarrierAlgorithm, steps: Steps) -> Op {
     Op::Barrier(BarrierKind { algorithm, steps, is_multicast: true })
 }
 
 #[test]
 fn a_run_tells_how_much_is_done_up_to_exactly_all() {
     let stream = Op::Stream { from: 0, to: 3, bytes: 100_000, messages: 5 };
-    let barrier = barrier(Barrier::Dissemination, Steps::Channel);
+    let barrier = barrier(BarrierAlgorithm::Dissemination, Steps::Channel);
     for ops in [
         vec![Op::Meet, bcast("combined", 4 << 20)],
         vec![Op::Meet, bcast("binomial", 4 << 20), bcast("chain", 8)],
@@ -56,8 +56,8 @@ fn a_network_that_lets_nothing_through_is_told_in_words() {
     for op in [
         bcast("combined", 8),
         bcast("binomial", 8),
-        barrier(Barrier::Dissemination, Steps::Machine(Runner::Nic)),
-        barrier(Barrier::Dissemination, Steps::Machine(Runner::Host)),
+        barrier(BarrierAlgorithm::Dissemination, Steps::Machine(Runner::Nic)),
+        barrier(BarrierAlgorithm::Dissemination, Steps::Machine(Runner::Host)),
     ] {
         let mut setup = setup(4);
         // No packet fits.
@@ -71,7 +71,7 @@ fn a_network_that_lets_nothing_through_is_told_in_words() {
 #[test]
 fn a_barrier_that_a_machine_refuses_is_no_barrier_of_no_time() {
     // One NIC counts 1,024 at most.
-    let kind = barrier(Barrier::Counter, Steps::Machine(Runner::Nic));
+    let kind = barrier(BarrierAlgorithm::Counter, Steps::Machine(Runner::Nic));
     assert_eq!(run(setup(1024), Plan::new([kind], 1)).samples.len(), 1);
     let model = Model::new(setup(1025), Plan::new([kind], 1), false).expect("a model");
     let error = model.run().expect_err("refused").to_string();
@@ -104,7 +104,7 @@ fn every_algorithm_ends_at_every_rank() {
 
 #[test]
 fn every_barrier_ends_at_every_rank() {
-    for algorithm in Barrier::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         for steps in [Steps::Channel, Steps::Machine(Runner::Host), Steps::Machine(Runner::Nic)] {
             let report = run(setup(11), Plan::new([barrier(algorithm, steps)], 5));
             assert!(

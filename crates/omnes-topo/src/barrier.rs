@@ -133,17 +133,17 @@ impl Step {
 /// Text form, both ways: `gather-broadcast`, `pairwise`, `dissemination`, `counter`.
 ///
 /// ```
-/// use omnes_topo::Barrier;
+/// use omnes_topo::BarrierAlgorithm;
 ///
 /// let counts = |b: Barrier| Ok((b.steps(10)?, b.messages(10)?));
-/// assert_eq!(counts(Barrier::GatherBroadcast)?, (8, 18));
+/// assert_eq!(counts(BarrierAlgorithm::GatherBroadcast)?, (8, 18));
 /// assert_eq!(counts("pairwise".parse()?)?, (5, 28));
-/// assert_eq!(counts(Barrier::Dissemination)?, (4, 40));
+/// assert_eq!(counts(BarrierAlgorithm::Dissemination)?, (4, 40));
 /// assert_eq!(counts("counter".parse()?)?, (2, 18));
 /// # Ok::<(), omnes_topo::TopoError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Barrier {
+pub enum BarrierAlgorithm {
     /// Reports travel up the binomial tree of rank 0, the release travels down [CB-R9].
     GatherBroadcast,
     /// Recursive doubling; extra ranks report in first and are released at the end [CB-R10].
@@ -154,7 +154,7 @@ pub enum Barrier {
     Counter,
 }
 
-impl Barrier {
+impl BarrierAlgorithm {
     /// All algorithms, for tables and tests.
     pub const ALL: [Self; 4] =
         [Self::GatherBroadcast, Self::PairwiseExchange, Self::Dissemination, Self::Counter];
@@ -165,19 +165,19 @@ impl Barrier {
 
     /// The step table of `rank`, in the order of execution.
     ///
-    /// `rank` is in `0..size`, `size` at least 1. The length is [`Barrier::steps`] for every
-    /// rank; 0 in a group of one. Errors with [`TopoError::SizeZero`] or
+    /// `rank` is in `0..size`, `size` at least 1. The length is [`BarrierAlgorithm::steps`] for
+    /// every rank; 0 in a group of one. Errors with [`TopoError::SizeZero`] or
     /// [`TopoError::RankOutOfRange`]. Cost: O(log size), one or two allocations.
     ///
     /// ```
-    /// use omnes_topo::{Barrier, Party, Step};
+    /// use omnes_topo::{BarrierAlgorithm, Party, Step};
     /// use omnes_wire::Rank;
     ///
     /// let (one, two) = (Party::Rank(Rank(1)), Party::Rank(Rank(2)));
-    /// let steps = Barrier::Dissemination.schedule(Rank(0), 3)?;
+    /// let steps = BarrierAlgorithm::Dissemination.schedule(Rank(0), 3)?;
     /// assert_eq!(steps[0], Step { send_to: one, receive_from: two });
     /// assert_eq!(steps[1], Step { send_to: two, receive_from: one });
-    /// let steps = Barrier::Counter.schedule(Rank(0), 3)?;
+    /// let steps = BarrierAlgorithm::Counter.schedule(Rank(0), 3)?;
     /// assert_eq!(steps[0], Step { send_to: Party::Nobody, receive_from: Party::Everybody });
     /// assert_eq!(steps[1], Step { send_to: Party::Everybody, receive_from: Party::Nobody });
     /// # Ok::<(), omnes_topo::TopoError>(())
@@ -229,7 +229,7 @@ impl Barrier {
     }
 }
 
-impl fmt::Display for Barrier {
+impl fmt::Display for BarrierAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::GatherBroadcast => "gather-broadcast",
@@ -240,7 +240,7 @@ impl fmt::Display for Barrier {
     }
 }
 
-impl FromStr for Barrier {
+impl FromStr for BarrierAlgorithm {
     type Err = TopoError;
 
     /// Reads the text form; [`TopoError::UnknownBarrier`] otherwise.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use omnes_topo::barrier::STEPS_MAX;
-use omnes_topo::{Barrier, Party, Step, TopoError};
+use omnes_topo::{BarrierAlgorithm, Party, Step, TopoError};
 use omnes_wire::Rank;
 
 const SIZE_LAST: u32 = 130;
@@ -140,12 +140,12 @@ fn run(tables: Vec<Vec<Step>>) -> Outcome {
     Outcome::Safe { messages: network.messages, latencies }
 }
 
-fn tables(barrier: Barrier, size: u32) -> Vec<Vec<Step>> {
+fn tables(barrier: BarrierAlgorithm, size: u32) -> Vec<Vec<Step>> {
     (0..size).map(|rank| barrier.schedule(Rank(rank), size).unwrap()).collect()
 }
 
 /// Runs the barrier, which must be safe with the closed form of messages; gives the latencies.
-fn latencies_of_safe_run(barrier: Barrier, size: u32) -> u32 {
+fn latencies_of_safe_run(barrier: BarrierAlgorithm, size: u32) -> u32 {
     match run(tables(barrier, size)) {
         Outcome::Safe { messages, latencies } => {
             assert_eq!(messages, barrier.messages(size).unwrap(), "{barrier} of {size}");
@@ -164,8 +164,8 @@ fn step(send_to: impl Into<Option<u32>>, receive_from: impl Into<Option<u32>>) -
 fn gather_broadcast_is_safe_within_its_steps() {
     // [CB-R9]: 2 ceil(log2 N) one-way latencies; a tree cut by the size may be quicker.
     for size in SIZES {
-        let latencies = latencies_of_safe_run(Barrier::GatherBroadcast, size);
-        let steps = Barrier::GatherBroadcast.steps(size).unwrap();
+        let latencies = latencies_of_safe_run(BarrierAlgorithm::GatherBroadcast, size);
+        let steps = BarrierAlgorithm::GatherBroadcast.steps(size).unwrap();
         assert_eq!(steps, 2 * f64::from(size).log2().ceil() as u32);
         assert!(latencies <= steps, "{latencies} latencies at size {size}");
         assert!(latencies == steps || !size.is_power_of_two(), "size {size}");
@@ -178,8 +178,8 @@ fn pairwise_exchange_is_safe_and_takes_two_more_steps_with_extras() {
     for size in SIZES {
         let extra_steps = if size.is_power_of_two() { 0 } else { 2 };
         let expected = f64::from(size).log2().floor() as u32 + extra_steps;
-        assert_eq!(Barrier::PairwiseExchange.steps(size), Ok(expected));
-        assert_eq!(latencies_of_safe_run(Barrier::PairwiseExchange, size), expected);
+        assert_eq!(BarrierAlgorithm::PairwiseExchange.steps(size), Ok(expected));
+        assert_eq!(latencies_of_safe_run(BarrierAlgorithm::PairwiseExchange, size), expected);
     }
 }
 
@@ -188,8 +188,8 @@ fn dissemination_is_safe_in_log_steps_at_any_size() {
     // [CB-R11]
     for size in SIZES {
         let expected = f64::from(size).log2().ceil() as u32;
-        assert_eq!(Barrier::Dissemination.steps(size), Ok(expected));
-        assert_eq!(latencies_of_safe_run(Barrier::Dissemination, size), expected);
+        assert_eq!(BarrierAlgorithm::Dissemination.steps(size), Ok(expected));
+        assert_eq!(latencies_of_safe_run(BarrierAlgorithm::Dissemination, size), expected);
     }
 }
 
@@ -197,21 +197,22 @@ fn dissemination_is_safe_in_log_steps_at_any_size() {
 fn counter_is_safe_in_two_steps_at_any_size() {
     for size in SIZES {
         let expected = if size == 1 { 0 } else { 2 };
-        assert_eq!(Barrier::Counter.steps(size), Ok(expected));
-        assert_eq!(latencies_of_safe_run(Barrier::Counter, size), expected);
+        assert_eq!(BarrierAlgorithm::Counter.steps(size), Ok(expected));
+        assert_eq!(latencies_of_safe_run(BarrierAlgorithm::Counter, size), expected);
     }
 }
 
 #[test]
 fn ten_ranks_need_the_published_steps_and_messages() {
-    let counts = |barrier: Barrier| (barrier.steps(10).unwrap(), barrier.messages(10).unwrap());
-    assert_eq!(Barrier::ALL.map(counts), [(8, 18), (5, 28), (4, 40), (2, 18)]);
+    let counts =
+        |barrier: BarrierAlgorithm| (barrier.steps(10).unwrap(), barrier.messages(10).unwrap());
+    assert_eq!(BarrierAlgorithm::ALL.map(counts), [(8, 18), (5, 28), (4, 40), (2, 18)]);
 }
 
 #[test]
 fn messages_are_awaited_in_the_step_in_which_they_are_sent() {
     // What CB-R4 (one bit per step) and CB-R6 (a NACK goes to the sender of that step) build on.
-    for barrier in Barrier::ALL {
+    for barrier in BarrierAlgorithm::ALL {
         for size in SIZES {
             let tables = tables(barrier, size);
             for (rank, table) in (0..).map(Rank).zip(&tables) {
@@ -232,7 +233,7 @@ fn messages_are_awaited_in_the_step_in_which_they_are_sent() {
 
 #[test]
 fn no_rank_talks_to_itself_and_no_step_is_idle_for_all() {
-    for barrier in Barrier::ALL {
+    for barrier in BarrierAlgorithm::ALL {
         for size in SIZES {
             let tables = tables(barrier, size);
             for (rank, table) in (0..).map(Rank).zip(&tables) {
@@ -248,23 +249,26 @@ fn no_rank_talks_to_itself_and_no_step_is_idle_for_all() {
 
 #[test]
 fn tables_of_five_ranks_are_as_written_by_hand() {
-    let table = |barrier: Barrier, rank| barrier.schedule(Rank(rank), 5).unwrap();
+    let table = |barrier: BarrierAlgorithm, rank| barrier.schedule(Rank(rank), 5).unwrap();
     let idle = Step::default();
     assert_eq!(
-        table(Barrier::GatherBroadcast, 0),
+        table(BarrierAlgorithm::GatherBroadcast, 0),
         [step(None, 1), step(None, 2), step(None, 4), step(4, None), step(2, None), step(1, None)]
     );
     assert_eq!(
-        table(Barrier::GatherBroadcast, 2),
+        table(BarrierAlgorithm::GatherBroadcast, 2),
         [step(None, 3), step(0, None), idle, idle, step(None, 0), step(3, None)]
     );
     assert_eq!(
-        table(Barrier::PairwiseExchange, 0),
+        table(BarrierAlgorithm::PairwiseExchange, 0),
         [step(None, 4), step(1, 1), step(2, 2), step(4, None)]
     );
-    assert_eq!(table(Barrier::PairwiseExchange, 3), [idle, step(2, 2), step(1, 1), idle]);
-    assert_eq!(table(Barrier::PairwiseExchange, 4), [step(0, None), idle, idle, step(None, 0)]);
-    assert_eq!(table(Barrier::Dissemination, 3), [step(4, 2), step(0, 1), step(2, 4)]);
+    assert_eq!(table(BarrierAlgorithm::PairwiseExchange, 3), [idle, step(2, 2), step(1, 1), idle]);
+    assert_eq!(
+        table(BarrierAlgorithm::PairwiseExchange, 4),
+        [step(0, None), idle, idle, step(None, 0)]
+    );
+    assert_eq!(table(BarrierAlgorithm::Dissemination, 3), [step(4, 2), step(0, 1), step(2, 4)]);
 }
 
 #[test]
@@ -274,9 +278,9 @@ fn counter_tables_are_as_written_by_hand() {
     let centre =
         [Step { receive_from: all, ..Step::default() }, Step { send_to: all, ..Step::default() }];
     for size in [2, 5, 1000] {
-        assert_eq!(Barrier::Counter.schedule(Rank(0), size).unwrap(), centre);
+        assert_eq!(BarrierAlgorithm::Counter.schedule(Rank(0), size).unwrap(), centre);
         for rank in [1, size - 1] {
-            let table = Barrier::Counter.schedule(Rank(rank), size).unwrap();
+            let table = BarrierAlgorithm::Counter.schedule(Rank(rank), size).unwrap();
             assert_eq!(table, [step(0, None), step(None, 0)]);
         }
     }
@@ -285,12 +289,12 @@ fn counter_tables_are_as_written_by_hand() {
 #[test]
 fn only_the_counter_waits_for_several_and_only_once() {
     // What a bit per step, and beside it one set of bits per member, builds on.
-    for barrier in Barrier::ALL {
+    for barrier in BarrierAlgorithm::ALL {
         for size in SIZES {
             for table in tables(barrier, size) {
                 let several =
                     table.iter().filter(|step| step.receive_from == Party::Everybody).count();
-                assert!(several <= usize::from(barrier == Barrier::Counter));
+                assert!(several <= usize::from(barrier == BarrierAlgorithm::Counter));
             }
         }
     }
@@ -321,7 +325,7 @@ fn parties_stand_for_the_ranks_they_name() {
 #[test]
 fn executor_notices_broken_tables() {
     let broken = |change: fn(&mut Vec<Vec<Step>>)| {
-        let mut tables = tables(Barrier::Dissemination, 8);
+        let mut tables = tables(BarrierAlgorithm::Dissemination, 8);
         change(&mut tables);
         run(tables)
     };
@@ -329,7 +333,7 @@ fn executor_notices_broken_tables() {
     assert_eq!(broken(|t| t[3][2].receive_from = Party::Nobody), Outcome::LeftEarly);
     assert_eq!(broken(|t| t.iter_mut().for_each(|table| _ = table.pop())), Outcome::LeftEarly);
     assert_eq!(broken(|t| t[3].push(step(4, None))), Outcome::MessageNotReceived);
-    let mut counters = tables(Barrier::Counter, 8);
+    let mut counters = tables(BarrierAlgorithm::Counter, 8);
     counters[3][0].send_to = Party::Nobody;
     assert_eq!(run(counters.clone()), Outcome::Deadlock);
     counters[3] = vec![step(0, None)];
@@ -341,7 +345,7 @@ fn executor_notices_broken_tables() {
 
 #[test]
 fn a_group_of_one_passes_at_once() {
-    for barrier in Barrier::ALL {
+    for barrier in BarrierAlgorithm::ALL {
         assert_eq!(barrier.schedule(Rank(0), 1), Ok(vec![]));
         assert_eq!((barrier.steps(1), barrier.messages(1)), (Ok(0), Ok(0)));
     }
@@ -350,7 +354,7 @@ fn a_group_of_one_passes_at_once() {
 #[test]
 fn the_largest_size_does_not_overflow() {
     let (size, last) = (u32::MAX, Rank(u32::MAX - 1));
-    for barrier in Barrier::ALL {
+    for barrier in BarrierAlgorithm::ALL {
         let steps = barrier.steps(size).unwrap();
         assert!(steps <= STEPS_MAX);
         for rank in [Rank(0), Rank(1 << 31), last] {
@@ -360,13 +364,13 @@ fn the_largest_size_does_not_overflow() {
             assert!(parties.filter_map(Party::rank).all(|partner| partner.0 < size));
         }
     }
-    assert_eq!(Barrier::GatherBroadcast.steps(size), Ok(STEPS_MAX));
-    assert_eq!(Barrier::Dissemination.messages(size), Ok(u64::from(size) * 32));
+    assert_eq!(BarrierAlgorithm::GatherBroadcast.steps(size), Ok(STEPS_MAX));
+    assert_eq!(BarrierAlgorithm::Dissemination.messages(size), Ok(u64::from(size) * 32));
 }
 
 #[test]
 fn mistakes_are_refused_with_value_and_limit() {
-    for barrier in Barrier::ALL {
+    for barrier in BarrierAlgorithm::ALL {
         let expected = TopoError::RankOutOfRange { rank: Rank(4), size: 4 };
         assert_eq!(barrier.schedule(Rank(4), 4), Err(expected));
         assert_eq!(barrier.schedule(Rank(0), 0), Err(TopoError::SizeZero));
@@ -377,10 +381,10 @@ fn mistakes_are_refused_with_value_and_limit() {
 
 #[test]
 fn names_are_read_back_as_written_and_others_refused() {
-    for barrier in Barrier::ALL {
+    for barrier in BarrierAlgorithm::ALL {
         assert_eq!(barrier.to_string().parse(), Ok(barrier));
     }
-    let error = "pair-wise".parse::<Barrier>().unwrap_err();
+    let error = "pair-wise".parse::<BarrierAlgorithm>().unwrap_err();
     assert_eq!(error, TopoError::UnknownBarrier { name: "pair-wise".to_string() });
     let text = "expected gather-broadcast, pairwise, dissemination or counter";
     assert_eq!(error.to_string(), format!("unknown barrier \"pair-wise\": {text}"));

@@ -51,11 +51,11 @@ fn check(world: Communicator, wanted: &Wanted) -> Result<(), omnes::Error> {
     println!(
         "counts: sent={} casts={} retransmits={} timeouts={} rejects={} duplicates={} bad_tag={}",
         stats.packets_sent,
-        stats.casts_sent,
+        stats.bcast_packets_sent,
         stats.repairs(),
-        stats.timeouts + stats.cast_timeouts,
+        stats.timeouts + stats.bcast_timeouts,
         stats.rejects_sent,
-        stats.duplicates + stats.cast_duplicates,
+        stats.duplicates + stats.bcast_duplicates,
         stats.packets_bad_tag,
     );
     world.finalize()

@@ -35,16 +35,16 @@ use std::sync::{Arc, OnceLock};
 ///
 /// **Errors.** Besides the errors that it lists, an operation can return:
 ///
-/// - [`Error::Excluded`]: the other ranks have declared this one failed;
-/// - [`Error::Left`]: this rank has left the job;
+/// - [`Error::DeclaredFailed`]: the other ranks have declared this one failed;
+/// - [`Error::AlreadyLeft`]: this rank has left the job;
 /// - [`Error::Interrupted`]: [`Config::while_waiting`] ended the wait;
-/// - [`Error::GivenUp`], if it waits for data from another rank;
+/// - [`Error::PeerGaveUp`], if it waits for data from another rank;
 /// - [`Error::Barrier`], if it enters a barrier, as [`Self::finalize`] does;
 /// - [`Error::TooLarge`], if it sends.
 ///
 /// **After an error.** If a collective other than a broadcast or a barrier ends on a rank with one
 /// of these errors, or with one about lengths that differ, it is *given up*: from then on all
-/// collectives on this communicator return [`Error::CollectiveGivenUp`], on all ranks, including
+/// collectives on this communicator return [`Error::CollectivesBroken`], on all ranks, including
 /// earlier ones that other ranks have not completed. Point-to-point messages still work. To
 /// recover, keep a spare communicator and create new ones from it with [`Self::split`] or
 /// [`Self::dup`].
@@ -151,7 +151,7 @@ pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
     if bytes == expected as u64 {
         Ok(())
     } else {
-        Err(Error::LengthDiffers { came: bytes, expected: expected as u64 })
+        Err(Error::LengthMismatch { came: bytes, expected: expected as u64 })
     }
 }
 
@@ -178,7 +178,7 @@ impl Communicator {
     /// All ranks of the job that this process belongs to, according to the launcher's environment.
     ///
     /// # Errors
-    /// [`Error::NoLauncher`] without a launcher, [`Error::Variable`] for an invalid value,
+    /// [`Error::NoLauncher`] without a launcher, [`Error::InvalidVariable`] for an invalid value,
     /// [`Error::Join`] if the ranks do not find each other, [`Error::NoMulticast`] or
     /// [`Error::NoNic`] if the settings require that feature and it is not available,
     /// [`Error::MultiSend`] if they name a tree that is not possible, [`Error::PeerFailed`] if a
@@ -270,12 +270,12 @@ impl Communicator {
     /// for the others; a rank that exits without either counts as failed.
     ///
     /// # Errors
-    /// [`Error::NotAll`], without effect, if this is not a communicator of all ranks;
+    /// [`Error::NotAllRanks`], without effect, if this is not a communicator of all ranks;
     /// [`Error::PeerFailed`] if a rank has failed: this rank leaves the job nevertheless.
     pub fn finalize(self) -> Result<(), Error> {
         let (size, job) = (self.size(), self.job().config.size);
         if size != job {
-            return Err(Error::NotAll { size, job });
+            return Err(Error::NotAllRanks { size, job });
         }
         let together = self.meet_last();
         self.inner.job.leave();
@@ -310,7 +310,7 @@ impl Communicator {
     /// The engine for a new operation; an error once this rank has left the job, because nobody
     /// would answer.
     pub(crate) fn engine_to_start(&self) -> Result<&Engine, Error> {
-        if self.job().has_left() { Err(Error::Left) } else { Ok(&self.job().engine) }
+        if self.job().has_left() { Err(Error::AlreadyLeft) } else { Ok(&self.job().engine) }
     }
 
     pub(crate) fn nodes(&self) -> &Nodes {
@@ -345,7 +345,7 @@ impl Communicator {
     pub(crate) fn error(&self, error: OperationError) -> Error {
         let me = self.in_job(self.rank());
         if matches!(error, OperationError::PeerLeft { rank } if rank == me) {
-            return Error::Left;
+            return Error::AlreadyLeft;
         }
         if matches!(error, OperationError::PeerLeft { .. } | OperationError::GivenUp { .. }) {
             // Ranks leave and give up because of a failure: then the failure must be named.
@@ -362,7 +362,7 @@ impl Communicator {
         }
         let error = Error::from_operation(error, |rank| self.here(rank));
         match error {
-            Error::CollectiveGivenUp { rank, collective } => {
+            Error::CollectivesBroken { rank, collective } => {
                 self.remember(GivenUp { rank, collective }).into()
             }
             error => error,
@@ -395,7 +395,7 @@ impl Communicator {
     }
 
     /// Tells `to` that a broadcast's message of so many bytes will not arrive: a wait for it ends
-    /// with [`Error::GivenUp`]. A message of no bytes arrives nevertheless.
+    /// with [`Error::PeerGaveUp`]. A message of no bytes arrives nevertheless.
     pub(crate) fn withhold(&self, to: u32, length: usize) {
         let data = Bytes { base: NonNull::dangling(), length };
         // SAFETY: none of the memory is available, and it is given back at once.

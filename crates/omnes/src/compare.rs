@@ -1,5 +1,5 @@
 //! Whether all ranks call the same collective, compared before each one where
-//! [`Config::compares`](crate::Config::compares).
+//! [`Config::compare_calls`](crate::Config::compare_calls).
 //!
 //! All ranks tell each other what they call, in as many bytes whatever it is, so calls that do not
 //! fit each other meet here at least, before anything else of them is sent. All ranks find the same
@@ -118,9 +118,9 @@ fn difference(table: &[u8]) -> Result<(), Error> {
     match (Call::parse(row), Call::parse(first)) {
         (Some(call), Some(first)) => {
             let (call, first) = (call.to_string(), first.to_string());
-            Err(Error::CallsDiffer { rank, call, first })
+            Err(Error::CallMismatch { rank, call, first })
         }
-        _ => Err(Error::Disagreement { what: "the format of a call" }),
+        _ => Err(Error::Mismatch { what: "the format of a call" }),
     }
 }
 
@@ -129,7 +129,7 @@ impl Communicator {
     /// one that is not the same on all ranks. Collective in that case.
     pub(crate) fn begin(&self, call: Call) -> Result<(), Error> {
         self.check_whole()?;
-        if self.job().config.compares && !self.job().is_finalizing() {
+        if self.job().config.compare_calls && !self.job().is_finalizing() {
             let compare = || self.table_of(&call.emit());
             return difference(&self.undertake(call.collective, compare)?);
         }

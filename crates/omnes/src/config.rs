@@ -1,14 +1,14 @@
 //! Settings of a rank; the environment fills in those that a program leaves open.
 
-use crate::barrier::NicWanted;
+use crate::barrier::NicChoice;
 use crate::bcast::tune::Tune;
-use crate::bcast::{Bcast, MultiSend};
+use crate::bcast::{BcastAlgorithm, MultiSend};
 use crate::error::Error;
 use crate::exchanged::Interface;
 use omnes_net::duration::shortest;
-use omnes_net::live::LivePlace;
+use omnes_net::live::StatsPlace;
 use omnes_net::{Offloads, TIMEOUT_MIN, WhileWaiting};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::JobKey;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -40,11 +40,11 @@ impl FromStr for Multicast {
 }
 
 /// Packets that a channel may buffer for unexpected messages.
-pub(crate) const POOL_SLOTS: RangeInclusive<u32> = 1..=1 << 24;
+pub(crate) const POOL_PACKETS: RangeInclusive<u32> = 1..=1 << 24;
 
 /// The same as text.
-pub(crate) fn pool_slots_allowed() -> String {
-    format!("from {} to {}", POOL_SLOTS.start(), POOL_SLOTS.end())
+pub(crate) fn pool_packets_allowed() -> String {
+    format!("from {} to {}", POOL_PACKETS.start(), POOL_PACKETS.end())
 }
 
 /// Longest IP packets that a rank can be set to send: from what any IPv4 network carries.
@@ -70,27 +70,27 @@ pub struct Config {
     /// address at which the ranks meet. `None`: the one through which it reaches rank 0.
     pub interface: Option<Interface>,
     /// The job's secret. `None`: rank 0 generates a key and sends it to the others unencrypted.
-    pub key: Option<JobKey>,
+    pub job_key: Option<JobKey>,
     /// How long to wait for all ranks at startup; at least 10 ms.
     pub join_timeout: Duration,
     /// Time within which all ranks learn of a failed rank; a rank that is silent for four fifths of
     /// it has failed. At least 10 ms.
     pub peer_timeout: Duration,
     /// Number of ranks that share this machine's cores. `None`: this job's ranks on it.
-    pub local_ranks: Option<u32>,
+    pub local_size: Option<u32>,
     /// How long waiting calls spin. `None`: chosen by the number of ranks per core.
     pub spin: Option<Duration>,
     /// How long they then yield the CPU between polls, before they block. `None`: as for `spin`.
-    pub give_way: Option<Duration>,
+    pub yield_time: Option<Duration>,
     /// Called now and then while a call waits.
     pub while_waiting: Option<WhileWaiting>,
     /// Broadcast algorithm, the same on all ranks. `None`: the fastest for the size by rank 0's
     /// measurements; without measurements multicast if it works, else a tree chosen by size.
-    pub bcast: Option<Bcast>,
+    pub bcast: Option<BcastAlgorithm>,
     /// Where rank 0 keeps its measurements of this network, by which it chooses algorithms.
     pub tune: Tune,
     /// Name of this network among the measurements, if its address does not identify it.
-    pub network: Option<String>,
+    pub network_name: Option<String>,
     /// Whether to use multicast; the same on all ranks, as are
     /// [`multicast_group`](Self::multicast_group) and [`multicast_port`](Self::multicast_port).
     pub multicast: Multicast,
@@ -105,30 +105,30 @@ pub struct Config {
     /// Whether ranks of one node use shared memory; without it each rank counts as a node.
     pub shared_memory: bool,
     /// Whether user data are encrypted on the network; the same on all ranks, which need a
-    /// [`key`](Self::key).
-    pub encrypts: bool,
+    /// [`job_key`](Self::job_key).
+    pub encryption: bool,
     /// Whether ranks compare their calls before each blocking collective operation, except barriers
-    /// with a time limit: name, root, length, type and operation ([`Error::CallsDiffer`]). The same
-    /// on all ranks. For debugging: it takes as long as an allgather of 20 bytes.
-    pub compares: bool,
+    /// with a time limit: name, root, length, type and operation ([`Error::CallMismatch`]). The
+    /// same on all ranks. For debugging: it takes as long as an allgather of 20 bytes.
+    pub compare_calls: bool,
     /// Barrier algorithm, the same on all ranks. `None`: the counter in small groups with multicast
     /// or where ranks outnumber the cores, else dissemination.
-    pub barrier: Option<Barrier>,
-    /// Whether barriers run through the kernel NIC; [`NicWanted::Off`] on all ranks or on none.
-    pub nic: NicWanted,
+    pub barrier: Option<BarrierAlgorithm>,
+    /// Whether barriers run through the kernel NIC; [`NicChoice::Off`] on all ranks or on none.
+    pub nic: NicChoice,
     /// Messages up to this size are sent before their receive is posted; the same on all ranks.
     pub eager_bytes: u32,
     /// Receive buffers per channel for unexpected messages, in packets, shared by all senders; from
     /// 1 to 16,777,216. When they are used up, senders wait. Up to 16 times as many are used while
     /// a receive waits for a message that may be queued behind them.
-    pub pool_slots: u32,
+    pub pool_packets: u32,
     /// Largest IP packet that this rank may send and receive, from 576 to 65,535 bytes, if that is
     /// less than its link allows; all ranks use the smallest value of all.
     pub mtu_bytes: Option<u32>,
     /// UDP offloads that may be used.
     pub offloads: Offloads,
     /// Where this rank publishes its counters, for `omnes stat`.
-    pub live: LivePlace,
+    pub stats: StatsPlace,
 }
 
 impl Config {
@@ -139,46 +139,46 @@ impl Config {
             size,
             rendezvous: rendezvous.into(),
             interface: None,
-            key: None,
+            job_key: None,
             join_timeout: Duration::from_secs(60),
             peer_timeout: Duration::from_secs(5),
-            local_ranks: None,
+            local_size: None,
             spin: None,
-            give_way: None,
+            yield_time: None,
             while_waiting: None,
             bcast: None,
             tune: Tune::Auto,
-            network: None,
+            network_name: None,
             multicast: Multicast::Auto,
             multisend: MultiSend::Auto,
             multicast_group: None,
             multicast_port: None,
             multicast_ttl: 1,
             shared_memory: true,
-            encrypts: false,
-            compares: false,
+            encryption: false,
+            compare_calls: false,
             barrier: None,
-            nic: NicWanted::Auto,
+            nic: NicChoice::Auto,
             eager_bytes: 128 << 10,
-            pool_slots: 8192,
+            pool_packets: 8192,
             mtu_bytes: None,
             offloads: Offloads { gso: true, gro: true },
-            live: LivePlace::Usual,
+            stats: StatsPlace::Usual,
         }
     }
 
     /// Refuses invalid settings, as [`crate::Communicator::from_config`] does before it joins.
     ///
-    /// # Errors
-    /// [`Error::RankOutOfRange`] if the rank is not below the size, else [`Error::Setting`] with
-    /// the first field that is out of range.
+    /// # Errors [`Error::RankOutOfRange`] if the rank is not below the size, else
+    /// [`Error::InvalidConfig`] with the first field that is out of range.
     pub fn check(&self) -> Result<(), Error> {
-        let Self { rank, size, pool_slots, .. } = *self;
+        let Self { rank, size, pool_packets, .. } = *self;
         if rank >= size {
             return Err(Error::RankOutOfRange { rank, size });
         }
-        let wrong =
-            |name, value: String, allowed: String| Err(Error::Setting { name, value, allowed });
+        let wrong = |name, value: String, allowed: String| {
+            Err(Error::InvalidConfig { name, value, allowed })
+        };
         for (name, time) in
             [("join_timeout", self.join_timeout), ("peer_timeout", self.peer_timeout)]
         {
@@ -186,8 +186,8 @@ impl Config {
                 return wrong(name, shortest(time), format!("at least {}", shortest(TIMEOUT_MIN)));
             }
         }
-        if !POOL_SLOTS.contains(&pool_slots) {
-            return wrong("pool_slots", pool_slots.to_string(), pool_slots_allowed());
+        if !POOL_PACKETS.contains(&pool_packets) {
+            return wrong("pool_packets", pool_packets.to_string(), pool_packets_allowed());
         }
         if let Some(bytes) = self.mtu_bytes.filter(|bytes| !MTU_BYTES.contains(bytes)) {
             return wrong("mtu_bytes", bytes.to_string(), mtu_allowed());
@@ -209,7 +209,7 @@ impl Config {
         fn text<T: ToString>(setting: &Option<T>) -> String {
             setting.as_ref().map_or_else(|| "unset".to_owned(), T::to_string)
         }
-        let nic = if self.nic == NicWanted::Off { "off" } else { "not off" };
+        let nic = if self.nic == NicChoice::Off { "off" } else { "not off" };
         let multisend = match self.multisend {
             MultiSend::Tree(tree, _) => tree.to_string(),
             other => other.to_string(),
@@ -219,7 +219,7 @@ impl Config {
             ("OMNES_BARRIER", text(&self.barrier)),
             ("OMNES_NIC", nic.to_owned()),
             ("OMNES_MULTISEND", multisend),
-            ("OMNES_COMPARE", (if self.compares { "on" } else { "off" }).to_owned()),
+            ("OMNES_COMPARE", (if self.compare_calls { "on" } else { "off" }).to_owned()),
             ("OMNES_EAGER_BYTES", self.eager_bytes.to_string()),
         ]
     }
@@ -239,7 +239,7 @@ mod tests {
         };
         check(|_| {}).unwrap();
         check(|config| config.peer_timeout = TIMEOUT_MIN).unwrap();
-        check(|config| config.pool_slots = *POOL_SLOTS.end()).unwrap();
+        check(|config| config.pool_packets = *POOL_PACKETS.end()).unwrap();
         check(|config| config.mtu_bytes = Some(*MTU_BYTES.start())).unwrap();
         check(|config| config.multicast_group = Some([239, 1, 1, 1].into())).unwrap();
         let refused = |adjust, text: &str| assert_eq!(check(adjust).unwrap_err(), text);
@@ -251,10 +251,10 @@ mod tests {
             |config| config.join_timeout = Duration::ZERO,
             "join_timeout is 0s, must be at least 10ms",
         );
-        refused(|config| config.pool_slots = 0, "pool_slots is 0, must be from 1 to 16777216");
+        refused(|config| config.pool_packets = 0, "pool_packets is 0, must be from 1 to 16777216");
         refused(
-            |config| config.pool_slots = POOL_SLOTS.end() + 1,
-            "pool_slots is 16777217, must be from 1 to 16777216",
+            |config| config.pool_packets = POOL_PACKETS.end() + 1,
+            "pool_packets is 16777217, must be from 1 to 16777216",
         );
         refused(
             |config| config.mtu_bytes = Some(575),

@@ -5,7 +5,7 @@
 
 use crate::ancestors;
 use crate::bytes;
-use crate::config::{Config, MTU_BYTES, POOL_SLOTS, mtu_allowed, pool_slots_allowed};
+use crate::config::{Config, MTU_BYTES, POOL_PACKETS, mtu_allowed, pool_packets_allowed};
 use crate::error::Error;
 use crate::launcher::Launcher;
 use omnes_net::TIMEOUT_MIN;
@@ -69,10 +69,10 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         })
     }
 
-    fn pool_slots(&self) -> Result<Option<u32>, Error> {
+    fn pool_packets(&self) -> Result<Option<u32>, Error> {
         self.parsed("OMNES_POOL_PACKETS", |text| match text.parse() {
-            Ok(slots) if POOL_SLOTS.contains(&slots) => Ok(slots),
-            _ => Err(format!("must be {}", pool_slots_allowed())),
+            Ok(slots) if POOL_PACKETS.contains(&slots) => Ok(slots),
+            _ => Err(format!("must be {}", pool_packets_allowed())),
         })
     }
 
@@ -91,7 +91,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         let Some(value) = self.text(name) else { return Ok(None) };
         match parse(&value) {
             Ok(parsed) => Ok(Some(parsed)),
-            Err(reason) => Err(Error::Variable { name: name.to_owned(), value, reason }),
+            Err(reason) => Err(Error::InvalidVariable { name: name.to_owned(), value, reason }),
         }
     }
 
@@ -158,9 +158,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 impl Config {
     /// Settings according to the environment; see [`VARIABLES`](crate::VARIABLES).
     ///
-    /// # Errors
-    /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for an invalid value or a
-    /// rendezvous address that cannot be guessed.
+    /// # Errors [`Error::NoLauncher`] without rank and size, [`Error::InvalidVariable`] for an
+    /// invalid value or a rendezvous address that cannot be guessed.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_environment(variable)
     }
@@ -170,7 +169,7 @@ impl Config {
         let (launcher, rank, size) = environment.launcher()?;
         let local_size = environment.text(launcher.local_size).and_then(|text| text.parse().ok());
         let rendezvous = environment.rendezvous(launcher, rank, size, local_size);
-        let rendezvous = rendezvous.ok_or_else(|| Error::Variable {
+        let rendezvous = rendezvous.ok_or_else(|| Error::InvalidVariable {
             name: "OMNES_RENDEZVOUS".to_owned(),
             value: String::new(),
             reason: format!(
@@ -193,7 +192,7 @@ impl Config {
     /// [`VARIABLES`](crate::VARIABLES), regardless of all others. Other names are never refused.
     ///
     /// # Errors
-    /// [`Error::Variable`], as [`Config::from_env`] returns it.
+    /// [`Error::InvalidVariable`], as [`Config::from_env`] returns it.
     pub fn check_variable(name: &str, value: &str) -> Result<(), Error> {
         let environment = Environment(|other: &str| (other == name).then(|| value.to_owned()));
         environment.number("OMNES_RANK", u32::MAX)?;
@@ -222,12 +221,12 @@ impl Config {
 
 impl<F: Fn(&str) -> Option<String>> Environment<F> {
     fn fill(&self, config: &mut Config) -> Result<(), Error> {
-        config.local_ranks = self.number("OMNES_LOCAL_SIZE", u32::MAX)?;
+        config.local_size = self.number("OMNES_LOCAL_SIZE", u32::MAX)?;
         let hex = |text: &str| JobKey::from_hex(text).map_err(|error| error.to_string());
         // An empty key was meant to be one, but would protect nothing.
         if let Some(text) = (self.0)("OMNES_JOB_KEY") {
             // A secret must not show up in an error.
-            config.key = Some(hex(&text).map_err(|reason| Error::Variable {
+            config.job_key = Some(hex(&text).map_err(|reason| Error::InvalidVariable {
                 name: "OMNES_JOB_KEY".to_owned(),
                 value: "(secret)".to_owned(),
                 reason,
@@ -236,7 +235,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         config.interface = self.value("OMNES_INTERFACE")?;
         config.bcast = self.value("OMNES_BCAST")?;
         config.tune = self.value("OMNES_TUNE")?.unwrap_or_default();
-        config.network = self.text("OMNES_NETWORK");
+        config.network_name = self.text("OMNES_NETWORK");
         config.barrier = self.value("OMNES_BARRIER")?;
         config.nic = self.value("OMNES_NIC")?.unwrap_or(config.nic);
         config.multicast = self.value("OMNES_MULTICAST")?.unwrap_or(config.multicast);
@@ -250,9 +249,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         set(&mut config.peer_timeout, self.timeout("OMNES_PEER_TIMEOUT")?);
         set(&mut config.join_timeout, self.timeout("OMNES_JOIN_TIMEOUT")?);
         config.spin = self.duration("OMNES_SPIN")?;
-        config.give_way = self.duration("OMNES_GIVE_WAY")?;
+        config.yield_time = self.duration("OMNES_YIELD")?;
         config.eager_bytes = self.bytes("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
-        config.pool_slots = self.pool_slots()?.unwrap_or(config.pool_slots);
+        config.pool_packets = self.pool_packets()?.unwrap_or(config.pool_packets);
         config.mtu_bytes = self.mtu_bytes()?;
         if let Some((gso, gro)) = self.parsed("OMNES_OFFLOADS", parse_offloads)? {
             (config.offloads.gso, config.offloads.gro) = (gso, gro);
@@ -261,13 +260,13 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
             config.shared_memory = is_on;
         }
         if let Some(is_on) = self.parsed("OMNES_ENCRYPT", parse_switch)? {
-            config.encrypts = is_on;
+            config.encryption = is_on;
         }
         if let Some(is_on) = self.parsed("OMNES_COMPARE", parse_switch)? {
-            config.compares = is_on;
+            config.compare_calls = is_on;
         }
-        if let Some(place) = self.value("OMNES_LIVE")? {
-            config.live = place;
+        if let Some(place) = self.value("OMNES_STATS")? {
+            config.stats = place;
         }
         Ok(())
     }
@@ -328,7 +327,7 @@ mod tests {
     use super::*;
     use crate::bcast::tune::Tune;
     use crate::config::Multicast;
-    use omnes_net::live::LivePlace;
+    use omnes_net::live::StatsPlace;
 
     fn config(set: &[(&str, &str)]) -> Result<Config, Error> {
         Config::from_environment(|name| {
@@ -346,7 +345,7 @@ mod tests {
         .unwrap();
         assert_eq!((config.rank, config.size), (2, 8));
         assert_eq!(config.rendezvous, "10.0.0.1:4000");
-        assert!(config.key.is_none());
+        assert!(config.job_key.is_none());
     }
 
     #[test]
@@ -512,19 +511,19 @@ mod tests {
         assert_eq!(with("OMNES_TUNE", "/a/b").unwrap().tune, Tune::In("/a/b".into()));
         let error = with("OMNES_TUNE", "never").unwrap_err().to_string();
         assert!(error.contains("OMNES_TUNE=never") && error.contains("auto, off"), "{error}");
-        assert_eq!(config(&base).unwrap().network, None);
-        assert_eq!(with("OMNES_NETWORK", "lab 7").unwrap().network.as_deref(), Some("lab 7"));
+        assert_eq!(config(&base).unwrap().network_name, None);
+        assert_eq!(with("OMNES_NETWORK", "lab 7").unwrap().network_name.as_deref(), Some("lab 7"));
     }
 
     #[test]
     fn live_counters_are_switched_off_or_moved() {
         let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
-        let with = |value| config(&[base[0], base[1], ("OMNES_LIVE", value)]);
-        assert_eq!(config(&base).unwrap().live, LivePlace::Usual);
-        assert_eq!(with("off").unwrap().live, LivePlace::Off);
-        assert_eq!(with("/a/b").unwrap().live, LivePlace::In("/a/b".into()));
+        let with = |value| config(&[base[0], base[1], ("OMNES_STATS", value)]);
+        assert_eq!(config(&base).unwrap().stats, StatsPlace::Usual);
+        assert_eq!(with("off").unwrap().stats, StatsPlace::Off);
+        assert_eq!(with("/a/b").unwrap().stats, StatsPlace::In("/a/b".into()));
         let error = with("never").unwrap_err().to_string();
-        assert!(error.contains("OMNES_LIVE=never") && error.contains("on, off"), "{error}");
+        assert!(error.contains("OMNES_STATS=never") && error.contains("on, off"), "{error}");
     }
 
     #[test]
@@ -542,8 +541,8 @@ mod tests {
         let with = |value| {
             config(&[("OMNES_RANK", "0"), ("OMNES_SIZE", "1"), ("OMNES_POOL_PACKETS", value)])
         };
-        assert_eq!(with("1").unwrap().pool_slots, 1);
-        assert_eq!(with("16777216").unwrap().pool_slots, 16_777_216);
+        assert_eq!(with("1").unwrap().pool_packets, 1);
+        assert_eq!(with("16777216").unwrap().pool_packets, 16_777_216);
         for value in ["0", "16777217", "many"] {
             let error = with(value).unwrap_err().to_string();
             assert_eq!(error, format!("OMNES_POOL_PACKETS={value}: must be from 1 to 16777216"));
@@ -565,7 +564,9 @@ mod tests {
     fn encryption_is_switched_on() {
         let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
         let with = |value| config(&[base[0], base[1], ("OMNES_ENCRYPT", value)]).unwrap();
-        assert!(!config(&base).unwrap().encrypts && !with("off").encrypts && with("on").encrypts);
+        assert!(
+            !config(&base).unwrap().encryption && !with("off").encryption && with("on").encryption
+        );
     }
 
     #[test]

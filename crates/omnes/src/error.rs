@@ -18,7 +18,7 @@ pub enum Error {
     NoLauncher,
     /// An environment variable has an invalid value, or is required and not set.
     #[error("{name}{}: {reason}", shown(.value))]
-    Variable {
+    InvalidVariable {
         /// Its name.
         name: String,
         /// Its value; empty if it is not set.
@@ -91,7 +91,7 @@ pub enum Error {
         "rank {rank} stopped sending what this rank waits for: its call was interrupted or its \
          request dropped; see that rank's own error"
     )]
-    GivenUp {
+    PeerGaveUp {
         /// Its rank in the communicator.
         rank: u32,
     },
@@ -102,7 +102,7 @@ pub enum Error {
         "rank {rank} could not complete {collective} on this communicator, so no collective works \
          on it any more: create another one with split or dup from a communicator that still works"
     )]
-    CollectiveGivenUp {
+    CollectivesBroken {
         /// Its rank in the communicator; this rank's own after its own error.
         rank: u32,
         /// The operation that it could not complete.
@@ -113,25 +113,25 @@ pub enum Error {
         "rank {by} has declared this rank failed, because it did not answer in time; the job \
          continues without it; if it was only slow, raise OMNES_PEER_TIMEOUT"
     )]
-    Excluded {
+    DeclaredFailed {
         /// The rank that declared it, numbered as in the job.
         by: u32,
     },
     /// Something that must be the same on all ranks of a communicator differs between them.
     #[error("{what} differs between the ranks of the communicator")]
-    Disagreement {
+    Mismatch {
         /// What differs.
         what: &'static str,
     },
     /// Ranks called different collective operations, or the same one with different roots, lengths,
     /// types or operations. Found only if calls are compared
-    /// ([`Config::compares`](crate::Config::compares)). The same on all ranks; the calls have had
-    /// no effect.
+    /// ([`Config::compare_calls`](crate::Config::compare_calls)). The same on all ranks; the calls
+    /// have had no effect.
     #[error(
         "rank {rank} called {call}, rank 0 {first}: all ranks must call the same collective \
          operations in the same order, with the same roots, lengths, types and operations"
     )]
-    CallsDiffer {
+    CallMismatch {
         /// The lowest rank whose call differs from rank 0's.
         rank: u32,
         /// What it called, such as `reduce of 3 f64 by sum with root 1`.
@@ -144,7 +144,7 @@ pub enum Error {
         "received {came} bytes where this rank expects {expected}: all ranks must pass the same \
          lengths"
     )]
-    LengthDiffers {
+    LengthMismatch {
         /// Number of bytes that another rank sent.
         came: u64,
         /// Length of this rank's buffer for them.
@@ -152,7 +152,7 @@ pub enum Error {
     },
     /// The length of a collective operation's buffer is not that of one part per rank.
     #[error("{name} has {bytes} bytes; one part per rank would need {expected}")]
-    Length {
+    BufferLength {
         /// Name of the parameter.
         name: &'static str,
         /// Its length.
@@ -162,7 +162,7 @@ pub enum Error {
     },
     /// A list of lengths does not have one entry per rank.
     #[error("{name} has {count} entries, but the communicator has {ranks} ranks")]
-    Lengths {
+    LengthsCount {
         /// Name of the parameter.
         name: &'static str,
         /// Number of entries.
@@ -172,7 +172,7 @@ pub enum Error {
     },
     /// A buffer of a collective operation cannot be divided into equal parts, one per rank.
     #[error("{name} has {bytes} bytes, which cannot be divided into {ranks} equal parts")]
-    UnequalParts {
+    NotDivisible {
         /// Name of the parameter.
         name: &'static str,
         /// Its length.
@@ -246,10 +246,10 @@ pub enum Error {
     /// ([`WhileWaiting::every`](crate::WhileWaiting::every)), and the operation is abandoned.
     ///
     /// After a broadcast, ranks to which this rank would have forwarded the data get
-    /// [`Error::GivenUp`]; all others get the data, and later broadcasts are not affected. A
+    /// [`Error::PeerGaveUp`]; all others get the data, and later broadcasts are not affected. A
     /// barrier continues, except one over messages ([`BarrierForm::Channel`](crate::BarrierForm)).
     /// After such a barrier, and after any other collective, the communicator has no collective
-    /// operations any more: [`Self::CollectiveGivenUp`].
+    /// operations any more: [`Self::CollectivesBroken`].
     #[error("the wait was interrupted")]
     Interrupted,
     /// An invalid algorithm, such as a tree of radix 1.
@@ -272,7 +272,7 @@ pub enum Error {
         "finalize: this communicator has {size} of the job's {job} ranks; call it on the \
          communicator of all ranks"
     )]
-    NotAll {
+    NotAllRanks {
         /// Ranks of the communicator.
         size: u32,
         /// Ranks of the job.
@@ -280,13 +280,13 @@ pub enum Error {
     },
     /// This rank has left the job.
     #[error("this rank has left the job: no operation can start after finalize() or abandon()")]
-    Left,
+    AlreadyLeft,
     /// A request was tested or waited for again after it had ended with an error.
     #[error("the request has already ended with an error and cannot be used again")]
-    RequestOver,
+    RequestFailed,
     /// An invalid setting of [`Config`](crate::Config).
     #[error("{name} is {value}, must be {allowed}")]
-    Setting {
+    InvalidConfig {
         /// Name of the field.
         name: &'static str,
         /// Its value.
@@ -332,14 +332,14 @@ impl Error {
     pub fn code(&self) -> i32 {
         match self {
             Self::NoLauncher => -1,
-            Self::Variable { .. } | Self::Setting { .. } => -2,
+            Self::InvalidVariable { .. } | Self::InvalidConfig { .. } => -2,
             Self::Join(_) => -3,
             Self::RankOutOfRange { .. } => -4,
             Self::Truncated { .. } => -5,
             Self::PeerFailed { .. } | Self::MtuBlackHole { .. } => -6,
             Self::PeerLeft { .. } => -7,
-            Self::Excluded { .. } => -8,
-            Self::Disagreement { .. } | Self::LengthDiffers { .. } | Self::CallsDiffer { .. } => -9,
+            Self::DeclaredFailed { .. } => -8,
+            Self::Mismatch { .. } | Self::LengthMismatch { .. } | Self::CallMismatch { .. } => -9,
             Self::TooManyCommunicators { .. } => -10,
             Self::NoMulticast { .. } => -11,
             Self::TooManySchemes { .. } => -12,
@@ -349,38 +349,40 @@ impl Error {
             Self::Barrier { .. } => -16,
             Self::Exchange { .. } => -17,
             Self::ExchangeFailed { .. } => -18,
-            Self::Length { .. } | Self::Lengths { .. } | Self::UnequalParts { .. } => -19,
+            Self::BufferLength { .. } | Self::LengthsCount { .. } | Self::NotDivisible { .. } => {
+                -19
+            }
             Self::Reduction { .. } => -20,
             Self::Interrupted => -21,
             Self::Algorithm { .. } => -22,
             Self::TooLarge { .. } => -23,
-            Self::GivenUp { .. } => -24,
-            Self::NotAll { .. } => -25,
-            Self::Left => -26,
-            Self::RequestOver => -27,
-            Self::CollectiveGivenUp { .. } => -28,
+            Self::PeerGaveUp { .. } => -24,
+            Self::NotAllRanks { .. } => -25,
+            Self::AlreadyLeft => -26,
+            Self::RequestFailed => -27,
+            Self::CollectivesBroken { .. } => -28,
         }
     }
 
     /// The rank that the error names, if it names one: of the communicator, or of the job for
-    /// [`Self::Excluded`].
+    /// [`Self::DeclaredFailed`].
     pub fn rank(&self) -> Option<u32> {
         match *self {
-            Self::CallsDiffer { rank, .. }
+            Self::CallMismatch { rank, .. }
             | Self::PeerFailed { rank }
             | Self::MtuBlackHole { rank, .. }
             | Self::PeerLeft { rank }
-            | Self::GivenUp { rank }
-            | Self::CollectiveGivenUp { rank, .. }
+            | Self::PeerGaveUp { rank }
+            | Self::CollectivesBroken { rank, .. }
             | Self::Exchange { rank, .. }
-            | Self::Excluded { by: rank } => Some(rank),
+            | Self::DeclaredFailed { by: rank } => Some(rank),
             _ => None,
         }
     }
 
     /// True if a message has arrived that is longer or shorter than the buffer for it.
     pub(crate) fn is_of_length(&self) -> bool {
-        matches!(self, Self::Truncated { .. } | Self::LengthDiffers { .. })
+        matches!(self, Self::Truncated { .. } | Self::LengthMismatch { .. })
     }
 
     /// True if a rank is gone, or takes part in no collective any more: ranks that wait for this
@@ -391,8 +393,8 @@ impl Error {
             Self::PeerFailed { .. }
                 | Self::MtuBlackHole { .. }
                 | Self::PeerLeft { .. }
-                | Self::Excluded { .. }
-                | Self::CollectiveGivenUp { .. }
+                | Self::DeclaredFailed { .. }
+                | Self::CollectivesBroken { .. }
         )
     }
 
@@ -407,24 +409,24 @@ impl Error {
                 Self::MtuBlackHole { rank: number(rank.0), bytes }
             }
             OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
-            OperationError::GivenUp { rank } => Self::GivenUp { rank: number(rank.0) },
+            OperationError::GivenUp { rank } => Self::PeerGaveUp { rank: number(rank.0) },
             OperationError::Notice { rank, tag } => {
-                Self::CollectiveGivenUp { rank: number(rank.0), collective: collective_of(tag) }
+                Self::CollectivesBroken { rank: number(rank.0), collective: collective_of(tag) }
             }
-            OperationError::Excluded { by } => Self::Excluded { by: by.0 },
+            OperationError::Excluded { by } => Self::DeclaredFailed { by: by.0 },
             OperationError::Truncated { bytes, capacity } => Self::Truncated { bytes, capacity },
             OperationError::Short { bytes, expected } => {
-                Self::LengthDiffers { came: bytes, expected }
+                Self::LengthMismatch { came: bytes, expected }
             }
             OperationError::TooLarge { bytes, bytes_max } => {
                 Self::TooLarge { bytes, limit: bytes_max }
             }
             OperationError::Broadcast(_) | OperationError::NoMulticast { .. } => {
-                Self::Disagreement { what: "the group of a broadcast" }
+                Self::Mismatch { what: "the group of a broadcast" }
             }
             OperationError::Interrupted => Self::Interrupted,
             // Only abandoned operations end like this, and nobody waits for those.
-            OperationError::Released => Self::RequestOver,
+            OperationError::Released => Self::RequestFailed,
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Cost of a communicator's: one message from every rank to rank 0, and a broadcast of all of them.
 
-use crate::bcast::Bcast;
+use crate::bcast::BcastAlgorithm;
 use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
@@ -64,7 +64,7 @@ impl Communicator {
         let (row, parts) = (|rank| rows.part_of(rank, each), Parts::equal(each, self.size()));
         // SAFETY: rows are disjoint, and the table lives until this returns.
         unsafe { self.gather_known(MEETING_RANK, row(me), &parts, row)? };
-        self.broadcast(MEETING_RANK, &mut table, Bcast::tree(Tree::Binomial))?;
+        self.broadcast(MEETING_RANK, &mut table, BcastAlgorithm::tree(Tree::Binomial))?;
         Ok(table)
     }
 }

@@ -11,7 +11,7 @@
 //! all-to-all each those of what it sends and gets. So parts that a root gathers or scatters go by
 //! themselves then, which no rank between could tell apart.
 
-use crate::bcast::Bcast;
+use crate::bcast::BcastAlgorithm;
 use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::compare::Call;
@@ -43,7 +43,7 @@ pub(crate) fn equal_parts(name: &'static str, bytes: usize, ranks: u32) -> Resul
     if bytes.is_multiple_of(ranks as usize) {
         Ok(Parts::equal(bytes / ranks as usize, ranks))
     } else {
-        Err(Error::UnequalParts { name, bytes, ranks })
+        Err(Error::NotDivisible { name, bytes, ranks })
     }
 }
 
@@ -71,16 +71,15 @@ impl Communicator {
     /// `own` must have the same length on all ranks. `all` is ignored on other ranks, and may be
     /// empty there.
     ///
-    /// # Errors
-    /// [`Error::RankOutOfRange`]; [`Error::Length`] if the root's `all` does not have the length of
-    /// all parts together, which the other ranks do not notice; [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`].
+    /// # Errors [`Error::RankOutOfRange`]; [`Error::BufferLength`] if the root's `all` does not
+    /// have the length of all parts together, which the other ranks do not notice;
+    /// [`Error::PeerFailed`], [`Error::PeerLeft`], [`Error::CollectivesBroken`].
     ///
     /// If the lengths of `own` differ between ranks, usually at least one rank gets
-    /// [`Error::Truncated`] or [`Error::LengthDiffers`], which ends the collectives of this
+    /// [`Error::Truncated`] or [`Error::LengthMismatch`], which ends the collectives of this
     /// communicator. But short and long parts use different algorithms, so ranks may also block
-    /// until one leaves. With [`Config::compares`](crate::Config::compares) it is
-    /// [`Error::CallsDiffer`].
+    /// until one leaves. With [`Config::compare_calls`](crate::Config::compare_calls) it is
+    /// [`Error::CallMismatch`].
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Gather).with_bytes(own.len()).with_root(root))?;
@@ -115,12 +114,12 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`],
-    /// [`Error::CollectiveGivenUp`].
+    /// [`Error::CollectivesBroken`].
     ///
-    /// Only at the root, which the other ranks do not notice: [`Error::Lengths`]; [`Error::Length`]
-    /// if `all` does not have the sum of the `lengths`; [`Error::Truncated`] or
-    /// [`Error::LengthDiffers`] if an `own` does not have its length, after which the contents of
-    /// `all` are undefined.
+    /// Only at the root, which the other ranks do not notice: [`Error::LengthsCount`];
+    /// [`Error::BufferLength`] if `all` does not have the sum of the `lengths`;
+    /// [`Error::Truncated`] or [`Error::LengthMismatch`] if an `own` does not have its length,
+    /// after which the contents of `all` are undefined.
     pub fn gatherv(
         &self,
         root: u32,
@@ -181,7 +180,7 @@ impl Communicator {
     /// As [`Self::allgather`], but each rank's part is already in its place in `all`.
     ///
     /// # Errors
-    /// As [`Self::allgather`], with [`Error::UnequalParts`] instead of [`Error::Length`].
+    /// As [`Self::allgather`], with [`Error::NotDivisible`] instead of [`Error::BufferLength`].
     pub fn allgather_in_place(&self, all: &mut [u8]) -> Result<(), Error> {
         let parts = equal_parts("all", all.len(), self.size())?;
         self.begin(Call::of(Collective::Allgather).with_bytes(parts.longest()))?;
@@ -192,8 +191,8 @@ impl Communicator {
     /// those of all ranks in bytes, in order of ranks, and is the same on all of them.
     ///
     /// # Errors
-    /// As [`Self::allgather`], and [`Error::Lengths`]. A rank whose `own` is not as long as
-    /// `lengths` says gets [`Error::LengthDiffers`], and the others keep waiting. If `lengths`
+    /// As [`Self::allgather`], and [`Error::LengthsCount`]. A rank whose `own` is not as long as
+    /// `lengths` says gets [`Error::LengthMismatch`], and the others keep waiting. If `lengths`
     /// differ between ranks: as there or, if their sums are equal, bytes in wrong places.
     pub fn allgatherv(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<(), Error> {
         let parts = self.parts_of(all.len(), lengths, own.len())?;
@@ -233,7 +232,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::gather`]; if `all` has a wrong length, the other ranks get
-    /// [`Error::LengthDiffers`].
+    /// [`Error::LengthMismatch`].
     pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Scatter).with_bytes(own.len()).with_root(root))?;
@@ -261,12 +260,12 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`],
-    /// [`Error::CollectiveGivenUp`].
+    /// [`Error::CollectivesBroken`].
     ///
-    /// At the root: [`Error::Lengths`]; [`Error::Length`] if `all`, or [`Error::LengthDiffers`] if
-    /// its `own`, is not as long as `lengths` says; the others get nothing then. At a rank whose
-    /// `own` is not as long as the part that it receives: [`Error::Truncated`] or
-    /// [`Error::LengthDiffers`], which the other ranks do not notice.
+    /// At the root: [`Error::LengthsCount`]; [`Error::BufferLength`] if `all`, or
+    /// [`Error::LengthMismatch`] if its `own`, is not as long as `lengths` says; the others get
+    /// nothing then. At a rank whose `own` is not as long as the part that it receives:
+    /// [`Error::Truncated`] or [`Error::LengthMismatch`], which the other ranks do not notice.
     pub fn scatterv(
         &self,
         root: u32,
@@ -320,9 +319,8 @@ impl Communicator {
     /// Sends part r of every rank's `data` to rank r, which gets these parts in `buffer`, in order
     /// of the ranks that sent them. All parts have the same length.
     ///
-    /// # Errors
-    /// [`Error::UnequalParts`] if `data` cannot be divided into equal parts, [`Error::Length`] if
-    /// `buffer` is not as long as `data`; otherwise as [`Self::gather`].
+    /// # Errors [`Error::NotDivisible`] if `data` cannot be divided into equal parts,
+    /// [`Error::BufferLength`] if `buffer` is not as long as `data`; otherwise as [`Self::gather`].
     pub fn alltoall(&self, data: &[u8], buffer: &mut [u8]) -> Result<(), Error> {
         let parts = equal_parts("data", data.len(), self.size())?;
         parts.check_memory("buffer", buffer.len())?;
@@ -334,12 +332,11 @@ impl Communicator {
     /// those of this rank's data in bytes, in order of the ranks that they are for, and
     /// `buffer_lengths` those of the parts to receive, in order of the ranks that send them.
     ///
-    /// # Errors
-    /// [`Error::Lengths`], or [`Error::Length`] if `data` or `buffer` is not as long as they say:
-    /// the others then keep waiting until this rank calls again or leaves. [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. A rank that is sent more or less than it
-    /// expects gets [`Error::Truncated`] or [`Error::LengthDiffers`], which ends the collectives of
-    /// this communicator.
+    /// # Errors [`Error::LengthsCount`], or [`Error::BufferLength`] if `data` or `buffer` is not as
+    /// long as they say: the others then keep waiting until this rank calls again or leaves.
+    /// [`Error::PeerFailed`], [`Error::PeerLeft`], [`Error::CollectivesBroken`]. A rank that is
+    /// sent more or less than it expects gets [`Error::Truncated`] or [`Error::LengthMismatch`],
+    /// which ends the collectives of this communicator.
     pub fn alltoallv(
         &self,
         data: &[u8],
@@ -464,7 +461,8 @@ impl Communicator {
         // Every step around a ring takes as long as the longest part.
         let are_even = longest / EVEN_MAX <= lengths().sum::<usize>() / self.size() as usize;
         let algorithm = self.usual_bcast(longest);
-        let has_no_group = !self.has_multicast() || !matches!(algorithm, Bcast::Multicast(_));
+        let has_no_group =
+            !self.has_multicast() || !matches!(algorithm, BcastAlgorithm::Multicast(_));
         if has_no_group || are_even && self.passes_around(longest) {
             // SAFETY: promised by the caller.
             unsafe { self.pass_around(data, range, Around::Gather)? };

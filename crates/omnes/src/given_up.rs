@@ -4,7 +4,7 @@
 //! tell what comes next from what belongs to the one given up. So the communicator's collectives
 //! are over: the rank starts no other, and *tells* all members, by a notice over channels behind
 //! all that it has sent. Whoever waits in a collective of the communicator ends with
-//! [`Error::CollectiveGivenUp`], as does every later one.
+//! [`Error::CollectivesBroken`], as does every later one.
 //!
 //! Guarantees: no collective takes what was for another one. Whoever goes on to the next has ended
 //! the one before without an error, so it has all that was sent to it for that, and nobody who has
@@ -38,7 +38,7 @@ pub(crate) struct GivenUp {
 
 impl From<GivenUp> for Error {
     fn from(GivenUp { rank, collective }: GivenUp) -> Self {
-        Self::CollectiveGivenUp { rank, collective }
+        Self::CollectivesBroken { rank, collective }
     }
 }
 
@@ -72,11 +72,11 @@ fn is_whole_after(error: &Error, collective: Collective) -> bool {
         // Of parts that each go by themselves all are taken, whatever their lengths.
         error if error.is_of_length() && goes_part_by_part(collective) => true,
         // Of a root's mistake there, all parts are as short.
-        Error::LengthDiffers { .. } => collective == Collective::Scatter,
+        Error::LengthMismatch { .. } => collective == Collective::Scatter,
         // Refused before anything is sent, or for what all find alike.
-        Error::Length { .. }
-        | Error::Lengths { .. }
-        | Error::UnequalParts { .. }
+        Error::BufferLength { .. }
+        | Error::LengthsCount { .. }
+        | Error::NotDivisible { .. }
         | Error::RankOutOfRange { .. }
         | Error::Reduction { .. }
         | Error::Algorithm { .. } => true,
@@ -131,7 +131,7 @@ impl Communicator {
         outcome: Result<T, Error>,
     ) -> Result<T, Error> {
         match outcome {
-            Err(Error::GivenUp { rank }) => {
+            Err(Error::PeerGaveUp { rank }) => {
                 self.wait_for_notice();
                 Err(self.give_up(rank, collective).into())
             }

@@ -52,7 +52,7 @@ impl Job {
         let channel = ChannelConfig {
             eager_bytes: config.eager_bytes,
             eager_head_bytes: config.eager_bytes,
-            pool_slots: config.pool_slots,
+            pool_slots: config.pool_packets,
             ..ChannelConfig::default()
         };
         let job = JobConfig {
@@ -60,12 +60,12 @@ impl Job {
             size: config.size,
             rendezvous: config.rendezvous.clone(),
             addresses: config.interface.as_ref().map_or(Ok(Vec::new()), Interface::addresses)?,
-            key: config.key.clone(),
+            key: config.job_key.clone(),
             join_timeout: config.join_timeout,
             peer_timeout: config.peer_timeout,
-            local_ranks: config.local_ranks,
+            local_size: config.local_size,
             spin: config.spin,
-            give_way: config.give_way,
+            yield_time: config.yield_time,
             while_waiting: config.while_waiting.clone(),
             channels: vec![channel.clone(), channel],
             swallows: vec![COLLECTIVE],
@@ -79,7 +79,7 @@ impl Job {
                 ..MulticastConfig::default()
             },
             shared_memory: config.shared_memory,
-            encrypts: config.encrypts,
+            encryption: config.encryption,
             alike: config.alike(),
             receive_queue: config.nic.preference(),
         };
@@ -108,7 +108,7 @@ impl Job {
         let has_multicast = self.has_multicast();
         // A rank that cannot publish goes on without: `omnes stat` does not show it.
         self.engine.publish(LiveConfig {
-            place: self.config.live.clone(),
+            place: self.config.stats.clone(),
             names: Stats::NAMES,
             values: Box::new(move |counters| Stats::of(counters, has_multicast).values()),
         });

@@ -24,7 +24,7 @@
 //! - messages: [`Communicator::send`], [`Communicator::recv`], [`Communicator::sendrecv`],
 //!   [`Communicator::probe`];
 //! - broadcast and barrier: [`Communicator::bcast`], [`Communicator::barrier`], and
-//!   [`Communicator::barrier_within`] with a time limit;
+//!   [`Communicator::barrier_timeout`] with a time limit;
 //! - reductions: [`Communicator::allreduce`], [`Communicator::reduce`],
 //!   [`Communicator::reduce_scatter`], [`Communicator::scan`];
 //! - gathers: [`Communicator::gather`], [`Communicator::allgather`], [`Communicator::scatter`],
@@ -46,7 +46,7 @@
 //! A communicator with a failed member is broken: every operation on it ends with
 //! [`Error::PeerFailed`], or [`Error::MtuBlackHole`] if only long packets are lost. If a rank
 //! cannot complete a collective operation, all collective operations of that communicator end with
-//! [`Error::CollectiveGivenUp`]. Mismatched calls, such as a receive that no send matches or
+//! [`Error::CollectivesBroken`]. Mismatched calls, such as a receive that no send matches or
 //! collective operations in different orders, may block until a rank that they wait for leaves the
 //! job, and for ever if none does.
 
@@ -54,6 +54,7 @@ mod ancestors;
 mod barrier;
 mod bcast;
 mod bottleneck;
+#[doc(hidden)]
 pub mod bytes;
 mod collective;
 mod communicator;
@@ -88,9 +89,11 @@ mod variables;
 mod way;
 mod work;
 
-pub use barrier::{BarrierForm, BarrierKind, NicUse, NicWanted};
+pub use barrier::{BarrierForm, BarrierKind, NicChoice, NicState};
 pub use bcast::tune::{self, Tune};
-pub use bcast::{Bcast, BcastError, Cloning, Forwarding, MultiSend, MultiSendUse};
+pub use bcast::{
+    BcastAlgorithm, BcastAlgorithmError, Cloning, Forwarding, MultiSend, MultiSendUse,
+};
 pub use collective::Collective;
 pub use communicator::Communicator;
 pub use config::{Config, Multicast};
@@ -100,19 +103,24 @@ pub use exchanged::{Interface, Jobs};
 pub use launcher::Launcher;
 #[doc(hidden)]
 pub use omnes_net::boot_id;
-pub use omnes_net::ring::Node;
-pub use omnes_net::{
-    MulticastState, NetError, Offloads, WhileWaiting, descriptors, duration, free_port, live,
-};
-pub use omnes_proto::broadcast::{
-    AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError,
-};
-pub use omnes_topo::{Barrier, Lambda, TopoError, Tree};
+pub use omnes_net::ring::NodeId;
+pub use omnes_net::{MulticastState, NetError, Offloads, WhileWaiting, live};
+#[doc(hidden)]
+pub use omnes_net::{descriptors, duration, free_port};
+pub use omnes_topo::{BarrierAlgorithm, Lambda, TopoError, Tree};
 pub use omnes_wire::JobKey;
 pub use owned::{OwnedBcast, OwnedBcastError};
 pub use point_to_point::{Source, Status, Tag};
-pub use reduce::{Element, ElementType, Reduce, ReduceError, ReduceOp};
+pub use reduce::{Element, ElementType, ReduceAlgorithm, ReduceAlgorithmError, ReduceOp};
 pub use request::OwnedRequest;
 pub use scope::{Request, Scope};
 pub use stats::Stats;
 pub use variables::VARIABLES;
+
+/// What a broadcast by multicast can be set to do ([`BcastAlgorithm::Multicast`]): who collects
+/// acknowledgements and when, and who asks for what is lost.
+pub mod policy {
+    pub use omnes_proto::broadcast::{
+        AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError,
+    };
+}

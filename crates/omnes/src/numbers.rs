@@ -106,7 +106,7 @@ impl Numbers {
             let all: Option<Vec<Attempt>> =
                 table.chunks(ATTEMPT_BYTES).map(Attempt::parse).collect();
             let all = all.filter(|all| !all.is_empty());
-            let all = all.ok_or(Error::Disagreement { what: "the format of a claim" })?;
+            let all = all.ok_or(Error::Mismatch { what: "the format of a claim" })?;
             if all.iter().all(|one| one.has_claimed) {
                 return Ok(CommunicatorId(number));
             }
@@ -123,7 +123,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::two_nodes::on_two_nodes;
-    use crate::{Communicator, Multicast, NicWanted, ReduceOp};
+    use crate::{Communicator, Multicast, NicChoice, ReduceOp};
     use std::sync::{Barrier, Condvar, Mutex};
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn barriers_take_no_number_where_there_is_no_slot() {
         on_two_nodes(
-            |config| config.nic = NicWanted::User,
+            |config| config.nic = NicChoice::User,
             |world| {
                 let before = world.job().numbers.next();
                 (0..40).for_each(|_| world.barrier().unwrap());

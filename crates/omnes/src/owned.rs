@@ -1,7 +1,7 @@
 //! Broadcasts that own their memory: for streams, where a [`Scope`](crate::Scope) would have to
 //! end before a buffer can be used again.
 
-use crate::bcast::Bcast;
+use crate::bcast::BcastAlgorithm;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::request::OwnedRequest;
@@ -9,8 +9,8 @@ use std::fmt;
 
 /// A broadcast in progress, with its buffer; see [`Communicator::bcast_owned`]. If it is dropped
 /// without having been waited for, it is abandoned: what has reached this rank may still be
-/// forwarded, and ranks that were to get the rest through this rank get [`Error::GivenUp`]. Later
-/// broadcasts never receive data of this one. At the root, the data are sent nevertheless.
+/// forwarded, and ranks that were to get the rest through this rank get [`Error::PeerGaveUp`].
+/// Later broadcasts never receive data of this one. At the root, the data are sent nevertheless.
 #[must_use = "a broadcast that is dropped is given up"]
 pub struct OwnedBcast {
     /// Dropped first: the buffer is in use until then.
@@ -57,7 +57,7 @@ impl Communicator {
         &self,
         root: u32,
         mut buffer: Vec<u8>,
-        algorithm: Bcast,
+        algorithm: BcastAlgorithm,
     ) -> Result<OwnedBcast, Error> {
         let data = Bytes::of_mut(&mut buffer);
         // SAFETY: the bytes stay where they are while the vector moves, nobody else has it, and it
@@ -80,7 +80,7 @@ impl OwnedBcast {
     /// Waits until the broadcast has ended, and returns the buffer.
     ///
     /// # Errors
-    /// As [`Communicator::bcast`], with the buffer; [`Error::RequestOver`] if [`Self::test`] has
+    /// As [`Communicator::bcast`], with the buffer; [`Error::RequestFailed`] if [`Self::test`] has
     /// returned an error before.
     pub fn wait(self) -> Result<Vec<u8>, OwnedBcastError> {
         let Self { request, buffer } = self;

@@ -21,7 +21,7 @@ impl Parts {
     /// rank. Those that no memory holds fit into none.
     pub(crate) fn varied(name: &'static str, lengths: &[usize], ranks: u32) -> Result<Self, Error> {
         if lengths.len() != ranks as usize {
-            return Err(Error::Lengths { name, count: lengths.len(), ranks });
+            return Err(Error::LengthsCount { name, count: lengths.len(), ranks });
         }
         let ends = lengths.iter().scan(0usize, |end, length| {
             *end = end.saturating_add(*length);
@@ -34,7 +34,7 @@ impl Parts {
     pub(crate) fn check_memory(&self, name: &'static str, bytes: usize) -> Result<(), Error> {
         match self.bytes() {
             expected if expected == bytes => Ok(()),
-            expected => Err(Error::Length { name, bytes, expected }),
+            expected => Err(Error::BufferLength { name, bytes, expected }),
         }
     }
 

@@ -60,7 +60,7 @@ impl Communicator {
     /// As with MPI's standard mode, buffering is limited. The sender copies at most 4 MiB per
     /// receiver, counting 128 bytes of overhead per message, and blocks beyond that until the
     /// message has arrived. The receiver buffers
-    /// [`Config::pool_slots`](crate::Config::pool_slots) packets of unexpected messages, of all
+    /// [`Config::pool_packets`](crate::Config::pool_packets) packets of unexpected messages, of all
     /// senders together. Messages to oneself are buffered without limit.
     ///
     /// # Errors
@@ -235,7 +235,7 @@ mod tests {
     use std::time::Duration;
 
     /// Packets that the receiver keeps; the sender keeps what comes after.
-    const POOL_SLOTS: u32 = 64;
+    const POOL_PACKETS: u32 = 64;
 
     fn kept_bytes(world: &Communicator) -> u64 {
         world.job().engine.counters().kept_bytes
@@ -255,9 +255,9 @@ mod tests {
 
     /// Runs `body` with receivers that keep little, by sockets and through shared memory.
     fn on_each_way(body: fn(&Communicator)) {
-        on_two_nodes(|config: &mut Config| config.pool_slots = POOL_SLOTS, body);
+        on_two_nodes(|config: &mut Config| config.pool_packets = POOL_PACKETS, body);
         let shares = |config: &mut Config| {
-            (config.pool_slots, config.shared_memory) = (POOL_SLOTS, true);
+            (config.pool_packets, config.shared_memory) = (POOL_PACKETS, true);
         };
         on_two_nodes(shares, body);
     }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn start_too_many(world: &Communicator, bytes: usize) {
-        let count = 2 * kept_max(bytes) + POOL_SLOTS;
+        let count = 2 * kept_max(bytes) + POOL_PACKETS;
         if world.rank() == 1 {
             world.barrier().unwrap();
             return receive_all(world, bytes, count);
@@ -304,7 +304,7 @@ mod tests {
     fn messages_of_several_packets_are_on_their_way_before_anybody_receives_them() {
         on_each_way(|world| {
             // More packets than the receiver keeps of them.
-            let (bytes, count) = (16 << 10, 2 * POOL_SLOTS);
+            let (bytes, count) = (16 << 10, 2 * POOL_PACKETS);
             if world.rank() == 0 {
                 (0..count).for_each(|number| world.send(1, number, &data(bytes, number)).unwrap());
                 world.barrier().unwrap();

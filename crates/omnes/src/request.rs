@@ -15,8 +15,8 @@ use std::ptr::NonNull;
 ///
 /// - the message of a receive is left to the next receive, or lost if it has begun to arrive;
 /// - a send may still arrive; its data are copied, whatever their length;
-/// - ranks to which this rank would have forwarded a broadcast get [`Error::GivenUp`], the others
-///   get the data, and later broadcasts are not affected;
+/// - ranks to which this rank would have forwarded a broadcast get [`Error::PeerGaveUp`], the
+///   others get the data, and later broadcasts are not affected;
 /// - a barrier continues.
 #[must_use = "an operation that is dropped is abandoned"]
 pub struct OwnedRequest {
@@ -152,11 +152,11 @@ impl OwnedRequest {
     ///
     /// # Errors
     /// As [`Communicator::send`], [`Communicator::recv`] and [`Communicator::bcast`];
-    /// [`Error::RequestOver`] if it has returned an error before.
+    /// [`Error::RequestFailed`] if it has returned an error before.
     pub fn test(&mut self) -> Result<Option<Status>, Error> {
         let outcome = match &mut self.state {
             State::Done(status) => return Ok(Some(*status)),
-            State::Over => return Err(Error::RequestOver),
+            State::Over => return Err(Error::RequestFailed),
             State::Open(work) => self.communicator.test_work(work),
         };
         let Some(outcome) = outcome else { return Ok(None) };
@@ -172,7 +172,7 @@ impl OwnedRequest {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Open(work) => self.communicator.wait_for_work(work),
             State::Done(status) => Ok(status),
-            State::Over => Err(Error::RequestOver),
+            State::Over => Err(Error::RequestFailed),
         }
     }
 }

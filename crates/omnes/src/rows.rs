@@ -150,7 +150,8 @@ impl Communicator {
                 }
             }),
         };
-        if !matches!(came, Ok(()) | Err(Error::Length { .. } | Error::LengthDiffers { .. })) {
+        if !matches!(came, Ok(()) | Err(Error::BufferLength { .. } | Error::LengthMismatch { .. }))
+        {
             return came;
         }
         let mut sends = UnderWay::new(self);

@@ -4,7 +4,7 @@
 //! [`OwnedRequest`](crate::OwnedRequest) is for operations that have to outlive what started them.
 
 use crate::barrier::BarrierKind;
-use crate::bcast::Bcast;
+use crate::bcast::BcastAlgorithm;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::point_to_point::{Source, Status, Tag};
@@ -141,7 +141,7 @@ impl<'env> Scope<'_, 'env> {
         &self,
         root: u32,
         buffer: &'env mut [u8],
-        algorithm: Bcast,
+        algorithm: BcastAlgorithm,
     ) -> Result<Request<'_>, Error> {
         let data = Bytes::of_mut(buffer);
         // SAFETY: `buffer` is borrowed for longer than the scope lives, which ends only after the
@@ -224,12 +224,12 @@ impl Request<'_> {
     ///
     /// # Errors
     /// As [`Communicator::send`], [`Communicator::recv`] and [`Communicator::bcast`];
-    /// [`Error::RequestOver`] if it has returned an error before.
+    /// [`Error::RequestFailed`] if it has returned an error before.
     pub fn wait(self) -> Result<Status, Error> {
         match self.state {
             State::Done(status) => Ok(status),
             State::Open(id) => self.scope.wait(id),
-            State::Over => Err(Error::RequestOver),
+            State::Over => Err(Error::RequestFailed),
         }
     }
 
@@ -240,7 +240,7 @@ impl Request<'_> {
     pub fn test(&mut self) -> Result<Option<Status>, Error> {
         let outcome = match self.state {
             State::Done(status) => return Ok(Some(status)),
-            State::Over => return Err(Error::RequestOver),
+            State::Over => return Err(Error::RequestFailed),
             State::Open(id) => self.scope.test(id),
         };
         let Some(outcome) = outcome else { return Ok(None) };

@@ -93,7 +93,7 @@ impl Communicator {
     fn choices(&self, own: Choice) -> Result<Vec<Choice>, Error> {
         let table = self.exchange(&own.emit())?;
         let choices: Option<Vec<Choice>> = table.chunks(CHOICE_BYTES).map(Choice::parse).collect();
-        choices.ok_or(Error::Disagreement { what: "the format of a split" })
+        choices.ok_or(Error::Mismatch { what: "the format of a split" })
     }
 }
 

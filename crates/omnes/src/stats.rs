@@ -49,19 +49,19 @@ stats! {
     /// UDP payload bytes received.
     bytes_received: counters.socket.bytes_received,
     /// Packets put into shared-memory rings, for ranks of the same node.
-    ring_packets_sent: counters.ring.packets_sent,
+    shm_packets_sent: counters.ring.packets_sent,
     /// Bytes of the packets put into rings.
-    ring_bytes_sent: counters.ring.bytes_sent,
+    shm_bytes_sent: counters.ring.bytes_sent,
     /// Packets taken out of rings.
-    ring_packets_received: counters.ring.packets_received,
+    shm_packets_received: counters.ring.packets_received,
     /// Bytes of the packets taken out of rings.
-    ring_bytes_received: counters.ring.bytes_received,
+    shm_bytes_received: counters.ring.bytes_received,
     /// Packets dropped because a ring was full: the rank at its other end does not poll it.
-    ring_packets_dropped: counters.ring.full,
+    shm_packets_dropped: counters.ring.full,
     /// System calls that wake a rank of the same node.
-    ring_wake_calls: counters.ring.wakes,
+    shm_wake_calls: counters.ring.wakes,
     /// Rings closed because of inconsistent contents.
-    rings_broken: counters.ring.broken,
+    shm_rings_broken: counters.ring.broken,
     /// Data packets sent to one rank for the first time.
     data_packets: counters.channel.data_packets,
     /// Data packets retransmitted over channels; repairs of broadcasts are counted separately.
@@ -81,7 +81,7 @@ stats! {
     /// Bytes copied within this process; the kernel's two copies of each byte are not counted.
     copied_bytes: counters.copied_bytes,
     /// Data packets of broadcasts multicast for the first time.
-    casts_sent: counters.broadcast.casts_sent,
+    bcast_packets_sent: counters.broadcast.casts_sent,
     /// Data packets of broadcasts multicast again, because several ranks lacked them.
     repairs_by_multicast: counters.broadcast.repairs_by_multicast,
     /// Of these, packets that combine several others, for ranks that lack one of them each.
@@ -92,23 +92,23 @@ stats! {
     /// reach.
     unicast_copies: counters.broadcast.unicast_copies,
     /// Acknowledgements of broadcasts sent.
-    cast_acks_sent: counters.broadcast.acks_sent,
+    bcast_acks_sent: counters.broadcast.acks_sent,
     /// Acknowledgements of broadcasts received.
-    cast_acks_received: counters.broadcast.acks_received,
+    bcast_acks_received: counters.broadcast.acks_received,
     /// Acknowledgements of broadcasts received with messages.
-    cast_acks_carried: counters.broadcast.acks_carried,
+    bcast_acks_carried: counters.broadcast.acks_carried,
     /// Gap reports (NACKs) of broadcasts sent.
-    cast_nacks_sent: counters.broadcast.nacks_sent,
+    bcast_nacks_sent: counters.broadcast.nacks_sent,
     /// Gap reports (NACKs) of broadcasts received.
-    cast_nacks_received: counters.broadcast.nacks_received,
+    bcast_nacks_received: counters.broadcast.nacks_received,
     /// Timers of broadcasts that expired.
-    cast_timeouts: counters.broadcast.timeouts,
+    bcast_timeouts: counters.broadcast.timeouts,
     /// Duplicate packets of broadcasts received.
-    cast_duplicates: counters.broadcast.duplicates,
+    bcast_duplicates: counters.broadcast.duplicates,
     /// Packets of broadcasts recovered from combined repairs.
-    casts_decoded: counters.broadcast.decoded,
+    bcast_packets_decoded: counters.broadcast.decoded,
     /// Packets of broadcasts discarded because no buffer was free.
-    cast_discarded: counters.broadcast.discarded,
+    bcast_packets_discarded: counters.broadcast.discarded,
     /// Packets to the group that the kernel dropped: not packets of Omnes, other jobs', this rank's
     /// own, and those that found the socket full.
     multicast_drops: counters.multicast_drops,
@@ -123,7 +123,7 @@ stats! {
     /// Requests sent for missing barrier steps.
     step_nacks_sent: counters.collective.nacks_sent,
     /// Barriers entered through the kernel NIC.
-    nic_doorbells: counters.collective.doorbells,
+    nic_barriers_entered: counters.collective.doorbells,
     /// Barrier steps that the kernel NIC has sent for this rank.
     nic_packets_sent: counters.nic.packets_out,
     /// Barrier steps that the kernel NIC has received for this rank.
@@ -172,7 +172,7 @@ impl Stats {
 
     /// System calls of all kinds.
     pub fn system_calls(&self) -> u64 {
-        self.send_calls + self.receive_calls + self.yields + self.wakeups + self.ring_wake_calls
+        self.send_calls + self.receive_calls + self.yields + self.wakeups + self.shm_wake_calls
     }
 }
 

@@ -90,7 +90,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_LOCAL_SIZE", "number of ranks that share this machine's cores [default: this job's]"),
     ("OMNES_SPIN", "how long a waiting call spins, such as 200us [default: by ranks per core]"),
     (
-        "OMNES_GIVE_WAY",
+        "OMNES_YIELD",
         "how long it then yields the CPU between polls, before it blocks, such as 1ms [default: \
          by ranks per core]",
     ),
@@ -105,7 +105,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
          root, length, type): on, off; the same on all ranks [default: off]",
     ),
     (
-        "OMNES_LIVE",
+        "OMNES_STATS",
         "publish counters for `omnes stat`: on, off, or the directory to put them in [default: \
          on]",
     ),

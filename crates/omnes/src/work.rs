@@ -6,7 +6,7 @@
 //! while this one computes, or waits for something else.
 
 use crate::barrier::BarrierKind;
-use crate::bcast::{Bcast, Origin, Started};
+use crate::bcast::{BcastAlgorithm, Origin, Started};
 use crate::communicator::{Bytes, Communicator, check_length};
 use crate::error::Error;
 use crate::nonblocking::Scheduled;
@@ -51,7 +51,7 @@ impl Communicator {
         &self,
         root: u32,
         data: Bytes,
-        algorithm: Bcast,
+        algorithm: BcastAlgorithm,
     ) -> Result<Begun, Error> {
         self.check_whole()?;
         let part = self.part(root, data.length, algorithm)?;
@@ -107,7 +107,7 @@ impl Communicator {
             Work::Scheduled(scheduled) => {
                 let Scheduled { operation, collective, status, given_up } = scheduled;
                 self.see_through(collective, || match given_up {
-                    Some((rank, _)) => Err(Error::GivenUp { rank }),
+                    Some((rank, _)) => Err(Error::PeerGaveUp { rank }),
                     None => self.wait_for(operation).map(|_| status),
                 })
             }
@@ -147,7 +147,7 @@ impl Communicator {
         let (rank, since) = match *given_up {
             Some(known) => known,
             None => match engine.test(*operation, breaks)?.map_err(|error| self.error(error)) {
-                Err(Error::GivenUp { rank }) => *given_up.insert((rank, Instant::now())),
+                Err(Error::PeerGaveUp { rank }) => *given_up.insert((rank, Instant::now())),
                 outcome => return Some(self.undertaken(*collective, outcome.map(|_| *status))),
             },
         };

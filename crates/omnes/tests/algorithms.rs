@@ -4,9 +4,8 @@
 
 mod ranks;
 
-use omnes::{
-    AckRule, Bcast, Collection, Communicator, Error, Forwarding, Policy, Reduce, ReduceOp, Tree,
-};
+use omnes::policy::{AckRule, Collection, Policy};
+use omnes::{BcastAlgorithm, Communicator, Error, Forwarding, ReduceAlgorithm, ReduceOp, Tree};
 use ranks::with_ranks;
 
 fn refused(call: impl Fn(&Communicator) -> Result<(), Error> + Sync) {
@@ -29,13 +28,17 @@ fn trees_that_are_none_are_refused_on_all_ranks() {
     let trees = [Tree::Knomial { radix: 0 }, Tree::Knomial { radix: 1 }, Tree::Kary { arity: 0 }];
     for tree in trees {
         for forwarding in [Forwarding::Store, Forwarding::Pipelined] {
-            let algorithm = Bcast::Tree { tree, forwarding };
+            let algorithm = BcastAlgorithm::Tree { tree, forwarding };
             refused(|comm| comm.bcast_with(0, &mut [0; 8], algorithm));
         }
-        refused(|comm| comm.allreduce_with(&mut [1u32; 4], ReduceOp::Sum, Reduce::Tree(tree)));
+        refused(|comm| {
+            comm.allreduce_with(&mut [1u32; 4], ReduceOp::Sum, ReduceAlgorithm::Tree(tree))
+        });
         let started = |comm: &Communicator| {
             let mut data = [0; 8];
-            comm.scope(|scope| scope.ibcast_with(0, &mut data, Bcast::tree(tree)).map(drop))
+            comm.scope(|scope| {
+                scope.ibcast_with(0, &mut data, BcastAlgorithm::tree(tree)).map(drop)
+            })
         };
         refused(started);
     }
@@ -50,6 +53,6 @@ fn policies_whose_counts_are_out_of_range_are_refused_on_all_ranks() {
     let policies = acks.map(|acks| Policy { acks, ..usual });
     let others = collections.into_iter().chain([few]);
     for policy in policies.into_iter().chain(others.map(|it| Policy { collection: it, ..usual })) {
-        refused(|comm| comm.bcast_with(0, &mut [0; 8], Bcast::Multicast(policy)));
+        refused(|comm| comm.bcast_with(0, &mut [0; 8], BcastAlgorithm::Multicast(policy)));
     }
 }

@@ -5,8 +5,8 @@
 mod ranks;
 
 use omnes::{
-    Barrier, BarrierForm, BarrierKind, Config, Error, MultiSend, Multicast, NicUse, Reduce,
-    ReduceOp,
+    BarrierAlgorithm, BarrierForm, BarrierKind, Config, Error, MultiSend, Multicast, NicState,
+    ReduceAlgorithm, ReduceOp,
 };
 use ranks::with_ranks;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ fn stays_together(size: u32, adjust: fn(&mut Config), kind: BarrierKind) {
 
 fn all_kinds() -> impl Iterator<Item = BarrierKind> {
     [BarrierForm::User, BarrierForm::Channel].into_iter().flat_map(|form| {
-        Barrier::ALL
+        BarrierAlgorithm::ALL
             .map(|algorithm| BarrierKind { form: Some(form), algorithm: Some(algorithm) })
             .into_iter()
     })
@@ -59,7 +59,7 @@ fn releases_go_one_by_one_without_multicast() {
     let without = |config: &mut Config| {
         (config.multicast, config.multisend) = (Multicast::Off, MultiSend::Off);
     };
-    stays_together(5, without, Barrier::Counter.into());
+    stays_together(5, without, BarrierAlgorithm::Counter.into());
 }
 
 #[test]
@@ -92,16 +92,16 @@ fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
             if [2, 4].contains(&comm.rank()) {
                 // Longer than the others wait for it and for answers.
                 std::thread::sleep(Duration::from_millis(600));
-                comm.barrier_within(Duration::from_secs(20)).unwrap();
+                comm.barrier_timeout(Duration::from_secs(20)).unwrap();
             } else {
-                let error = comm.barrier_within(limit).unwrap_err();
+                let error = comm.barrier_timeout(limit).unwrap_err();
                 let Error::BarrierTimeout { ms, missing } = &error else { panic!("{error}") };
                 assert_eq!((*ms, missing.as_slice()), (100, &[2, 4][..]));
                 assert!(error.to_string().contains("rank 2, rank 4"), "{error}");
                 // The same barrier: it ends when they come.
                 comm.barrier().unwrap();
             }
-            comm.barrier_within(Duration::from_secs(20)).unwrap();
+            comm.barrier_timeout(Duration::from_secs(20)).unwrap();
             comm.finalize().unwrap();
         },
     );
@@ -116,20 +116,20 @@ fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
             let rank = i64::from(comm.rank());
             let sum = || {
                 let mut sum = [rank];
-                comm.allreduce_with(&mut sum, ReduceOp::Sum, Reduce::Words).unwrap();
+                comm.allreduce_with(&mut sum, ReduceOp::Sum, ReduceAlgorithm::Words).unwrap();
                 sum[0]
             };
             assert_eq!(sum(), 6);
             if rank == 3 {
                 std::thread::sleep(Duration::from_millis(400));
-                comm.barrier_within(Duration::from_secs(20)).unwrap();
+                comm.barrier_timeout(Duration::from_secs(20)).unwrap();
             } else {
-                assert!(comm.barrier_within(Duration::from_millis(50)).is_err());
+                assert!(comm.barrier_timeout(Duration::from_millis(50)).is_err());
             }
             // Not the barrier that was given up, which has no result, and is still to be asked for.
             assert_eq!(sum(), 6);
             if rank != 3 {
-                comm.barrier_within(Duration::from_secs(20)).unwrap();
+                comm.barrier_timeout(Duration::from_secs(20)).unwrap();
             }
             for _ in 0..40 {
                 assert_eq!(sum(), 6);
@@ -179,7 +179,7 @@ fn ranks_with_one_address_stay_in_user_space_and_say_why() {
             for _ in 0..40 {
                 comm.barrier().unwrap();
             }
-            let NicUse::User { reason } = comm.nic() else {
+            let NicState::User { reason } = comm.nic() else {
                 panic!("no kernel serves one address")
             };
             assert!(reason.contains("share an address"), "{reason}");
@@ -203,16 +203,16 @@ fn waiting_again_for_the_same_barrier_counts_as_one() {
             for _ in 0..20 {
                 if comm.rank() == 1 {
                     std::thread::sleep(Duration::from_millis(30));
-                    comm.barrier_within(patient).unwrap();
+                    comm.barrier_timeout(patient).unwrap();
                 } else {
-                    assert!(comm.barrier_within(Duration::from_millis(2)).is_err());
+                    assert!(comm.barrier_timeout(Duration::from_millis(2)).is_err());
                     comm.barrier().unwrap();
                 }
             }
             for _ in 0..40 {
                 comm.barrier().unwrap();
             }
-            assert!(matches!(comm.nic(), NicUse::User { reason } if reason.contains("address")));
+            assert!(matches!(comm.nic(), NicState::User { reason } if reason.contains("address")));
             comm.finalize().unwrap();
         },
     );
@@ -226,7 +226,7 @@ fn a_group_of_another_kind_does_not_take_the_usual_ones_place() {
         |_| {},
         |comm| {
             comm.barrier_with(pairwise).unwrap();
-            comm.barrier_within(Duration::from_secs(20)).unwrap();
+            comm.barrier_timeout(Duration::from_secs(20)).unwrap();
             comm.barrier_with(pairwise).unwrap();
             comm.scope(|scope| scope.ibarrier().unwrap().wait()).unwrap();
             comm.barrier_with(pairwise).unwrap();

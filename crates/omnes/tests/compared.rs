@@ -11,7 +11,7 @@ use std::time::Duration;
 type Call = fn(&Communicator) -> Result<(), Error>;
 
 fn compares(config: &mut Config) {
-    config.compares = true;
+    config.compare_calls = true;
 }
 
 fn sum(comm: &Communicator, root: u32, length: usize, op: ReduceOp) -> Result<(), Error> {
@@ -123,7 +123,7 @@ fn calls_that_differ_are_named_on_all_ranks_and_the_next_ones_go_on() {
         for (call, other, first, second) in DIFFERENCES {
             let outcome = if world.rank() == 2 { other(&world) } else { call(&world) };
             let error = outcome.unwrap_err();
-            assert!(matches!(error, Error::CallsDiffer { rank: 2, .. }), "{error}");
+            assert!(matches!(error, Error::CallMismatch { rank: 2, .. }), "{error}");
             let text = format!("rank 2 called {second}, rank 0 {first}: ");
             assert!(error.to_string().starts_with(&text), "{error}");
             call(&world).unwrap();
@@ -140,7 +140,7 @@ fn root_with_a_call_of_its_own_is_what_others_differ_from() {
     with_ranks(3, compares, |world| {
         let part = world.split(Some(0), -i64::from(world.rank())).unwrap().unwrap();
         let error = sum(&part, u32::from(part.rank() > 0), 1, ReduceOp::Min).unwrap_err();
-        assert!(matches!(error, Error::CallsDiffer { rank: 1, .. }), "{error}");
+        assert!(matches!(error, Error::CallMismatch { rank: 1, .. }), "{error}");
         world.finalize().unwrap();
     });
 }
@@ -149,13 +149,13 @@ fn root_with_a_call_of_its_own_is_what_others_differ_from() {
 fn barrier_that_was_not_over_in_time_is_waited_for_without_comparing() {
     with_ranks(2, compares, |world| {
         if world.rank() == 0 {
-            let error = world.barrier_within(Duration::from_millis(10)).unwrap_err();
+            let error = world.barrier_timeout(Duration::from_millis(10)).unwrap_err();
             assert!(matches!(error, Error::BarrierTimeout { .. }), "{error}");
             world.send(1, 0, &[]).unwrap();
             world.barrier().unwrap();
         } else {
             world.recv(0, 0, &mut []).unwrap();
-            world.barrier_within(Duration::from_secs(60)).unwrap();
+            world.barrier_timeout(Duration::from_secs(60)).unwrap();
         }
         world.barrier().unwrap();
         world.finalize().unwrap();

@@ -122,12 +122,12 @@ fn ranks_that_exchange_encrypt_with_a_key_that_was_not_exchanged() {
     let (without, with) = (Table::new(2), Table::new(2));
     with_processes(2, |rank, jobs| {
         let encrypted =
-            |config: &mut Config| (config.encrypts, config.shared_memory) = (true, false);
+            |config: &mut Config| (config.encryption, config.shared_memory) = (true, false);
         let Err(error) = jobs.join(&without.seat(rank), encrypted) else { panic!("rank {rank}") };
         assert!(error.to_string().contains("set OMNES_JOB_KEY"), "{error}");
         let comm = jobs.join(&with.seat(rank), |config| {
             encrypted(config);
-            config.key = JobKey::from_hex(&"5a".repeat(16)).ok();
+            config.job_key = JobKey::from_hex(&"5a".repeat(16)).ok();
         });
         all_hear_rank_0(&comm.unwrap(), 9);
         jobs.leave().unwrap();

@@ -33,7 +33,7 @@ fn inner_rank_gives_up(eager_bytes: u32) {
                 (1, request) => drop(request),
                 (2, Some(request)) => {
                     let failed = request.wait().unwrap_err();
-                    assert!(matches!(failed.error, Error::GivenUp { rank: 1 }), "{failed}");
+                    assert!(matches!(failed.error, Error::PeerGaveUp { rank: 1 }), "{failed}");
                     assert_eq!(failed.buffer.len(), bytes);
                 }
                 _ => {}
@@ -117,7 +117,7 @@ fn who_waits_for_a_rank_that_is_interrupted_hears_of_it() {
                 }
                 2 => {
                     let error = other.bcast(0, &mut data).unwrap_err();
-                    assert!(matches!(error, Error::GivenUp { rank: 1 }), "{error}");
+                    assert!(matches!(error, Error::PeerGaveUp { rank: 1 }), "{error}");
                 }
                 _ => {}
             }
@@ -136,7 +136,7 @@ fn root_is_ended_in_a_full_window(ending: fn() -> ControlFlow<()>) {
         config.shared_memory = false;
         config.bcast = Some("multicast".parse().unwrap());
         // Fewer than the messages that nobody receives.
-        config.pool_slots = 128;
+        config.pool_packets = 128;
         if config.rank == 0 {
             config.while_waiting = Some(interrupted(&ends, ending));
         }
@@ -206,7 +206,7 @@ fn who_is_interrupted_before_a_policy_is_known_to_all_gives_the_communicator_up(
             assert!(matches!(error, Error::Interrupted), "{error}");
             world.send(2, 0, &[]).unwrap();
         } else {
-            assert!(matches!(error, Error::CollectiveGivenUp { rank: 0, .. }), "{error}");
+            assert!(matches!(error, Error::CollectivesBroken { rank: 0, .. }), "{error}");
         }
         world.finalize().unwrap();
     });
@@ -222,8 +222,8 @@ fn root_sends_less(bcast: impl Fn(&Communicator, &mut Vec<u8>) -> Result<(), Err
         let outcome = bcast(&other, &mut vec![world.rank() as u8; bytes]);
         let is_right = match world.rank() {
             0 => outcome.is_ok(),
-            1 => matches!(outcome, Err(Error::LengthDiffers { came: 262_144, expected: 524_288 })),
-            _ => matches!(outcome, Err(Error::GivenUp { .. })),
+            1 => matches!(outcome, Err(Error::LengthMismatch { came: 262_144, expected: 524_288 })),
+            _ => matches!(outcome, Err(Error::PeerGaveUp { .. })),
         };
         assert!(is_right, "rank {}: {outcome:?}", world.rank());
         world.barrier().unwrap();

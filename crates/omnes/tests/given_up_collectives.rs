@@ -6,7 +6,7 @@ mod ranks;
 use bytemuck::{cast_slice, cast_slice_mut};
 use omnes::{
     BarrierForm, BarrierKind, Collective, Communicator, Config, Error, MultiSend, Multicast,
-    Reduce, ReduceOp, Tree, WhileWaiting,
+    ReduceAlgorithm, ReduceOp, Tree, WhileWaiting,
 };
 use ranks::{interrupted, with_ranks};
 use std::ops::ControlFlow;
@@ -38,7 +38,12 @@ fn check_sums(data: &[u64], value: u64) {
     assert!(data.iter().all(|it| *it == 4 * value + 6), "{value}: {}", data[0]);
 }
 
-fn allreduce(comm: &Communicator, value: u64, length: usize, way: Reduce) -> Result<(), Error> {
+fn allreduce(
+    comm: &Communicator,
+    value: u64,
+    length: usize,
+    way: ReduceAlgorithm,
+) -> Result<(), Error> {
     let mut data = given(comm, value, length);
     comm.allreduce_with(&mut data, ReduceOp::Sum, way)?;
     check_sums(&data, value);
@@ -66,10 +71,14 @@ const CALLS: [(Collective, Call); 14] = [
         Ok(())
     }),
     (Collective::Allreduce, |comm, value, length| {
-        allreduce(comm, value, length, Reduce::Tree(Tree::Chain))
+        allreduce(comm, value, length, ReduceAlgorithm::Tree(Tree::Chain))
     }),
-    (Collective::Allreduce, |comm, value, length| allreduce(comm, value, length, Reduce::Blocks)),
-    (Collective::Allreduce, |comm, value, length| allreduce(comm, value, length, Reduce::Ring)),
+    (Collective::Allreduce, |comm, value, length| {
+        allreduce(comm, value, length, ReduceAlgorithm::Blocks)
+    }),
+    (Collective::Allreduce, |comm, value, length| {
+        allreduce(comm, value, length, ReduceAlgorithm::Ring)
+    }),
     (Collective::ReduceScatter, |comm, value, length| {
         let mut data = given(comm, value, length);
         let own = comm.reduce_scatter(&mut data, ReduceOp::Sum)?;
@@ -168,7 +177,7 @@ fn broken() -> ControlFlow<()> {
 
 fn check_given_up(outcome: Result<(), Error>, collective: Collective) {
     let error = outcome.unwrap_err();
-    let names = matches!(error, Error::CollectiveGivenUp { rank: 1, collective: it }
+    let names = matches!(error, Error::CollectivesBroken { rank: 1, collective: it }
         if it == collective);
     assert!(names, "{collective}: {error}");
     assert!(error.to_string().starts_with(&format!("rank 1 could not complete {collective} on ")));
@@ -265,7 +274,7 @@ fn collectives_that_follow_each_other_are_right_until_one_is_given_up() {
             let error = outcomes.find_map(Result::err).unwrap();
             match error {
                 Error::Interrupted => assert_eq!(world.rank(), 1),
-                Error::CollectiveGivenUp { rank: 1, .. } => {}
+                Error::CollectivesBroken { rank: 1, .. } => {}
                 error => panic!("{error}"),
             }
             world.finalize().unwrap();
@@ -284,7 +293,7 @@ fn sum_ends(ending: fn() -> ControlFlow<()>, adjust: fn(&mut Config)) {
     with_ranks(3, adjust, |world| {
         let up = || {
             let mut data = [1u64; 9];
-            world.allreduce_with(&mut data, ReduceOp::Sum, Reduce::Tree(Tree::Chain))
+            world.allreduce_with(&mut data, ReduceOp::Sum, ReduceAlgorithm::Tree(Tree::Chain))
         };
         match world.rank() {
             // It is waited for, but comes when it is too late.
@@ -308,7 +317,7 @@ fn ranks_leave_together_after_a_collective_of_all_was_given_up() {
 
 #[test]
 fn so_they_do_where_barriers_are_messages() {
-    sum_ends(broken, |config| config.nic = omnes::NicWanted::Off);
+    sum_ends(broken, |config| config.nic = omnes::NicChoice::Off);
 }
 
 #[test]
@@ -356,8 +365,9 @@ fn lengths_of_scans_that_differ_end_on_all_ranks() {
                 let mut data = vec![1u64; if world.rank() == 2 { two } else { one }];
                 let outcome = other.exscan(&mut data, ReduceOp::Sum);
                 let error = outcome.and_then(|()| other.barrier()).unwrap_err();
-                let is_own = matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. });
-                let is_told = matches!(error, Error::CollectiveGivenUp { .. });
+                let is_own =
+                    matches!(error, Error::Truncated { .. } | Error::LengthMismatch { .. });
+                let is_told = matches!(error, Error::CollectivesBroken { .. });
                 assert!(is_own || is_told, "{one} {two}: {error}");
             }
             world.finalize().unwrap();
@@ -373,10 +383,11 @@ fn lengths_that_differ_end_on_all_ranks() {
         |world| {
             let other = world.dup().unwrap();
             let mut data = vec![1u64; if world.rank() == 2 { 10 } else { 9 }];
-            let outcome = other.allreduce_with(&mut data, ReduceOp::Sum, Reduce::Tree(Tree::Chain));
+            let outcome =
+                other.allreduce_with(&mut data, ReduceOp::Sum, ReduceAlgorithm::Tree(Tree::Chain));
             let error = outcome.and_then(|()| other.barrier()).unwrap_err();
-            let is_own = matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. });
-            let is_told = matches!(error, Error::CollectiveGivenUp { .. });
+            let is_own = matches!(error, Error::Truncated { .. } | Error::LengthMismatch { .. });
+            let is_told = matches!(error, Error::CollectivesBroken { .. });
             assert!(is_own || is_told, "{error}");
             world.finalize().unwrap();
         },
@@ -402,8 +413,9 @@ fn who_sends_another_one_what_it_does_not_expect_ends_an_alltoall_for_all() {
                 let mut buffer = vec![0; incoming.iter().sum()];
                 let outcome = other.alltoallv(&data, &outgoing, &mut buffer, &incoming);
                 let error = outcome.and_then(|()| other.barrier()).unwrap_err();
-                let is_own = matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. });
-                let is_told = matches!(error, Error::CollectiveGivenUp { rank: 0, .. });
+                let is_own =
+                    matches!(error, Error::Truncated { .. } | Error::LengthMismatch { .. });
+                let is_told = matches!(error, Error::CollectivesBroken { rank: 0, .. });
                 assert!(if me == 0 { is_own } else { is_told }, "{error}");
                 world.finalize().unwrap();
             },
@@ -421,8 +433,8 @@ fn who_gives_an_alltoall_nothing_ends_it_for_those_who_give_something() {
             let bytes = if world.rank() == 1 { 0 } else { 30 };
             let outcome = other.alltoall(&vec![1; bytes], &mut vec![0; bytes]);
             let error = outcome.and_then(|()| other.barrier()).unwrap_err();
-            let is_own = matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. });
-            let is_told = matches!(error, Error::CollectiveGivenUp { .. });
+            let is_own = matches!(error, Error::Truncated { .. } | Error::LengthMismatch { .. });
+            let is_told = matches!(error, Error::CollectivesBroken { .. });
             assert!(is_own || is_told, "{error}");
             world.finalize().unwrap();
         },

@@ -7,8 +7,8 @@ mod ranks;
 
 use bodies::{BYTES_MAX, Body};
 use omnes::{
-    Barrier, Cloning, Communicator, Config, Error, JobKey, MultiSend, Multicast, MulticastState,
-    OwnedRequest, Reduce, ReduceOp, Source, Tree,
+    BarrierAlgorithm, Cloning, Communicator, Config, Error, JobKey, MultiSend, Multicast,
+    MulticastState, OwnedRequest, ReduceAlgorithm, ReduceOp, Source, Tree,
 };
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -57,7 +57,7 @@ fn ranks_of_one_node_conform_through_shared_memory() {
 
 #[test]
 fn ranks_that_compare_their_calls_conform() {
-    conform("127.0.0.1", 3, |config| config.compares = true, is_not_flood);
+    conform("127.0.0.1", 3, |config| config.compare_calls = true, is_not_flood);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn many_ranks_gather_and_scatter_where_some_share_a_node() {
 #[test]
 fn ranks_of_one_node_with_small_pools_conform() {
     let tight = |config: &mut Config| {
-        (config.pool_slots, config.eager_bytes, config.shared_memory) = (64, 4096, true);
+        (config.pool_packets, config.eager_bytes, config.shared_memory) = (64, 4096, true);
     };
     conform("127.0.0.1", 4, tight, |body| is_not_flood(body) && body.name != "out-of-order");
 }
@@ -104,7 +104,7 @@ fn ranks_of_one_node_with_small_pools_conform() {
 /// User data are encrypted.
 fn encrypted(config: &mut Config) {
     let key = JobKey::from_hex("00112233445566778899aabbccddeeff").unwrap();
-    (config.encrypts, config.key) = (true, Some(key));
+    (config.encryption, config.job_key) = (true, Some(key));
 }
 
 #[test]
@@ -123,7 +123,8 @@ fn ranks_conform_whose_data_are_encrypted() {
 fn a_number_that_is_to_be_encrypted_goes_by_no_barrier() {
     with_ranks(3, encrypted, |comm| {
         let mut sum = [comm.rank() + 1];
-        let refused = comm.allreduce_with(&mut sum, ReduceOp::Sum, Reduce::Words).unwrap_err();
+        let refused =
+            comm.allreduce_with(&mut sum, ReduceOp::Sum, ReduceAlgorithm::Words).unwrap_err();
         assert!(refused.to_string().contains("encryption"), "{refused}");
         comm.allreduce(&mut sum, ReduceOp::Sum).unwrap();
         assert_eq!(sum, [6]);
@@ -164,7 +165,7 @@ fn ranks_conform_with_one_offload_each_way() {
 
 #[test]
 fn ranks_conform_with_small_pools_and_little_that_is_sent_unasked() {
-    let tight = |config: &mut Config| (config.pool_slots, config.eager_bytes) = (64, 4096);
+    let tight = |config: &mut Config| (config.pool_packets, config.eager_bytes) = (64, 4096);
     conform("127.0.0.1", 4, tight, |body| is_not_flood(body) && body.name != "out-of-order");
 }
 
@@ -259,7 +260,7 @@ fn multicast_can_be_insisted_on_and_its_group_named() {
         comm.bcast(2, &mut data).unwrap();
         assert_eq!(data, [2; 100]);
         let stats = comm.stats();
-        assert_eq!((stats.multicast, stats.casts_sent), (1, u64::from(comm.rank() == 2)));
+        assert_eq!((stats.multicast, stats.bcast_packets_sent), (1, u64::from(comm.rank() == 2)));
         comm.finalize().unwrap();
     });
 }
@@ -278,7 +279,7 @@ fn what_keeps_a_job_from_multicast_is_told_by_all_ranks() {
         assert_eq!(comm.stats().multicast, 0);
         let mut data = [comm.rank() as u8; 9];
         comm.bcast_with(1, &mut data, "window".parse().unwrap()).unwrap();
-        assert_eq!((data, comm.stats().casts_sent), ([1; 9], 0));
+        assert_eq!((data, comm.stats().bcast_packets_sent), ([1; 9], 0));
         comm.finalize().unwrap();
     });
 }
@@ -311,7 +312,7 @@ fn loss_free_broadcast_is_one_packet_from_the_root_however_many_ranks() {
                     comm.bcast(0, &mut [7; 1000]).unwrap();
                 }
                 comm.barrier().unwrap();
-                let casts = comm.stats().casts_sent - before.casts_sent;
+                let casts = comm.stats().bcast_packets_sent - before.bcast_packets_sent;
                 assert_eq!(casts, if comm.rank() == 0 { 50 } else { 0 });
                 comm.finalize().unwrap();
             },
@@ -328,14 +329,14 @@ fn nobody_leaves_a_barrier_before_all_have_entered() {
             |_| {},
             |comm| {
                 let mut round = 0;
-                for algorithm in Barrier::ALL {
+                for algorithm in BarrierAlgorithm::ALL {
                     for _ in 0..20 {
                         round += 1;
                         entered.fetch_add(1, Ordering::SeqCst);
                         comm.barrier_with(algorithm).unwrap();
                         let count = entered.load(Ordering::SeqCst);
                         assert!(count >= round * size, "{algorithm}: {count} in round {round}");
-                        comm.barrier_with(Barrier::Dissemination).unwrap();
+                        comm.barrier_with(BarrierAlgorithm::Dissemination).unwrap();
                     }
                 }
                 comm.finalize().unwrap();
@@ -385,7 +386,7 @@ fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Erro
 
 #[test]
 fn barrier_that_a_departed_rank_cannot_join_ends_with_its_name() {
-    for barrier in Barrier::ALL {
+    for barrier in BarrierAlgorithm::ALL {
         end_with_its_name("barrier", |comm| comm.barrier_with(barrier));
     }
 }
@@ -456,7 +457,7 @@ fn operation_that_panics_leaves_the_others_with_an_error() {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(reduce));
             // Whoever has heard of it leaves too, which others may hear before.
             let is_told = |error| {
-                matches!(error, Error::CollectiveGivenUp { rank: 0, .. } | Error::PeerLeft { .. })
+                matches!(error, Error::CollectivesBroken { rank: 0, .. } | Error::PeerLeft { .. })
             };
             outcome.map(|reduced| is_told(reduced.unwrap_err()))
         },
@@ -529,12 +530,12 @@ fn who_has_left_starts_nothing_any_more() {
                 comm.finalize().unwrap();
                 let mut data = [1u8; 4];
                 let has_left = |outcome: Result<(), Error>| match outcome {
-                    Err(Error::Left) => {}
+                    Err(Error::AlreadyLeft) => {}
                     outcome => panic!("{outcome:?}"),
                 };
                 has_left(copy.ibarrier_owned().and_then(OwnedRequest::wait).map(|_| ()));
                 has_left(copy.barrier());
-                has_left(copy.barrier_within(Duration::from_secs(1)));
+                has_left(copy.barrier_timeout(Duration::from_secs(1)));
                 has_left(copy.bcast(0, &mut data));
                 has_left(copy.allreduce(&mut data, ReduceOp::Sum));
                 has_left(copy.send(other, 7, &data));
@@ -554,7 +555,7 @@ fn a_part_of_the_ranks_cannot_take_them_out_of_the_job() {
             let part = comm.split((comm.rank() < 2).then_some(0), 0).unwrap();
             if let Some(part) = part {
                 let refused = part.clone().finalize().unwrap_err();
-                assert!(matches!(refused, Error::NotAll { size: 2, job: 3 }), "{refused}");
+                assert!(matches!(refused, Error::NotAllRanks { size: 2, job: 3 }), "{refused}");
                 part.barrier().unwrap();
             }
             comm.barrier().unwrap();

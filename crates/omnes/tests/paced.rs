@@ -5,7 +5,7 @@
 
 mod ranks;
 
-use omnes::{Bcast, Config, Error, Tree};
+use omnes::{BcastAlgorithm, Config, Error, Tree};
 use ranks::{crash, with_ranks};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const PACE: Duration = Duration::from_micros(500);
 
 /// The sender does not get far ahead.
 fn impatient(config: &mut Config) {
-    (config.peer_timeout, config.pool_slots) = (PEER_TIMEOUT, 256);
+    (config.peer_timeout, config.pool_packets) = (PEER_TIMEOUT, 256);
 }
 
 fn compute(time: Duration) {
@@ -64,7 +64,7 @@ fn a_receiver_of_broadcasts_that_always_finds_the_next_still_hears_all_others() 
             if comm.rank() == 1 {
                 data[0] = u8::from(since.elapsed() > STREAM);
             }
-            comm.bcast_with(1, &mut data, Bcast::tree(Tree::Binomial)).unwrap();
+            comm.bcast_with(1, &mut data, BcastAlgorithm::tree(Tree::Binomial)).unwrap();
             if comm.rank() != 1 {
                 std::thread::sleep(PACE);
             }

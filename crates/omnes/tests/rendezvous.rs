@@ -2,7 +2,7 @@
 //! out, and no rank waits for ever.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use omnes::{Communicator, Config, Error, NicWanted, WhileWaiting};
+use omnes::{Communicator, Config, Error, NicChoice, WhileWaiting};
 use omnes_wire::JobKey;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -42,7 +42,7 @@ fn error_of(rank: std::thread::JoinHandle<Result<(), Error>>) -> String {
 /// Gives up soon, with a key of equal digits.
 fn with_key(digit: &str) -> impl FnOnce(&mut Config) + use<> {
     let key = JobKey::from_hex(&digit.repeat(32)).unwrap();
-    move |config| (config.key, config.join_timeout) = (Some(key), SHORT)
+    move |config| (config.job_key, config.join_timeout) = (Some(key), SHORT)
 }
 
 /// Connects to a listener that may not be there yet.
@@ -200,7 +200,7 @@ fn a_rank_that_starts_again_takes_the_place_of_its_dead_self() {
 #[test]
 fn encryption_needs_a_key_that_does_not_travel() {
     let address = rendezvous();
-    let keyless = join(&address, 0, 2, |config| config.encrypts = true);
+    let keyless = join(&address, 0, 2, |config| config.encryption = true);
     let wanted = "encryption needs a job key: set OMNES_JOB_KEY, the same for all ranks";
     assert_eq!(error_of(keyless), wanted);
 }
@@ -208,11 +208,11 @@ fn encryption_needs_a_key_that_does_not_travel() {
 #[test]
 fn ranks_that_differ_in_encryption_are_named() {
     let address = rendezvous();
-    let encrypts = |config: &mut Config| {
+    let encryption = |config: &mut Config| {
         with_key("a")(config);
-        config.encrypts = true;
+        config.encryption = true;
     };
-    let zero = join(&address, 0, 2, encrypts);
+    let zero = join(&address, 0, 2, encryption);
     let differ = "rank 1 and rank 0 differ in whether they encrypt user data; OMNES_ENCRYPT must \
                   be the same for all ranks";
     let refused = error_of(join(&address, 1, 2, with_key("a")));
@@ -226,9 +226,9 @@ fn settings_that_differ_are_named() {
     let cases: [(Adjust, &str); 6] = [
         (|it| it.bcast = Some("combined".parse().unwrap()), "OMNES_BCAST is combined"),
         (|it| it.barrier = Some("counter".parse().unwrap()), "OMNES_BARRIER is counter"),
-        (|it| it.nic = NicWanted::Off, "OMNES_NIC is off"),
+        (|it| it.nic = NicChoice::Off, "OMNES_NIC is off"),
         (|it| it.multisend = "flat:loop".parse().unwrap(), "OMNES_MULTISEND is flat"),
-        (|it| it.compares = true, "OMNES_COMPARE is on"),
+        (|it| it.compare_calls = true, "OMNES_COMPARE is on"),
         (|it| it.eager_bytes = 7, "OMNES_EAGER_BYTES is 7"),
     ];
     for (adjust, words) in cases {
@@ -248,8 +248,8 @@ fn what_a_rank_may_have_of_its_own_is_not_compared() {
         }
     };
     let address = rendezvous();
-    let zero = join(&address, 0, 2, own(NicWanted::User, "flat"));
-    join(&address, 1, 2, own(NicWanted::Auto, "flat:loop")).join().unwrap().unwrap();
+    let zero = join(&address, 0, 2, own(NicChoice::User, "flat"));
+    join(&address, 1, 2, own(NicChoice::Auto, "flat:loop")).join().unwrap().unwrap();
     zero.join().unwrap().unwrap();
 }
 

@@ -225,7 +225,7 @@ fn requests_end_with_the_name_of_a_failed_rank_when_they_are_asked_for() {
 fn short_messages_that_wait_end_with_the_failure_of_their_receiver() {
     for shared_memory in [false, true] {
         let adjust = |config: &mut Config| {
-            (config.pool_slots, config.shared_memory) = (64, shared_memory);
+            (config.pool_packets, config.shared_memory) = (64, shared_memory);
         };
         let started = Barrier::new(2);
         with_ranks(2, adjust, |comm| {
@@ -277,7 +277,7 @@ fn callback_may_test_requests_of_the_engine_that_waits() {
         };
         let adjust = |config: &mut Config| {
             way(config);
-            (config.spin, config.give_way) = (stage, stage);
+            (config.spin, config.yield_time) = (stage, stage);
             if config.rank == 1 {
                 config.while_waiting = Some(WhileWaiting::new(callback.clone()));
             }
@@ -363,16 +363,16 @@ fn request_that_has_failed_says_so_once_and_then_that_it_is_over() {
                     }
                 };
                 assert!(matches!(error, Error::Truncated { bytes: 8, capacity: 4 }), "{error}");
-                assert!(matches!(request.test(), Err(Error::RequestOver)));
+                assert!(matches!(request.test(), Err(Error::RequestFailed)));
                 assert_eq!(format!("{request:?}"), "Request(failed)");
-                assert!(matches!(request.wait(), Err(Error::RequestOver)));
+                assert!(matches!(request.wait(), Err(Error::RequestFailed)));
             });
             // SAFETY: waited for before the buffer ends.
             let receive = unsafe { comm.irecv_raw(0, 7, NonNull::from(&mut short).cast(), 4) };
             let mut receive = receive.unwrap();
             while receive.test().is_ok() {}
-            assert!(matches!(receive.test(), Err(Error::RequestOver)));
-            assert!(matches!(receive.wait(), Err(Error::RequestOver)));
+            assert!(matches!(receive.test(), Err(Error::RequestFailed)));
+            assert!(matches!(receive.wait(), Err(Error::RequestFailed)));
             // The buffer comes back with the error, and with what it holds of the message.
             let mut cast = comm.bcast_owned(0, vec![1; 9]).unwrap();
             let error = loop {
@@ -381,10 +381,10 @@ fn request_that_has_failed_says_so_once_and_then_that_it_is_over() {
                     Err(error) => break error,
                 }
             };
-            assert!(matches!(error, Error::LengthDiffers { came: 8, expected: 9 }), "{error}");
+            assert!(matches!(error, Error::LengthMismatch { came: 8, expected: 9 }), "{error}");
             let failed = cast.wait().unwrap_err();
             assert_eq!(failed.buffer, [0, 0, 0, 0, 0, 0, 0, 0, 1]);
-            assert!(matches!(Error::from(failed), Error::RequestOver));
+            assert!(matches!(Error::from(failed), Error::RequestFailed));
             assert_eq!(format!("{comm:?}"), "Communicator(rank 1 of 2)");
             comm.finalize().unwrap();
         },
@@ -440,7 +440,8 @@ fn requests_end_also_when_their_rank_has_left() {
             let barrier = other.ibarrier_owned().unwrap();
             comm.finalize().unwrap();
             // Whoever is heard of first: the root, or this rank.
-            let has_left = |error| matches!(error, Err(Error::Left | Error::PeerLeft { rank: 0 }));
+            let has_left =
+                |error| matches!(error, Err(Error::AlreadyLeft | Error::PeerLeft { rank: 0 }));
             assert!(has_left(barrier.wait().map(|_| ())));
             assert!(has_left(tested.test().map(|_| ())));
             assert!(has_left(waited.wait().map(|_| ())));

@@ -6,11 +6,12 @@
 
 mod ranks;
 
-use omnes::{BarrierForm, BarrierKind, Bcast, Communicator, Policy, Request, Scope, Status};
+use omnes::policy::Policy;
+use omnes::{BarrierForm, BarrierKind, BcastAlgorithm, Communicator, Request, Scope, Status};
 use omnes_proto::collective::Runner;
 use omnes_sim::conformance::{self, Arm};
 use omnes_sim::script::{BarrierGroup, Outcome, Receipt, Script, Step};
-use omnes_topo::{Barrier, Tree};
+use omnes_topo::{BarrierAlgorithm, Tree};
 use omnes_wire::{Instant, Rank};
 use ranks::with_ranks;
 use std::sync::Mutex;
@@ -50,7 +51,7 @@ fn on_sockets(size: u32, body: impl FnOnce(&mut Sockets) + Send) {
             |_| {},
             |comm| {
                 // Scripts enter barriers without waiting, of kinds that are known.
-                for algorithm in Barrier::ALL {
+                for algorithm in BarrierAlgorithm::ALL {
                     comm.barrier_with(user(algorithm)).unwrap();
                 }
                 let (scripts, outcomes) = far[comm.rank() as usize].lock().unwrap().take().unwrap();
@@ -64,7 +65,7 @@ fn on_sockets(size: u32, body: impl FnOnce(&mut Sockets) + Send) {
 }
 
 /// The machine that the simulator runs as well.
-fn user(algorithm: Barrier) -> BarrierKind {
+fn user(algorithm: BarrierAlgorithm) -> BarrierKind {
     BarrierKind { form: Some(BarrierForm::User), algorithm: Some(algorithm) }
 }
 
@@ -115,7 +116,7 @@ impl Player<'_, '_, '_> {
                         player.open.push((buffer, Kind::Receive, request));
                     }
                     Step::Broadcast { policy, root, buffer } => {
-                        let scheme = Bcast::Multicast(policy);
+                        let scheme = BcastAlgorithm::Multicast(policy);
                         let data = bytes(buffer);
                         let request = player.scope.ibcast_with(root.0, data, scheme).unwrap();
                         let is_root = root.0 == comm.rank();
@@ -165,7 +166,7 @@ fn by_every_policy(size: u32, body: fn(&mut Sockets, Policy)) {
 /// Runs a body for each algorithm, with every rank as a node of its own.
 fn by_every_barrier(size: u32, body: fn(&mut Sockets, &BarrierGroup)) {
     on_sockets(size, move |arm| {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let mut groups = conformance::groups(size, algorithm, Runner::Host, true);
             body(arm, &groups.next().unwrap());
         }
@@ -201,7 +202,7 @@ fn trees_reach_everybody() {
 #[test]
 fn nobody_leaves_a_barrier_early() {
     on_sockets(5, |arm| {
-        for algorithm in Barrier::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             conformance::nobody_leaves_a_barrier_early(arm, algorithm);
         }
     });
@@ -257,7 +258,8 @@ fn barriers_of_two_groups_do_not_mix() {
     on_sockets(4, |arm| {
         let group =
             |algorithm| conformance::groups(4, algorithm, Runner::Host, true).next().unwrap();
-        let (first, second) = (group(Barrier::Counter), group(Barrier::Dissemination));
+        let (first, second) =
+            (group(BarrierAlgorithm::Counter), group(BarrierAlgorithm::Dissemination));
         conformance::barriers_of_two_groups_do_not_mix(arm, &first, &second);
     });
 }

@@ -18,7 +18,7 @@ fn sum(comm: &Communicator, data: &mut [i64]) -> Result<Status, Error> {
 /// What is over goes on nowhere, what is beside it does.
 fn is_over_and_the_world_goes_on(other: &Communicator, world: &Communicator, by: u32) {
     let error = sum(other, &mut [1]).unwrap_err();
-    assert!(matches!(error, Error::CollectiveGivenUp { rank, .. } if rank == by), "{error}");
+    assert!(matches!(error, Error::CollectivesBroken { rank, .. } if rank == by), "{error}");
     let mut data = [1, i64::from(world.rank())];
     sum(world, &mut data).unwrap();
     assert_eq!(data, [3, 3]);
@@ -36,7 +36,7 @@ fn whoever_drops_a_reduction_ends_those_of_its_communicator() {
                 // SAFETY: dropped at once, before the data are.
                 drop(unsafe { other.iallreduce_raw(base, bytes, ElementType::I64, sum).unwrap() });
             } else if let Err(error) = sum(&other, &mut data) {
-                assert!(matches!(error, Error::CollectiveGivenUp { rank: 1, .. }), "{error}");
+                assert!(matches!(error, Error::CollectivesBroken { rank: 1, .. }), "{error}");
             }
             is_over_and_the_world_goes_on(&other, &world, 1);
             world.finalize().unwrap();
@@ -51,8 +51,8 @@ fn lengths_that_differ_are_an_error_for_all() {
         let mut data = vec![1; if world.rank() == 2 { 10 } else { 20 }];
         let error = sum(&other, &mut data).unwrap_err();
         match world.rank() {
-            0 => assert!(matches!(error, Error::LengthDiffers { came: 80, expected: 160 })),
-            _ => assert!(matches!(error, Error::CollectiveGivenUp { rank: 0, .. }), "{error}"),
+            0 => assert!(matches!(error, Error::LengthMismatch { came: 80, expected: 160 })),
+            _ => assert!(matches!(error, Error::CollectivesBroken { rank: 0, .. }), "{error}"),
         }
         is_over_and_the_world_goes_on(&other, &world, 0);
         world.finalize().unwrap();
@@ -68,7 +68,7 @@ fn parts_that_are_not_as_long_as_their_root_says_are_its_matter_alone() {
             let mut own = vec![1; if me == 1 { bytes } else { EACH }];
             let mut all = vec![0; 3 * EACH];
             let is_length = |error: Error| {
-                assert!(matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. }));
+                assert!(matches!(error, Error::Truncated { .. } | Error::LengthMismatch { .. }));
             };
             let gathered =
                 world.scope(|scope| scope.igatherv(0, &own, &mut all, &[EACH; 3])?.wait());
@@ -100,25 +100,28 @@ fn lengths_that_do_not_fit_are_refused_before_memory_is_touched() {
         uneven[me] = 1;
         world.scope(|scope| {
             let refused = scope.iallgatherv(&own, &mut all, &size[1..]).unwrap_err();
-            assert!(matches!(refused, Error::Lengths { name: "lengths", count: 2, ranks: 3 }));
+            assert!(matches!(refused, Error::LengthsCount { name: "lengths", count: 2, ranks: 3 }));
         });
         world.scope(|scope| {
             let refused = scope.iallgatherv(&own, &mut all[1..], &uneven).unwrap_err();
-            assert!(matches!(refused, Error::LengthDiffers { came: 2, expected: 1 }), "{refused}");
+            assert!(matches!(refused, Error::LengthMismatch { came: 2, expected: 1 }), "{refused}");
             let refused = scope.ialltoallv(&[1; 5], &uneven, &mut other, &size).unwrap_err();
-            assert!(matches!(refused, Error::LengthDiffers { came: 1, expected: 2 }), "{refused}");
+            assert!(matches!(refused, Error::LengthMismatch { came: 1, expected: 2 }), "{refused}");
         });
         world.scope(|scope| {
             let refused = scope.ialltoallv(&[1; 6], &size, &mut other[..5], &size).unwrap_err();
-            assert!(matches!(refused, Error::Length { name: "buffer", .. }), "{refused}");
+            assert!(matches!(refused, Error::BufferLength { name: "buffer", .. }), "{refused}");
         });
         // Lengths at a root, which each rank takes itself for.
         world.scope(|scope| {
             let root = world.rank();
             let refused = scope.igatherv(root, &own, &mut all, &[usize::MAX; 3]).unwrap_err();
-            assert!(matches!(refused, Error::Length { name: "all", bytes: 6, .. }), "{refused}");
+            assert!(
+                matches!(refused, Error::BufferLength { name: "all", bytes: 6, .. }),
+                "{refused}"
+            );
             let refused = scope.iscatterv(root, &[1; 6], &[2; 2], &mut other).unwrap_err();
-            assert!(matches!(refused, Error::Lengths { count: 2, .. }), "{refused}");
+            assert!(matches!(refused, Error::LengthsCount { count: 2, .. }), "{refused}");
         });
         assert_eq!((all, other), ([7; 6], [7; 6]));
         let mut data = [1];
@@ -137,7 +140,7 @@ fn what_all_call_wrongly_ends_nothing_else() {
             let refused = scope.iallreduce(&mut floats, ReduceOp::Xor).unwrap_err();
             assert!(matches!(refused, Error::Reduction { .. }), "{refused}");
             let refused = scope.iallgather(&own, &mut small).unwrap_err();
-            assert!(matches!(refused, Error::Length { expected: 6, .. }), "{refused}");
+            assert!(matches!(refused, Error::BufferLength { expected: 6, .. }), "{refused}");
             let refused = scope.ireduce_scatter(&mut more_floats, ReduceOp::And).unwrap_err();
             assert!(matches!(refused, Error::Reduction { .. }), "{refused}");
             let refused = scope.ireduce(3, &mut bytes, ReduceOp::Sum).unwrap_err();

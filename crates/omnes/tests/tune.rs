@@ -7,7 +7,7 @@
 mod ranks;
 
 use omnes::tune::{Cache, Cost, Effort, Entry, Figures, Plan, Way};
-use omnes::{Bcast, Communicator, Config, MultiSend, Multicast, NicWanted, Tune};
+use omnes::{BcastAlgorithm, Communicator, Config, MultiSend, Multicast, NicChoice, Tune};
 use ranks::with_ranks;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,7 +32,10 @@ fn kept_in(path: &Path) -> impl Fn(&mut Config) + Sync {
 }
 
 /// The figures of a job's ranks, which must be equal, and what they choose for 8 B and 1 GiB.
-fn outcome(size: u32, adjust: impl Fn(&mut Config) + Sync) -> (Option<Figures>, [Bcast; 2]) {
+fn outcome(
+    size: u32,
+    adjust: impl Fn(&mut Config) + Sync,
+) -> (Option<Figures>, [BcastAlgorithm; 2]) {
     let mut found = with_ranks(size, adjust, |comm| {
         let found = (comm.figures(), [8, 1 << 30].map(|bytes| comm.chosen_bcast(bytes)));
         comm.finalize().unwrap();
@@ -46,12 +49,12 @@ fn outcome(size: u32, adjust: impl Fn(&mut Config) + Sync) -> (Option<Figures>, 
 /// Multicast packets that a broadcast of 1,000 bytes from rank 1 costs.
 fn casts(comm: &Communicator) -> u64 {
     comm.barrier().unwrap();
-    let before = comm.stats().casts_sent;
+    let before = comm.stats().bcast_packets_sent;
     let mut data = [comm.rank() as u8; 1000];
     comm.bcast(1, &mut data).unwrap();
     assert_eq!(data, [1; 1000]);
     comm.barrier().unwrap();
-    comm.stats().casts_sent - before
+    comm.stats().bcast_packets_sent - before
 }
 
 /// Figures by which `favourite` takes no time, and everything else much.
@@ -151,7 +154,7 @@ fn figures_without_multicast_choose_among_trees() {
     };
     let (figures, chosen) = outcome(3, without);
     assert_eq!(figures.unwrap().multicast, None);
-    assert!(chosen.iter().all(|bcast| matches!(bcast, Bcast::Tree { .. })));
+    assert!(chosen.iter().all(|bcast| matches!(bcast, BcastAlgorithm::Tree { .. })));
     assert!(!cache(&path).entries()[0].network.has_multicast);
 }
 
@@ -209,7 +212,7 @@ fn multisending(path: &Path) -> impl Fn(&mut Config) + Sync {
     let kept = kept_in(path);
     move |config| {
         kept(config);
-        (config.multicast, config.nic) = (Multicast::Off, NicWanted::User);
+        (config.multicast, config.nic) = (Multicast::Off, NicChoice::User);
     }
 }
 

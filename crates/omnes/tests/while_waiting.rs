@@ -40,10 +40,10 @@ impl Calls {
     }
 
     /// Has rank 1 call it, which waits as `stage` says.
-    fn listen(&self, config: &mut Config, (spin, give_way): (Duration, Duration)) {
+    fn listen(&self, config: &mut Config, (spin, yield_time): (Duration, Duration)) {
         if config.rank == 1 {
             config.while_waiting = Some(self.callback());
-            (config.spin, config.give_way) = (Some(spin), Some(give_way));
+            (config.spin, config.yield_time) = (Some(spin), Some(yield_time));
         }
     }
 
@@ -122,7 +122,7 @@ fn a_callback_ends_the_wait_and_what_was_waited_for_is_given_up() {
                             ControlFlow::Continue(())
                         }
                     }));
-                (config.spin, config.give_way) = (Some(stage.0), Some(stage.1));
+                (config.spin, config.yield_time) = (Some(stage.0), Some(stage.1));
             }
         };
         with_ranks(2, adjust, |comm| {
@@ -310,7 +310,7 @@ fn others_hear_of_a_nonblocking_collective_whose_wait_panics() {
                 other.scope(|scope| scope.iallreduce(&mut data, ReduceOp::Sum)?.wait().map(drop));
             let outcome = outcome.and_then(|()| other.barrier());
             assert!(
-                matches!(outcome, Err(Error::CollectiveGivenUp { rank: 1, .. })),
+                matches!(outcome, Err(Error::CollectivesBroken { rank: 1, .. })),
                 "{outcome:?}"
             );
         }

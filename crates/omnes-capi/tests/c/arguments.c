@@ -67,7 +67,7 @@ static void refused_without_a_job(void)
 	REFUSED(omnes_ibarrier(NULL, &request), "comm");
 	REFUSED(omnes_isend(NULL, 0, 0, &byte, 1, &request), "comm");
 	REFUSED(omnes_irecv(NULL, 0, 0, &byte, 1, NULL, &request), "comm");
-	REFUSED(omnes_barrier_within(NULL, 1), "comm");
+	REFUSED(omnes_barrier_timeout(NULL, 1), "comm");
 	REFUSED(omnes_test(NULL, &done), "request");
 	REFUSED(omnes_test(&request, NULL), "done");
 	REFUSED(omnes_wait(NULL), "request");

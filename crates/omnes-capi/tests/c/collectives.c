@@ -226,7 +226,7 @@ static void wrong_lengths(omnes_comm *comm, int rank, int size)
 	code = omnes_gatherv(comm, own, rank == last ? 2 : 1, all, lengths, 0);
 	CHECK(code == (rank ? OMNES_SUCCESS : OMNES_ERROR_TRUNCATED));
 	code = omnes_scatterv(comm, all, lengths, own, rank == last ? 2 : 1, 0);
-	CHECK(code == (rank == last ? OMNES_ERROR_DISAGREEMENT : OMNES_SUCCESS));
+	CHECK(code == (rank == last ? OMNES_ERROR_MISMATCH : OMNES_SUCCESS));
 	OK(omnes_gatherv(comm, own, 1, all, lengths, 0));
 }
 

@@ -18,13 +18,13 @@ int main(void)
 	last = omnes_size(world) - 1;
 	if (rank == last) {
 		/* The others have not come yet, and wait for its message. */
-		CHECK(omnes_barrier_within(world, 1) == OMNES_ERROR_BARRIER_TIMEOUT);
+		CHECK(omnes_barrier_timeout(world, 1) == OMNES_ERROR_BARRIER_TIMEOUT);
 		CHECK(omnes_last_error_rank() == -1);
 		CHECK(omnes_last_error_missing(NULL, 0) == (size_t)last);
 		CHECK(omnes_last_error_missing(missing, 1) == (size_t)last && missing[0] == 0);
 		for (int from = 0; from < last; from++)
 			OK(omnes_send(world, from, 4, message, 1));
-		OK(omnes_barrier_within(world, 60000));
+		OK(omnes_barrier_timeout(world, 60000));
 		OK(omnes_send(world, 0, 1, message, sizeof(message)));
 		/* All others are done with what needs this rank. */
 		for (int from = 0; from < last; from++)
@@ -32,7 +32,7 @@ int main(void)
 		_exit(0);
 	}
 	OK(omnes_recv(world, last, 4, buffer, 1, NULL));
-	OK(omnes_barrier_within(world, 60000));
+	OK(omnes_barrier_timeout(world, 60000));
 	if (rank == 0) {
 		CHECK(omnes_recv(world, last, 1, buffer, sizeof(buffer), NULL) ==
 		      OMNES_ERROR_TRUNCATED);

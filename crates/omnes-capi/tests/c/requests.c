@@ -296,11 +296,11 @@ static void missed(omnes_comm *comm, int rank, int last)
 		for (int from = 0; from < last; from++)
 			OK(omnes_recv(comm, from, 4, NULL, 0, NULL));
 	} else {
-		CHECK(omnes_barrier_within(comm, 50) == OMNES_ERROR_BARRIER_TIMEOUT);
+		CHECK(omnes_barrier_timeout(comm, 50) == OMNES_ERROR_BARRIER_TIMEOUT);
 		CHECK(strstr(omnes_last_error(), name) != NULL);
 		OK(omnes_send(comm, last, 4, NULL, 0));
 	}
-	OK(omnes_barrier_within(comm, 60000));
+	OK(omnes_barrier_timeout(comm, 60000));
 }
 
 /* Where no request is, there is nothing to wait for. */

@@ -85,10 +85,10 @@ impl RootCounts {
         let stats = comm.stats();
         Self {
             channel_packets: stats.data_packets,
-            casts: stats.casts_sent + stats.unicast_copies,
+            casts: stats.bcast_packets_sent + stats.unicast_copies,
             repairs: stats.repairs(),
-            acks: stats.cast_acks_received,
-            nacks: stats.cast_nacks_received,
+            acks: stats.bcast_acks_received,
+            nacks: stats.bcast_nacks_received,
         }
     }
 

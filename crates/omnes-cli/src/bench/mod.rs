@@ -31,9 +31,9 @@ mod stage;
 mod summary;
 mod transfer;
 
-use crate::complain::remark;
 use crate::format::{Format, FormatArgs};
 use crate::print::{self, Reader};
+use crate::stderr::write_line;
 use anyhow::Result;
 pub use counts::AtRoot;
 use measure::Bench;
@@ -168,7 +168,7 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
     for &op in &measure.ops {
         if op.is_by_clock() && !clock::is_common(comm)? {
             if comm.rank() == 0 {
-                crate::complain::complain(format_args!(
+                crate::stderr::notice(format_args!(
                     "{} left out: it needs all ranks on one machine (one clock)",
                     op.typed()
                 ));
@@ -218,6 +218,6 @@ fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64)
     if format == Format::Table {
         return print::line(head);
     }
-    remark(format_args!("{head}"));
+    write_line(format_args!("{head}"));
     Ok(Reader::Listens)
 }

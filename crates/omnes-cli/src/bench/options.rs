@@ -191,13 +191,13 @@ pub enum Algorithm {
     /// What the library takes by itself.
     Default,
     /// For broadcasts.
-    Bcast(omnes::Bcast),
+    Bcast(omnes::BcastAlgorithm),
     /// For multi-sends: messages over channels, to one destination after the other.
     Unicast,
     /// For barriers.
     Barrier(omnes::BarrierKind),
     /// For allreduces; trees are for them as well.
-    Reduce(omnes::Reduce),
+    Reduce(omnes::ReduceAlgorithm),
 }
 
 impl Algorithm {
@@ -208,12 +208,15 @@ impl Algorithm {
         if let Ok(barrier) = text.parse() {
             return Ok(Self::Barrier(barrier));
         }
-        if let Ok(reduce @ (omnes::Reduce::Blocks | omnes::Reduce::Ring | omnes::Reduce::Words)) =
-            text.parse()
+        if let Ok(
+            reduce @ (omnes::ReduceAlgorithm::Blocks
+            | omnes::ReduceAlgorithm::Ring
+            | omnes::ReduceAlgorithm::Words),
+        ) = text.parse()
         {
             return Ok(Self::Reduce(reduce));
         }
-        text.parse().map(Self::Bcast).map_err(|omnes::BcastError { text }| {
+        text.parse().map(Self::Bcast).map_err(|omnes::BcastAlgorithmError { text }| {
             format!(
                 "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
                  co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
@@ -229,7 +232,7 @@ impl Algorithm {
     /// that which the job has, or needs not.
     pub fn forms(self, op: Op, forms: &[MultiSend]) -> Vec<Option<MultiSend>> {
         let is_over_channels =
-            matches!(self, Self::Unicast | Self::Bcast(omnes::Bcast::Tree { .. }));
+            matches!(self, Self::Unicast | Self::Bcast(omnes::BcastAlgorithm::Tree { .. }));
         if is_over_channels || forms.is_empty() || !op.may_multisend() {
             return vec![None];
         }
@@ -239,7 +242,7 @@ impl Algorithm {
     fn fits(self, op: Op) -> bool {
         match self {
             Self::Default => true,
-            Self::Bcast(omnes::Bcast::Tree { forwarding, .. }) if op == Op::Allreduce => {
+            Self::Bcast(omnes::BcastAlgorithm::Tree { forwarding, .. }) if op == Op::Allreduce => {
                 forwarding == omnes::Forwarding::Pipelined
             }
             Self::Bcast(_) => op.is_broadcast(),

@@ -5,10 +5,10 @@
 //! between chunks, never inside a timed call, so its cost is that of `size - 1` small packets.
 //! Every call here is collective: all ranks make the same calls in the same order.
 
-use crate::complain::{complain, told};
 use crate::print::CannotWrite;
+use crate::stderr::{notice, with_causes};
 use anyhow::{Context, Result, bail};
-use omnes::{Bcast, Communicator, Error, Source, Tag, Tree};
+use omnes::{BcastAlgorithm, Communicator, Error, Source, Tag, Tree};
 use std::process::ExitCode;
 
 /// Tag of all messages sent here; messages of one pair of ranks arrive in the order of the calls.
@@ -31,7 +31,7 @@ pub fn join(example: &str) -> Result<Communicator> {
 /// Ends a rank for a mistake that every rank sees alike: rank 0 tells it, and all give status 2.
 pub fn refuse(comm: &Communicator, error: &anyhow::Error) -> ExitCode {
     if comm.rank() == 0 {
-        complain(format_args!("{}", told(error)));
+        notice(format_args!("{}", with_causes(error)));
     }
     ExitCode::from(2)
 }
@@ -49,7 +49,7 @@ pub fn leave(comm: Communicator, outcome: Result<bool>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            complain(format_args!("rank {rank}: {}", told(&error)));
+            notice(format_args!("rank {rank}: {}", with_causes(&error)));
             ExitCode::from(if is_lost { 2 } else { 1 })
         }
     }
@@ -104,7 +104,7 @@ pub fn combine(
 /// Rank 0's bytes, at every rank; never by multicast, so that only what is measured counts there.
 pub fn share<const BYTES: usize>(comm: &Communicator, mine: [u8; BYTES]) -> Result<[u8; BYTES]> {
     let mut bytes = mine;
-    comm.bcast_with(0, &mut bytes, Bcast::tree(Tree::Binomial))?;
+    comm.bcast_with(0, &mut bytes, BcastAlgorithm::tree(Tree::Binomial))?;
     Ok(bytes)
 }
 

@@ -6,9 +6,10 @@
 use super::options::{Algorithm, Op};
 use super::rank;
 use super::transfer::Point;
-use crate::complain::complain;
+use crate::stderr::notice;
 use anyhow::{Context, Result, ensure};
-use omnes::{Bcast, Cloning, Communicator, MultiSend, Policy, Tree};
+use omnes::policy::Policy;
+use omnes::{BcastAlgorithm, Cloning, Communicator, MultiSend, Tree};
 
 /// A point that can be measured now.
 pub struct Setting {
@@ -96,7 +97,7 @@ impl<'comm> Stage<'comm> {
         if rank::share_number(self.world, u64::from(!taken.is_empty()))? == 0 {
             if self.world.rank() == 0 {
                 let destinations = point.destinations;
-                complain(format_args!(
+                notice(format_args!(
                     "left out: the first {destinations} ranks behind rank 0 are on its node"
                 ));
             }
@@ -121,8 +122,12 @@ impl<'comm> Stage<'comm> {
 /// What is called for a point: the library chooses by itself only where no form is compared.
 fn called(comm: &Communicator, point: &Point) -> Algorithm {
     match (point.multisend, point.algorithm) {
-        (Some(MultiSend::Off), _) => Algorithm::Bcast(Bcast::tree(comm.chosen_tree(point.bytes))),
-        (Some(_), Algorithm::Default) => Algorithm::Bcast(Bcast::Multicast(Policy::COMBINED)),
+        (Some(MultiSend::Off), _) => {
+            Algorithm::Bcast(BcastAlgorithm::tree(comm.chosen_tree(point.bytes)))
+        }
+        (Some(_), Algorithm::Default) => {
+            Algorithm::Bcast(BcastAlgorithm::Multicast(Policy::COMBINED))
+        }
         (_, algorithm) => algorithm,
     }
 }

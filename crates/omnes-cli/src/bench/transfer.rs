@@ -3,7 +3,9 @@
 use super::options::{Algorithm, Direction, Op};
 use super::pattern::Pattern;
 use anyhow::Result;
-use omnes::{Bcast, Communicator, ElementType, MultiSend, Reduce, ReduceOp, Source, Tag};
+use omnes::{
+    BcastAlgorithm, Communicator, ElementType, MultiSend, ReduceAlgorithm, ReduceOp, Source, Tag,
+};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -191,7 +193,9 @@ impl<'comm> Transfer<'comm> {
     fn reduce(&mut self) -> Result<()> {
         let (comm, sum) = (self.comm, ReduceOp::Sum);
         let algorithm = match self.point.algorithm {
-            Algorithm::Bcast(Bcast::Tree { tree, .. }) => Some(Reduce::Tree(tree)),
+            Algorithm::Bcast(BcastAlgorithm::Tree { tree, .. }) => {
+                Some(ReduceAlgorithm::Tree(tree))
+            }
             Algorithm::Reduce(reduce) => Some(reduce),
             _ => None,
         };

@@ -46,7 +46,7 @@ use crate::bench::rank;
 use crate::print;
 use crate::units::{format_bytes, parse_bytes};
 use anyhow::{Result, bail, ensure};
-use omnes::{Bcast, Communicator};
+use omnes::{BcastAlgorithm, Communicator};
 use progress::Progress;
 use pump::{Ending, How, Whole};
 use sink::{ReadBack, Sink};
@@ -95,7 +95,7 @@ pub struct Args {
     chunk: u64,
     /// Algorithm (scheme) of the broadcasts: multicast, window, co-root=4, binomial, chain, ...
     #[arg(long, visible_alias = "scheme", value_name = "NAME")]
-    algorithm: Option<Bcast>,
+    algorithm: Option<BcastAlgorithm>,
     /// Replace the file, link or directory at DEST
     #[arg(long)]
     force: bool,
@@ -332,7 +332,7 @@ impl Job<'_> {
     fn tell(&self, outcome: &Outcome, addition: &str) -> bool {
         if self.comm.rank() == 0 {
             for line in outcome.lines() {
-                crate::complain::complain(format_args!("{line}{addition}"));
+                crate::stderr::notice(format_args!("{line}{addition}"));
             }
         }
         false

@@ -1,7 +1,7 @@
 //! How far the data are, on rank 0's standard error: a bar on a terminal, elsewhere, such as behind
 //! the prefix of `omnes run`, a line now and then.
 
-use crate::complain::complain;
+use crate::stderr::notice;
 use crate::units::format_bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ impl Progress {
             Self::Bar(bar) => bar.inc(bytes as u64),
             Self::Lines(lines) => {
                 if let Some(line) = lines.advance(Instant::now(), bytes as u64) {
-                    complain(format_args!("{line}"));
+                    notice(format_args!("{line}"));
                 }
             }
         }

@@ -20,7 +20,7 @@ use super::verdict::Rounds;
 use super::writer::Writer;
 use crate::bench::rank;
 use anyhow::{Context, Result, ensure};
-use omnes::{Bcast, Communicator, OwnedBcast};
+use omnes::{BcastAlgorithm, Communicator, OwnedBcast};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -36,7 +36,7 @@ pub struct How {
     /// Longest chunk, header included.
     pub chunk_bytes: usize,
     /// Of the broadcasts; `None` leaves it to the library.
-    pub algorithm: Option<Bcast>,
+    pub algorithm: Option<BcastAlgorithm>,
 }
 
 /// How the stream ended on this rank.

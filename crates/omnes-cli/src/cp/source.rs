@@ -207,7 +207,7 @@ impl Packer<'_> {
                     let (meta, target) = (meta_of(&metadata), target.to_bytes());
                     self.put(&Frame::Link { meta, name: name.to_bytes(), target })?;
                 }
-                _ => crate::complain::complain(format_args!(
+                _ => crate::stderr::notice(format_args!(
                     "{}: neither file, directory nor link; left out",
                     walk.path_of(&name).display()
                 )),

@@ -4,7 +4,7 @@
 //! dropped, attached to nothing. Where neither works, ranks run the same firmware in user space.
 
 use super::Finding;
-use omnes::NicWanted;
+use omnes::NicChoice;
 use omnes_nic::agent::{AgentError, Client, Report};
 use omnes_nic::{Kernel, NicError};
 use std::time::Instant;
@@ -64,7 +64,7 @@ fn own_finding(own: &Result<(), NicError>, took_ms: u128, has_agent: bool) -> Fi
 /// What a job gets whose `OMNES_NIC` is `wanted`.
 fn job_finding(wanted: Option<&str>, has_agent: bool, can_load: bool) -> Finding {
     let name = "NIC of a job";
-    let parsed = wanted.map_or(Ok(NicWanted::Auto), str::parse);
+    let parsed = wanted.map_or(Ok(NicChoice::Auto), str::parse);
     let set = wanted.map_or(String::new(), |wanted| format!(" (OMNES_NIC={wanted})"));
     let (agent, own) = ("by the agent", "by the process");
     let user = || {
@@ -74,10 +74,10 @@ fn job_finding(wanted: Option<&str>, has_agent: bool, can_load: bool) -> Finding
     let kernel = |way: &str| Finding::ok(name, format!("in the kernel, {way}{set}"));
     match parsed {
         Err(error) => Finding::limited(name, format!("OMNES_NIC {error}"), "ranks will not start"),
-        Ok(NicWanted::Off) => Finding::limited(name, format!("none{set}"), "unset OMNES_NIC"),
-        Ok(NicWanted::Auto | NicWanted::Agent) if has_agent => kernel(agent),
-        Ok(NicWanted::Auto | NicWanted::Kernel) if can_load => kernel(own),
-        Ok(NicWanted::Auto | NicWanted::Agent | NicWanted::Kernel | NicWanted::User) => user(),
+        Ok(NicChoice::Off) => Finding::limited(name, format!("none{set}"), "unset OMNES_NIC"),
+        Ok(NicChoice::Auto | NicChoice::Agent) if has_agent => kernel(agent),
+        Ok(NicChoice::Auto | NicChoice::Kernel) if can_load => kernel(own),
+        Ok(NicChoice::Auto | NicChoice::Agent | NicChoice::Kernel | NicChoice::User) => user(),
     }
 }
 

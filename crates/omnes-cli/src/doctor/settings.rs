@@ -53,7 +53,7 @@ fn finding(name: &str, value: String) -> Finding {
         return Finding::limited(name, shown, "no program of Omnes reads a variable of this name");
     };
     match Config::check_variable(name, &value) {
-        Err(omnes::Error::Variable { reason, .. }) => {
+        Err(omnes::Error::InvalidVariable { reason, .. }) => {
             let advice = format!("ranks refuse it (an MPI job runs without Omnes): {reason}");
             Finding::missing(name, shown, &advice)
         }

@@ -222,9 +222,7 @@ impl HoldThread {
                 hold.map_or(Ok(()), |hold| hold.serve(stopped.as_fd()))
             });
             if let Err(error) = served {
-                crate::complain::complain(format_args!(
-                    "the lab no longer delays packets: {error:#}"
-                ));
+                crate::stderr::notice(format_args!("the lab no longer delays packets: {error:#}"));
             }
         })?;
         let started = is_ready.recv().context("the hold loop ended at once")?;

@@ -30,9 +30,9 @@ pub use cluster::Lab;
 pub use namespace::CannotRun;
 pub use options::{LinkOptions, Switch};
 
-use crate::complain::{complain, told};
 use crate::format::FormatArgs;
 use crate::print;
+use crate::stderr::{notice, with_causes};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use options::Link;
@@ -167,7 +167,7 @@ pub fn status_of(error: anyhow::Error) -> Result<ExitCode> {
         None if error.is::<CannotRun>() => STATUS_CANNOT_RUN,
         None => return Err(error),
     };
-    complain(format_args!("{}", told(&error)));
+    notice(format_args!("{}", with_causes(&error)));
     Ok(ExitCode::from(status))
 }
 
@@ -188,10 +188,10 @@ fn down(name: &str, is_all: bool) -> Result<()> {
     for name in &names {
         match named::remove(name) {
             Ok(true) => {}
-            Ok(false) => complain(format_args!("no lab `{name}` is up")),
+            Ok(false) => notice(format_args!("no lab `{name}` is up")),
             // The others go all the same.
             Err(error) if outcome.is_ok() => outcome = Err(error),
-            Err(error) => complain(format_args!("{}", told(&error))),
+            Err(error) => notice(format_args!("{}", with_causes(&error))),
         }
     }
     outcome

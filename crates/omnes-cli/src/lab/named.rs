@@ -181,7 +181,7 @@ pub fn up(name: &str, hosts: usize, link: &Link) -> Result<Lab> {
         Err(error) => {
             // What went wrong first is what the user wants to know; this is said beside it.
             if let Err(error) = remove(name) {
-                crate::complain::complain(format_args!("{error:#}"));
+                crate::stderr::notice(format_args!("{error:#}"));
             }
             Err(error)
         }

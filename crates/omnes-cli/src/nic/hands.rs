@@ -5,9 +5,9 @@
 //! here.
 
 use super::survey::{Occupied, occupied};
-use crate::complain::complain;
 use crate::lab::CannotRun;
 use crate::print;
+use crate::stderr::notice;
 use anyhow::{Context, Result, bail};
 use omnes_nic::agent::hooks::Way;
 use omnes_nic::agent::{AgentError, Client, interfaces};
@@ -138,7 +138,7 @@ pub fn detach(wanted: &Wanted) -> Result<()> {
         Err(AgentError::Absent) => None,
         // Not root's: it has attached nothing.
         Err(error) => {
-            complain(format_args!("{error}"));
+            notice(format_args!("{error}"));
             None
         }
     };
@@ -187,7 +187,7 @@ fn one(name: &str, by_force: bool, agent: Option<&Client>) -> Result<()> {
     // What living processes hold.
     let held = occupied()?.into_iter().flatten().find(|it| it.index == index);
     for pid in held.iter().flat_map(owners) {
-        complain(format_args!("{name}: process {pid} has attached its own, which goes with it"));
+        notice(format_args!("{name}: process {pid} has attached its own, which goes with it"));
     }
     Ok(())
 }

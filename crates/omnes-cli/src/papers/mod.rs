@@ -10,9 +10,9 @@
 mod report;
 mod select;
 
-use crate::complain::complain;
 use crate::files;
 use crate::format::FormatArgs;
+use crate::stderr::notice;
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use omnes_papers::{Judged, MetList, Target, Verdict, compute_all, html_page, targets};
@@ -130,7 +130,7 @@ fn check(known: &MetList, judged: &[Judged]) -> ExitCode {
     for Judged { target, finding } in &worse {
         let ours = finding.ours.as_ref().map(|ours| format!(", ours {ours}")).unwrap_or_default();
         let before = if known.contains(&target.id) { "was met and is" } else { "is" };
-        complain(format_args!(
+        notice(format_args!(
             "{} {before} {} now: paper {}{ours}",
             target.id,
             finding.verdict.word(),
@@ -141,13 +141,13 @@ fn check(known: &MetList, judged: &[Judged]) -> ExitCode {
         |one: &&Judged| one.finding.verdict == Verdict::Met && !known.contains(&one.target.id);
     let new: Vec<_> = judged.iter().filter(is_new).collect();
     for Judged { target, .. } in &new {
-        complain(format_args!("{} is met and not in the list; --bless enters it", target.id));
+        notice(format_args!("{} is met and not in the list; --bless enters it", target.id));
     }
     if worse.is_empty() && new.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    complain(format_args!("wrote {}", path.display()));
+    notice(format_args!("wrote {}", path.display()));
     Ok(())
 }

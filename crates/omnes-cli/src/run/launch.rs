@@ -14,7 +14,7 @@ use super::start::Waiting;
 use super::supervise::{Note, Order, Supervisor};
 use super::warden::Warden;
 use super::{signals, ssh};
-use crate::complain::complain;
+use crate::stderr::notice;
 use crate::units::short_time;
 use anyhow::{Context, Result};
 use libc::{SIGCONT, SIGINT, SIGTSTP};
@@ -185,7 +185,7 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error) -> Result<u8> {
             ));
         }
     };
-    complain(format_args!("cannot start '{program}': {way_out}"));
+    notice(format_args!("cannot start '{program}': {way_out}"));
     let is_missing = error.kind() == ErrorKind::NotFound;
     Ok(if is_missing { NOT_FOUND_STATUS } else { NOT_EXECUTABLE_STATUS })
 }
@@ -305,7 +305,7 @@ impl Watched<'_> {
         }
         if let (Some(note), Voice::Stderr) = (note, self.options.voice) {
             // A closed stderr must not end the job.
-            complain(format_args!("{}", self.describe(note)));
+            notice(format_args!("{}", self.describe(note)));
         }
     }
 

@@ -7,21 +7,21 @@
 
 use super::job::Job;
 use super::process::Process;
-use omnes::live::{LivePlace, Snapshot, Survey};
+use omnes::live::{Snapshot, StatsPlace, Survey};
 use std::collections::BTreeSet;
 
 /// The variable that says where ranks publish.
-const VARIABLE: &str = "OMNES_LIVE";
+const VARIABLE: &str = "OMNES_STATS";
 
 /// Where the ranks of `job` publish; `None` where they do not, or cannot.
-pub fn place(job: &Job) -> Option<LivePlace> {
+pub fn place(job: &Job) -> Option<StatsPlace> {
     let given = job.extra.iter().rev().find(|(name, _)| name == VARIABLE);
     // As ranks read it: what is no text is not unset.
     let inherited = || std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
     let text = given.map(|(_, value)| value.clone()).or_else(inherited);
     match text.filter(|text| !text.is_empty()) {
         Some(text) => text.parse().ok(),
-        None => Some(LivePlace::Usual),
+        None => Some(StatsPlace::Usual),
     }
 }
 
@@ -35,7 +35,7 @@ fn key(rank: &Snapshot) -> (u32, u32, u32) {
 
 impl Published {
     /// Those of processes that `ranks` are or have started, and that live.
-    pub fn by(ranks: &[Process], place: &LivePlace) -> Self {
+    pub fn by(ranks: &[Process], place: &StatsPlace) -> Self {
         let groups: BTreeSet<libc::pid_t> = ranks.iter().map(Process::group).collect();
         let is_ours = |rank: &&Snapshot| {
             let Ok(pid) = libc::pid_t::try_from(rank.pid) else { return false };
@@ -56,7 +56,7 @@ impl Published {
     }
 
     /// Removes those whose process has ended; call it when the ranks are reaped.
-    pub fn remove(&self, place: &LivePlace) {
+    pub fn remove(&self, place: &StatsPlace) {
         if !self.is_empty() {
             Survey::clean(place, |rank| self.0.contains(&key(rank)));
         }

@@ -10,7 +10,7 @@ use super::config::Point;
 use super::postal::Postal;
 use super::values::{Algorithm, Op, steps, usual_barrier, usual_bcast};
 use crate::bench::{AtRoot, Summary};
-use omnes_proto::algorithm::Bcast;
+use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_sim::engine::{Span, Time};
 use omnes_sim::model::{
     Bar, BarrierKind, Carrier, Model, ModelError, Op as Step, Plan, Report, Sample, Setup,
@@ -22,7 +22,7 @@ use omnes_sim::testbed::Testbed;
 enum Resolved {
     /// Messages between two.
     None,
-    Bcast(Bcast),
+    Bcast(BcastAlgorithm),
     Barrier(BarrierKind),
 }
 
@@ -96,7 +96,7 @@ fn resolve(point: &Point, testbed: &Testbed) -> Result<(Resolved, Option<Postal>
         (_, Algorithm::Bcast(bcast)) => (Resolved::Bcast(bcast), None),
         (_, Algorithm::Postal) => {
             let postal = Postal::choose(testbed, point.ranks, point.bytes)?;
-            (Resolved::Bcast(Bcast::tree(postal.tree)), Some(postal))
+            (Resolved::Bcast(BcastAlgorithm::tree(postal.tree)), Some(postal))
         }
         _ => (Resolved::Bcast(usual_bcast(point.ranks)), None),
     })
@@ -106,7 +106,7 @@ fn resolve(point: &Point, testbed: &Testbed) -> Result<(Resolved, Option<Postal>
 fn name(point: &Point, resolved: Resolved) -> String {
     match resolved {
         Resolved::None => "default".to_owned(),
-        Resolved::Bcast(bcast @ Bcast::Multicast(_)) => {
+        Resolved::Bcast(bcast @ BcastAlgorithm::Multicast(_)) => {
             format!("{bcast}{}", point.carrier.suffix())
         }
         Resolved::Bcast(bcast) => bcast.to_string(),

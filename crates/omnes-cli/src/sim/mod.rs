@@ -32,10 +32,10 @@ mod testbeds;
 mod trace;
 mod values;
 
-use crate::complain::{complain, remark};
 use crate::files;
 use crate::format::Format;
 use crate::print::{self, Reader};
+use crate::stderr::{notice, write_line};
 use crate::units::format_bytes;
 use anyhow::{Result, bail};
 use config::{Config, Point};
@@ -240,7 +240,7 @@ impl<'run> Told<'run> {
         if self.format == Format::Table {
             self.print(format_args!("# {line}"));
         } else {
-            remark(format_args!("# {line}"));
+            write_line(format_args!("# {line}"));
         }
     }
 
@@ -257,7 +257,7 @@ impl<'run> Told<'run> {
             Err(error) => {
                 self.failed += 1;
                 let Point { algorithm, ranks, bytes, loss, seed, .. } = point;
-                complain(format_args!(
+                notice(format_args!(
                     "{algorithm}, {ranks} ranks, {bytes} B, {loss} loss, seed {seed}: {error}"
                 ));
                 return;
@@ -303,7 +303,7 @@ fn write_traces(run: &Measured, output: &Output) -> Result<()> {
         return Ok(());
     }
     if run.bars.len() == BARS_MAX {
-        remark(format_args!(
+        write_line(format_args!(
             "# the trace has the first {BARS_MAX} pieces of work; give fewer iterations or bytes"
         ));
     }

@@ -8,7 +8,7 @@
 //! the tree is bounded to the fan-out that is fastest for so many units [MS-R16], down to a chain.
 
 use super::network::NetworkKind;
-use omnes_proto::algorithm::Bcast;
+use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_sim::engine::Span;
 use omnes_sim::model::{Carrier, Model, ModelError, Op, Plan, Setup};
 use omnes_sim::testbed::Testbed;
@@ -99,7 +99,7 @@ fn bounded(ranks: u32, units: u32, lambda: Lambda) -> Tree {
 /// Time until all of `others` have a message straight from the root.
 fn flat(testbed: &Testbed, others: u32, bytes: u64) -> Result<Span, ModelError> {
     let ranks = others + 1;
-    let algorithm = Bcast::tree(Tree::Flat);
+    let algorithm = BcastAlgorithm::tree(Tree::Flat);
     let ops = [Op::Meet, Op::Bcast { algorithm, root: 0, bytes }];
     let setup = Setup {
         testbed: testbed.clone(),

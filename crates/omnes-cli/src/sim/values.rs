@@ -4,11 +4,11 @@
 
 use crate::units::{format_share, parse_share};
 use omnes::{BarrierForm, BarrierKind};
-use omnes_proto::algorithm::Bcast;
+use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_proto::broadcast::Policy;
 use omnes_proto::collective::Runner;
 use omnes_sim::model::{self, Carrier, Cloning, Steps};
-use omnes_topo::{Barrier, TopoError, Tree};
+use omnes_topo::{BarrierAlgorithm, TopoError, Tree};
 use std::fmt;
 use std::str::FromStr;
 
@@ -82,7 +82,7 @@ pub enum Algorithm {
     /// A postal tree for the testbed, the message and the ranks.
     Postal,
     /// Of broadcasts.
-    Bcast(Bcast),
+    Bcast(BcastAlgorithm),
     /// Of barriers.
     Barrier(BarrierKind),
 }
@@ -101,13 +101,13 @@ impl Algorithm {
     pub fn sends_to_all(self, op: Op, ranks: u32) -> bool {
         let is_counter = |kind| {
             let (form, algorithm) = usual_barrier(kind, ranks);
-            form != BarrierForm::Channel && algorithm == Barrier::Counter
+            form != BarrierForm::Channel && algorithm == BarrierAlgorithm::Counter
         };
         match self {
             Self::Default if op == Op::Barrier => is_counter(BarrierKind::default()),
             Self::Default => op.is_broadcast(),
             Self::Barrier(kind) => is_counter(kind),
-            Self::Bcast(bcast) => matches!(bcast, Bcast::Multicast(_)),
+            Self::Bcast(bcast) => matches!(bcast, BcastAlgorithm::Multicast(_)),
             Self::Postal => false,
         }
     }
@@ -156,14 +156,17 @@ impl fmt::Display for Algorithm {
 }
 
 /// The broadcast of a library that multicasts to `nodes` nodes.
-pub fn usual_bcast(nodes: u32) -> Bcast {
-    Bcast::Multicast(Policy::usual(nodes))
+pub fn usual_bcast(nodes: u32) -> BcastAlgorithm {
+    BcastAlgorithm::Multicast(Policy::usual(nodes))
 }
 
 /// A barrier with nothing left open, as the library chooses on hosts that wait for it.
-pub fn usual_barrier(kind: BarrierKind, ranks: u32) -> (BarrierForm, Barrier) {
-    let usual =
-        if ranks <= Barrier::COUNTER_NODES_MAX { Barrier::Counter } else { Barrier::Dissemination };
+pub fn usual_barrier(kind: BarrierKind, ranks: u32) -> (BarrierForm, BarrierAlgorithm) {
+    let usual = if ranks <= BarrierAlgorithm::COUNTER_NODES_MAX {
+        BarrierAlgorithm::Counter
+    } else {
+        BarrierAlgorithm::Dissemination
+    };
     (kind.form.unwrap_or(BarrierForm::User), kind.algorithm.unwrap_or(usual))
 }
 

@@ -12,15 +12,15 @@ mod earlier;
 mod json;
 mod table;
 
-use crate::complain::complain;
 use crate::environment;
 use crate::format::{Format, FormatArgs};
 use crate::help::described;
 use crate::print::{self, Reader};
+use crate::stderr::notice;
 use crate::units;
 use anyhow::{Context, Result};
 use earlier::Earlier;
-use omnes::live::{LivePlace, Snapshot, Survey};
+use omnes::live::{Snapshot, StatsPlace, Survey};
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -47,8 +47,8 @@ States: running; silent (no update for 5 s: stopped or starved); dead (its
 process ended without leaving the job; the values are at most a tenth of a
 second older than its end).
 
-Ranks publish unless OMNES_LIVE=off. The directory is $XDG_RUNTIME_DIR/omnes,
-/run/omnes-UID or /tmp/omnes-UID; OMNES_LIVE=/some/directory names another
+Ranks publish unless OMNES_STATS=off. The directory is $XDG_RUNTIME_DIR/omnes,
+/run/omnes-UID or /tmp/omnes-UID; OMNES_STATS=/some/directory names another
 one, for ranks and for this command. The superuser sees the ranks of all
 users.";
 
@@ -132,10 +132,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Where the ranks of this environment publish.
-fn place() -> Result<LivePlace> {
-    match environment::text("OMNES_LIVE")? {
-        Some(text) => text.parse().with_context(|| format!("OMNES_LIVE={text}")),
-        None => Ok(LivePlace::Usual),
+fn place() -> Result<StatsPlace> {
+    match environment::text("OMNES_STATS")? {
+        Some(text) => text.parse().with_context(|| format!("OMNES_STATS={text}")),
+        None => Ok(StatsPlace::Usual),
     }
 }
 
@@ -149,7 +149,7 @@ impl Args {
 fn report(survey: &Survey, reported: &mut BTreeSet<PathBuf>) {
     for refusal in &survey.refused {
         if reported.insert(refusal.path.clone()) {
-            complain(format_args!("ignored: {refusal}"));
+            notice(format_args!("ignored: {refusal}"));
         }
     }
 }
@@ -177,10 +177,10 @@ fn nothing(args: &Args, survey: &Survey) -> String {
     } else {
         format!("looked in {}", places.join(", "))
     };
-    format!("no rank{of_job} to be seen ({looked}); ranks publish unless OMNES_LIVE=off")
+    format!("no rank{of_job} to be seen ({looked}); ranks publish unless OMNES_STATS=off")
 }
 
-fn clean(place: &LivePlace, args: &Args) -> Result<ExitCode> {
+fn clean(place: &StatsPlace, args: &Args) -> Result<ExitCode> {
     let cleaned = Survey::clean(place, |rank| args.is_meant(rank));
     report(&cleaned, &mut BTreeSet::new());
     for rank in &cleaned.ranks {

@@ -55,12 +55,12 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
             state(rank.life).to_owned(),
             format_age(rank.age(now)),
             format_age(lasted),
-            packets(["packets_sent", "ring_packets_sent"]),
-            bytes(["bytes_sent", "ring_bytes_sent"]),
-            packets(["packets_received", "ring_packets_received"]),
-            bytes(["bytes_received", "ring_bytes_received"]),
+            packets(["packets_sent", "shm_packets_sent"]),
+            bytes(["bytes_sent", "shm_bytes_sent"]),
+            packets(["packets_received", "shm_packets_received"]),
+            bytes(["bytes_received", "shm_bytes_received"]),
             sum(rank, &["retransmits", "repairs_by_unicast", "repairs_by_multicast"]),
-            sum(rank, &["timeouts", "cast_timeouts"]),
+            sum(rank, &["timeouts", "bcast_timeouts"]),
             sum(rank, &["wakeups"]),
             rank.command.clone(),
         ]);
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn rates_are_those_of_the_network_and_of_memory_together() {
         let mut rank = rank(0, 3, 100);
-        rank.counters.push(("ring_packets_sent".to_owned(), 10));
+        rank.counters.push(("shm_packets_sent".to_owned(), 10));
         let text = overview(&[rank], &Earlier::default());
         let words: Vec<_> = text.lines().nth(2).unwrap_or_default().split_whitespace().collect();
         assert_eq!(words[words.len() - 8], "55", "{text}");

@@ -11,10 +11,10 @@ mod report;
 mod testbed;
 
 use crate::bench::rank;
-use crate::complain::complain;
 use crate::environment;
 use crate::format::{Format, FormatArgs};
 use crate::print;
+use crate::stderr::notice;
 use crate::units::{format_bytes, parse_bytes, parse_duration};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -187,16 +187,16 @@ fn conclude(tuned: Tuned, args: &Args, place: &Tune) -> Result<Outcome> {
     let report = Report::new(&entry, &measured).with_hops(&hops);
     report.print(args.format.chosen())?;
     if std::env::var_os("OMNES_BCAST").is_some_and(|value| !value.is_empty()) {
-        complain(format_args!("OMNES_BCAST is set and overrides the choice"));
+        notice(format_args!("OMNES_BCAST is set and overrides the choice"));
     }
     match (stored, cache) {
-        (Some(Ok(())), Some(cache)) => complain(format_args!("kept in {}", cache.path().display())),
+        (Some(Ok(())), Some(cache)) => notice(format_args!("kept in {}", cache.path().display())),
         (Some(Err(error)), Some(cache)) => {
-            complain(format_args!("cannot write {}: {error}", cache.path().display()));
+            notice(format_args!("cannot write {}: {error}", cache.path().display()));
             return Ok(Outcome::NotStored);
         }
         _ if args.dry_run => {}
-        _ => complain(format_args!("kept nowhere: OMNES_TUNE is off, or HOME is not set")),
+        _ => notice(format_args!("kept nowhere: OMNES_TUNE is off, or HOME is not set")),
     }
     Ok(Outcome::Done)
 }
@@ -217,7 +217,7 @@ fn show(format: Format) -> Result<ExitCode> {
         Report::new(entry, &[]).print(format)?;
     }
     if entries.is_empty() {
-        complain(format_args!("nothing is kept in {}", cache.path().display()));
+        notice(format_args!("nothing is kept in {}", cache.path().display()));
     }
     Ok(ExitCode::SUCCESS)
 }

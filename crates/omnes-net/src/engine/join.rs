@@ -16,7 +16,7 @@ use crate::multicast::{MulticastState, Plan};
 use crate::poller::Poller;
 use crate::queue_request::QueueRequest;
 use crate::rendezvous::{Local, Met, Narrow, Rendezvous, random};
-use crate::ring::{Neighbours, Node, NodeConfig};
+use crate::ring::{Neighbours, NodeConfig, NodeId};
 use crate::signals::without_signals;
 use crate::socket::UdpSocket;
 use crate::trial::Trial;
@@ -66,7 +66,7 @@ impl Engine {
         }
         // More ends no wait before clocks do.
         config.peer_timeout = config.peer_timeout.min(PEER_TIMEOUT_MAX);
-        if config.encrypts && config.key.is_none() {
+        if config.encryption && config.key.is_none() {
             return Err(NetError::KeyWanted);
         }
         let rendezvous = Rendezvous {
@@ -78,8 +78,8 @@ impl Engine {
             key: config.key.clone(),
             timeout: config.join_timeout,
             while_waiting: config.while_waiting.clone(),
-            node: Node::this().filter(|_| config.shared_memory),
-            encrypts: config.encrypts,
+            node: NodeId::this().filter(|_| config.shared_memory),
+            encryption: config.encryption,
             alike: config.alike.clone(),
         };
         let mut opened = None;
@@ -288,7 +288,7 @@ fn mtu_warning(narrow: &Narrow, packet_bytes: u32, payload_bytes: u16) -> String
 
 /// What encrypts this rank's data, if the job does.
 fn cipher(config: &JobConfig, met: &Met) -> Result<Option<Cipher>, NetError> {
-    if !config.encrypts {
+    if !config.encryption {
         return Ok(None);
     }
     Ok(Some(Cipher::new(met.job, &met.key, Rank(config.rank), random()?)))

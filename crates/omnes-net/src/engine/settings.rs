@@ -24,7 +24,7 @@ const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
 /// Bytes of an IP packet from or to `address` that are no payload.
 pub(super) fn overhead_bytes(config: &JobConfig, address: IpAddr) -> u32 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
-    let sealed = if config.encrypts { SEALED_BYTES } else { 0 };
+    let sealed = if config.encryption { SEALED_BYTES } else { 0 };
     headers + (PACKET_OVERHEAD_BYTES + sealed) as u32
 }
 
@@ -103,16 +103,16 @@ fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 
 
 /// How callers wait: as suits the number of ranks per core, unless settings say otherwise.
 pub(super) fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
-    let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
+    let ranks = config.local_size.unwrap_or(crowd.local_ranks);
     let usual = WaitPolicy::for_ranks(ranks, crowd.local_cores);
-    let give_way = config.give_way.unwrap_or(usual.give_way);
+    let yield_time = config.yield_time.unwrap_or(usual.yield_time);
     // A callback that is called often needs a caller that is awake.
     let is_kept_awake = config.while_waiting.as_ref().is_some_and(WhileWaiting::is_frequent);
-    let is_set = config.give_way.is_some() || is_kept_awake;
+    let is_set = config.yield_time.is_some() || is_kept_awake;
     WaitPolicy {
         spin: config.spin.unwrap_or(usual.spin),
-        give_way,
-        give_way_long: if is_set { give_way } else { usual.give_way_long },
+        yield_time,
+        yield_time_long: if is_set { yield_time } else { usual.yield_time_long },
         ..usual
     }
 }

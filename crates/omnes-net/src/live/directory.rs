@@ -28,7 +28,7 @@ const NAMES_MAX: usize = 1 << 16;
 
 /// Where a rank's live counters lie.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum LivePlace {
+pub enum StatsPlace {
     /// The first of the usual directories that can be used; see the module header of
     /// [`live`](super).
     #[default]
@@ -39,7 +39,7 @@ pub enum LivePlace {
     Off,
 }
 
-impl FromStr for LivePlace {
+impl FromStr for StatsPlace {
     type Err = LiveError;
 
     fn from_str(text: &str) -> Result<Self, LiveError> {
@@ -71,9 +71,9 @@ fn usual() -> Vec<PathBuf> {
 }
 
 /// Directories in which a reader looks, with the user whom each must belong to.
-pub(super) fn to_read(place: &LivePlace) -> BTreeMap<PathBuf, u32> {
+pub(super) fn to_read(place: &StatsPlace) -> BTreeMap<PathBuf, u32> {
     let user = own_user();
-    if let LivePlace::In(path) = place {
+    if let StatsPlace::In(path) = place {
         // The superuser reads what other users have named, too.
         let others = || path.metadata().map_or(user, |data| data.uid());
         return BTreeMap::from([(path.clone(), if user == 0 { others() } else { user })]);
@@ -109,10 +109,10 @@ impl Directory {
     ///
     /// # Errors
     /// [`LiveError`] says what is wrong with the last one that was tried.
-    pub(super) fn for_writing(place: &LivePlace) -> Result<Self, LiveError> {
+    pub(super) fn for_writing(place: &StatsPlace) -> Result<Self, LiveError> {
         let candidates = match place {
-            LivePlace::In(path) => vec![path.clone()],
-            LivePlace::Usual | LivePlace::Off => usual(),
+            StatsPlace::In(path) => vec![path.clone()],
+            StatsPlace::Usual | StatsPlace::Off => usual(),
         };
         let mut result = Err(LiveError::Place);
         for path in candidates {
@@ -234,19 +234,19 @@ mod tests {
     fn a_new_directory_and_its_files_are_private() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("live");
-        let directory = Directory::for_writing(&LivePlace::In(path.clone())).unwrap();
+        let directory = Directory::for_writing(&StatsPlace::In(path.clone())).unwrap();
         directory.create("1-0.live".as_ref()).unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(&path.join("1-0.live"))), (0o700, 0o600));
         // The same directory serves the next rank.
-        Directory::for_writing(&LivePlace::In(path)).unwrap();
+        Directory::for_writing(&StatsPlace::In(path)).unwrap();
     }
 
     #[test]
     fn a_directory_that_is_open_to_others_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         set_mode(parent.path(), 0o750);
-        let place = LivePlace::In(parent.path().to_owned());
+        let place = StatsPlace::In(parent.path().to_owned());
         let error = Directory::for_writing(&place).err().unwrap();
         assert!(matches!(error, LiveError::DirectoryMode { mode: 0o750, .. }), "{error}");
         assert!(error.to_string().contains("chmod 700"));
@@ -285,9 +285,9 @@ mod tests {
 
     #[test]
     fn places_are_read_from_text() {
-        assert_eq!("on".parse::<LivePlace>().unwrap(), LivePlace::Usual);
-        assert_eq!("off".parse::<LivePlace>().unwrap(), LivePlace::Off);
-        assert_eq!("/a/b".parse::<LivePlace>().unwrap(), LivePlace::In("/a/b".into()));
-        assert!("no".parse::<LivePlace>().is_err());
+        assert_eq!("on".parse::<StatsPlace>().unwrap(), StatsPlace::Usual);
+        assert_eq!("off".parse::<StatsPlace>().unwrap(), StatsPlace::Off);
+        assert_eq!("/a/b".parse::<StatsPlace>().unwrap(), StatsPlace::In("/a/b".into()));
+        assert!("no".parse::<StatsPlace>().is_err());
     }
 }

@@ -31,7 +31,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use directory::LivePlace;
+pub use directory::StatsPlace;
 pub use error::LiveError;
 pub use publisher::{LiveConfig, LiveState, Values};
 pub(crate) use publisher::{Publisher, Who};

@@ -1,7 +1,7 @@
 //! When and what a rank publishes.
 
 use super::LiveError;
-use super::directory::{Directory, LivePlace};
+use super::directory::{Directory, StatsPlace};
 use super::file::{LiveFile, now_ns};
 use super::layout::Identity;
 use super::process::{self, Process};
@@ -20,7 +20,7 @@ pub type Values = Box<dyn Fn(&EngineCounters) -> Vec<u64> + Send + Sync>;
 /// What a rank publishes, and where.
 pub struct LiveConfig {
     /// The directory, or off.
-    pub place: LivePlace,
+    pub place: StatsPlace,
     /// Names of the counters: lower-case letters, digits and `_`, at most 47, all different.
     pub names: &'static [&'static str],
     /// Their values, in the same order.
@@ -66,7 +66,7 @@ impl Publisher {
     pub(crate) fn start(config: LiveConfig, who: &Who) -> Self {
         let off = |reason: String| (None, LiveState::Off { reason });
         let (file, state) = match config.place {
-            LivePlace::Off => off("switched off".to_owned()),
+            StatsPlace::Off => off("switched off".to_owned()),
             _ => match create(&config, who) {
                 Ok(file) => {
                     let state = LiveState::On { file: file.path() };

@@ -5,7 +5,7 @@
 //! for.
 
 use super::LiveError;
-use super::directory::{self, Directory, LivePlace};
+use super::directory::{self, Directory, StatsPlace};
 use super::layout::{self, Content};
 use super::process::Standing;
 use std::ffi::OsStr;
@@ -153,7 +153,7 @@ impl Survey {
     /// Reads the files of all ranks of this node that this user may see.
     ///
     /// What is wrong with a file or directory is in [`Self::refused`].
-    pub fn take(place: &LivePlace) -> Self {
+    pub fn take(place: &StatsPlace) -> Self {
         let mut survey = Self::default();
         survey.visit(place, |survey, directory, name| {
             match read(directory, name, SystemTime::now()) {
@@ -170,7 +170,7 @@ impl Survey {
     /// Removes the files of dead ranks for which `is_meant` is true, and returns what they said.
     ///
     /// A file that is not complete goes too if it has not been touched for an hour.
-    pub fn clean(place: &LivePlace, is_meant: impl Fn(&Snapshot) -> bool) -> Self {
+    pub fn clean(place: &StatsPlace, is_meant: impl Fn(&Snapshot) -> bool) -> Self {
         let mut survey = Self::default();
         survey.visit(place, |survey, directory, name| {
             let removed = match read(directory, name, SystemTime::now()) {
@@ -189,7 +189,7 @@ impl Survey {
         survey
     }
 
-    fn visit(&mut self, place: &LivePlace, mut each: impl FnMut(&mut Self, &Directory, &OsStr)) {
+    fn visit(&mut self, place: &StatsPlace, mut each: impl FnMut(&mut Self, &Directory, &OsStr)) {
         for (path, owner) in directory::to_read(place) {
             self.directories.push(path.clone());
             let opened = Directory::open(path.clone(), owner);

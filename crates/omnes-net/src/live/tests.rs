@@ -23,7 +23,7 @@ fn private() -> tempfile::TempDir {
 
 fn config(directory: &Path) -> LiveConfig {
     LiveConfig {
-        place: LivePlace::In(directory.to_owned()),
+        place: StatsPlace::In(directory.to_owned()),
         names: NAMES,
         values: Box::new(|counters| vec![counters.copied_bytes, counters.sleeps]),
     }
@@ -34,7 +34,7 @@ fn start(directory: &Path, rank: u32) -> Publisher {
 }
 
 fn survey(directory: &Path) -> Survey {
-    Survey::take(&LivePlace::In(directory.to_owned()))
+    Survey::take(&StatsPlace::In(directory.to_owned()))
 }
 
 /// A process that has never been: its number is this one's, its start is not.
@@ -169,7 +169,7 @@ fn cleaning_removes_the_dead_that_are_meant_and_what_was_never_completed() {
     std::fs::write(path.join("young.live"), "").unwrap();
     std::fs::write(path.join("old.live"), "").unwrap();
     set_age(&path.join("old.live"), HOUR * 2);
-    let place = LivePlace::In(path.to_owned());
+    let place = StatsPlace::In(path.to_owned());
     let cleaned = Survey::clean(&place, |rank| rank.rank != 1);
     let removed: Vec<_> = cleaned.ranks.iter().map(|rank| rank.rank).collect();
     assert_eq!(removed, [0, 2]);
@@ -215,7 +215,7 @@ fn a_rank_that_may_not_publish_says_why_and_goes_on() {
     assert!(!publisher.is_due());
     publisher.publish(&EngineCounters::default());
     publisher.leave();
-    let off = LiveConfig { place: LivePlace::Off, ..config(&file) };
+    let off = LiveConfig { place: StatsPlace::Off, ..config(&file) };
     let off = Publisher::start(off, &Who { job: 1, rank: 0, size: 1 });
     assert_eq!(*off.state(), LiveState::Off { reason: "switched off".to_owned() });
 }
@@ -232,7 +232,7 @@ fn a_file_that_was_removed_by_hand_harms_nobody() {
         host: String::new(),
         command: String::new(),
     };
-    let place = LivePlace::In(directory.path().to_owned());
+    let place = StatsPlace::In(directory.path().to_owned());
     let mut file =
         LiveFile::create(Directory::for_writing(&place).unwrap(), &identity, NAMES).unwrap();
     Directory::for_writing(&place).unwrap().remove(OsStr::new("00000005-0.live")).unwrap();

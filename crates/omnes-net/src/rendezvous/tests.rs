@@ -38,7 +38,7 @@ fn meet_as(
         timeout: PATIENCE,
         while_waiting: None,
         node: None,
-        encrypts: false,
+        encryption: false,
         own: own.iter().map(|address| address.parse().unwrap()).collect(),
         alike: Vec::new(),
     };
@@ -117,7 +117,7 @@ fn no_rank_begins_before_all_have_the_table() {
         trial_port: 0,
         machine: Machine::this(),
         node: None,
-        encrypts: false,
+        encryption: false,
         alike: Vec::new(),
         challenge: 5,
     };

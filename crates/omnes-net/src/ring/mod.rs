@@ -54,6 +54,6 @@ mod hostile_tests;
 mod tests;
 
 pub use neighbours::{Neighbours, NodeConfig, RingCounters};
-pub use node::Node;
+pub use node::NodeId;
 pub use reader::RingPacket;
 pub use writer::Pushed;

@@ -14,14 +14,14 @@ use std::os::unix::fs::MetadataExt;
 
 /// Identifies a node: a hash that is the same for all ranks of a node and differs between nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Node(u64);
+pub struct NodeId(u64);
 
 /// Names the network namespace of the calling thread.
 const NETWORK: &str = "/proc/thread-self/ns/net";
 /// Not a secret: it only makes a hash of a few numbers.
 const HASH: JobKey = JobKey::new(*b"omnes node names");
 
-impl Node {
+impl NodeId {
     /// The node that the calling thread runs on; `None` if the kernel does not tell.
     pub fn this() -> Option<Self> {
         let mut name = boot_id()?.to_vec();
@@ -60,27 +60,27 @@ mod tests {
 
     #[test]
     fn all_processes_of_a_node_name_it_alike() {
-        assert!(Node::this().is_some());
-        assert_eq!(Node::this(), Node::this());
+        assert!(NodeId::this().is_some());
+        assert_eq!(NodeId::this(), NodeId::this());
     }
 
     #[test]
     fn ranks_are_grouped_by_node_in_order() {
-        let (first, second) = (Some(Node(1)), Some(Node(2)));
+        let (first, second) = (Some(NodeId(1)), Some(NodeId(2)));
         assert_eq!(
-            Node::groups(&[first, second, None, first, None, second]),
+            NodeId::groups(&[first, second, None, first, None, second]),
             [vec![0, 3], vec![1, 5], vec![2], vec![4]]
         );
-        assert!(Node::groups(&[]).is_empty());
+        assert!(NodeId::groups(&[]).is_empty());
     }
 
     #[test]
     fn another_network_namespace_is_another_node() {
-        let here = Node::this();
+        let here = NodeId::this();
         let there = std::thread::spawn(|| {
             use rustix::thread::{UnshareFlags, unshare_unsafe};
             // SAFETY: the namespace of this thread alone changes, and the thread ends.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.ok().map(|()| Node::this())
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.ok().map(|()| NodeId::this())
         });
         match there.join() {
             Ok(Some(there)) => assert!(there.is_some() && there != here),

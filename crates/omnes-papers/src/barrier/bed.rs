@@ -8,7 +8,7 @@
 use omnes_proto::collective::Runner;
 use omnes_sim::model::{BarrierKind, Carrier, Model, Op, Plan, Setup, Steps};
 use omnes_sim::testbed::{Testbed, named};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_topo::network::Network;
 
 /// Which switches there are.
@@ -82,7 +82,12 @@ impl Bed {
     /// Mean latency in us of many barriers in a row of `nodes` nodes.
     ///
     /// Errors with what is wrong with the model.
-    pub(super) fn latency_us(self, by: By, algorithm: Barrier, nodes: u32) -> Result<f64, String> {
+    pub(super) fn latency_us(
+        self,
+        by: By,
+        algorithm: BarrierAlgorithm,
+        nodes: u32,
+    ) -> Result<f64, String> {
         self.latency_at(self.costs()?, by, algorithm, nodes)
     }
 
@@ -91,7 +96,7 @@ impl Bed {
         self,
         testbed: Testbed,
         by: By,
-        algorithm: Barrier,
+        algorithm: BarrierAlgorithm,
         nodes: u32,
     ) -> Result<f64, String> {
         let steps = match by {
@@ -108,7 +113,7 @@ impl Bed {
     }
 
     /// How many times longer the host's barrier takes than the NIC's, with all nodes.
-    pub(super) fn gain(self, host: Barrier, nic: Barrier) -> Result<f64, String> {
+    pub(super) fn gain(self, host: BarrierAlgorithm, nic: BarrierAlgorithm) -> Result<f64, String> {
         let host = self.latency_us(By::Host, host, self.nodes)?;
         Ok(host / self.latency_us(By::Nic, nic, self.nodes)?)
     }

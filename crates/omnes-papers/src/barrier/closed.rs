@@ -1,7 +1,7 @@
 //! Barriers in the NIC: the model of the slides, and what the algorithms take.
 
 use crate::{Finding, Target, Tolerance};
-use omnes_topo::{Barrier, Party};
+use omnes_topo::{BarrierAlgorithm, Party};
 use omnes_wire::Rank;
 
 /// Constants of the model in us.
@@ -46,9 +46,9 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "CB-F01" => Finding::judged(target, MYRINET.latency_us(1024)),
         "CB-F02" => Finding::judged(target, QUADRICS.latency_us(1024)),
         "CB-F03" => Finding::seen(target, only_minus_fits()),
-        "CB-F04" => Finding::judged(target, steps(Barrier::GatherBroadcast)),
-        "CB-F05" => Finding::judged(target, steps(Barrier::PairwiseExchange)),
-        "CB-F06" => Finding::judged(target, steps(Barrier::Dissemination)),
+        "CB-F04" => Finding::judged(target, steps(BarrierAlgorithm::GatherBroadcast)),
+        "CB-F05" => Finding::judged(target, steps(BarrierAlgorithm::PairwiseExchange)),
+        "CB-F06" => Finding::judged(target, steps(BarrierAlgorithm::Dissemination)),
         "CB-F07" => Finding::judged(target, ALGORITHMS.map(|it| messages(it, 10))),
         "CB-X01" => Finding::judged(target, MYRINET.latency_us(8)),
         "CB-X02" => Finding::judged(target, QUADRICS.latency_us(8)).explained(
@@ -63,8 +63,11 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
     })
 }
 
-const ALGORITHMS: [Barrier; 3] =
-    [Barrier::GatherBroadcast, Barrier::PairwiseExchange, Barrier::Dissemination];
+const ALGORITHMS: [BarrierAlgorithm; 3] = [
+    BarrierAlgorithm::GatherBroadcast,
+    BarrierAlgorithm::PairwiseExchange,
+    BarrierAlgorithm::Dissemination,
+];
 
 /// CB-F11 to CB-F19 are for 2, 4, ... 512 nodes.
 pub(super) fn nodes_of(target: &Target) -> Option<u32> {
@@ -85,13 +88,13 @@ fn only_minus_fits() -> Result<(), String> {
 }
 
 /// Steps of the tables that the machines use.
-fn steps(algorithm: Barrier) -> Vec<f64> {
+fn steps(algorithm: BarrierAlgorithm) -> Vec<f64> {
     let steps = |size| algorithm.steps(size).map_or(f64::NAN, f64::from);
     SIZES.into_iter().map(steps).collect()
 }
 
 /// Messages that the tables of all members send, counted.
-fn messages(algorithm: Barrier, size: u32) -> f64 {
+fn messages(algorithm: BarrierAlgorithm, size: u32) -> f64 {
     let of_rank = |rank| {
         let schedule = algorithm.schedule(Rank(rank), size).unwrap_or_default();
         schedule.iter().filter(|step| step.send_to != Party::Nobody).count()

@@ -2,7 +2,7 @@
 
 use super::bed::{Bed, By, ELAN3, LANAI_XP, LANAI9, Switches};
 use crate::{Figure, Mark, Scale, Series};
-use omnes_topo::Barrier::{self, Dissemination, GatherBroadcast, PairwiseExchange};
+use omnes_topo::BarrierAlgorithm::{self, Dissemination, GatherBroadcast, PairwiseExchange};
 
 type Points = Vec<(f64, f64)>;
 
@@ -31,7 +31,7 @@ pub(super) fn figures() -> Result<Vec<Figure>, String> {
 /// Latencies in groups of these sizes.
 fn points(
     bed: Bed,
-    (by, algorithm): (By, Barrier),
+    (by, algorithm): (By, BarrierAlgorithm),
     sizes: impl Iterator<Item = u32>,
 ) -> Result<Points, String> {
     let point = |nodes| Ok((f64::from(nodes), bed.latency_us(by, algorithm, nodes)?));
@@ -41,10 +41,10 @@ fn points(
 fn latency(
     title: &str,
     bed: Bed,
-    curves: &[(By, Barrier, &str)],
+    curves: &[(By, BarrierAlgorithm, &str)],
     stated: Vec<Mark>,
 ) -> Result<Figure, String> {
-    let curve = |(by, algorithm, name): &(By, Barrier, &str)| {
+    let curve = |(by, algorithm, name): &(By, BarrierAlgorithm, &str)| {
         let points = points(bed, (*by, *algorithm), 2..=bed.nodes)?;
         Ok(match by {
             By::Nic => Series::solid(name, points),
@@ -88,7 +88,7 @@ fn scaling() -> Result<Figure, String> {
 
 /// How many times longer a host's barrier takes.
 fn gains() -> Result<Figure, String> {
-    let ratio = |bed: Bed, host: Barrier, nic: Barrier| {
+    let ratio = |bed: Bed, host: BarrierAlgorithm, nic: BarrierAlgorithm| {
         let sizes = || 2..=bed.nodes;
         let above = points(bed, (By::Host, host), sizes())?;
         let below = points(bed, (By::Nic, nic), sizes())?;

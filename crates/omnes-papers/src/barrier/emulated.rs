@@ -26,7 +26,7 @@ use super::closed::{MYRINET, QUADRICS, nodes_of};
 use super::curves;
 use crate::{Figure, Finding, Target};
 use omnes_sim::engine::Cost;
-use omnes_topo::Barrier::{self, Dissemination, GatherBroadcast, PairwiseExchange};
+use omnes_topo::BarrierAlgorithm::{self, Dissemination, GatherBroadcast, PairwiseExchange};
 
 /// How far simulated latencies may be off the formula, as a part of it.
 const OFF_MAX: f64 = 0.02;
@@ -115,7 +115,7 @@ fn both(bed: Bed, sizes: impl Iterator<Item = u32> + Clone) -> Result<(f64, f64)
 }
 
 /// The better algorithm by the rule of the module header, if any; and why.
-fn winner(bed: Bed) -> Result<(Option<Barrier>, String), String> {
+fn winner(bed: Bed) -> Result<(Option<BarrierAlgorithm>, String), String> {
     let mut told = String::new();
     for (sizes, where_) in [(bed.nodes..=bed.nodes, "at"), (2..=bed.nodes, "over all sizes to")] {
         let (spread, pairs) = both(bed, sizes)?;

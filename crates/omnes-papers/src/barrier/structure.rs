@@ -6,11 +6,14 @@ use omnes_firmware::barrier::{Barrier as State, Contribution, Table};
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::Runner;
 use omnes_sim::{Cluster, drop};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Kind, Rank, Words};
 
-const ALGORITHMS: [Barrier; 3] =
-    [Barrier::Dissemination, Barrier::PairwiseExchange, Barrier::GatherBroadcast];
+const ALGORITHMS: [BarrierAlgorithm; 3] = [
+    BarrierAlgorithm::Dissemination,
+    BarrierAlgorithm::PairwiseExchange,
+    BarrierAlgorithm::GatherBroadcast,
+];
 const RUNNERS: [Runner; 2] = [Runner::Host, Runner::Nic];
 
 /// The finding of a target that this file computes.
@@ -89,7 +92,7 @@ fn no_buffer_is_needed() -> Seen {
     cluster.run_for(ms(100));
     let is_full = (0..8).all(|rank| cluster.counters(rank).rejects_sent > 0);
     require(is_full, || "buffers are left".to_owned())?;
-    let group = cluster.open_barriers_of_all(Barrier::Dissemination, Runner::Nic);
+    let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, Runner::Nic);
     let begun = cluster.now();
     let operations = cluster.enter_all(group);
     cluster.run_for(LATENCY * 3);
@@ -117,7 +120,7 @@ fn each_loss_is_repaired() -> Seen {
 }
 
 /// Sender, receiver and step of all messages.
-fn messages(algorithm: Barrier, ranks: u32) -> Result<Vec<(u32, u32, u32)>, String> {
+fn messages(algorithm: BarrierAlgorithm, ranks: u32) -> Result<Vec<(u32, u32, u32)>, String> {
     let mut all = Vec::new();
     for from in 0..ranks {
         let schedule = algorithm.schedule(Rank(from), ranks).map_err(|error| error.to_string())?;
@@ -131,7 +134,7 @@ fn messages(algorithm: Barrier, ranks: u32) -> Result<Vec<(u32, u32, u32)>, Stri
 
 fn one_loss(
     cluster: &mut Cluster,
-    (algorithm, runner): (Barrier, Runner),
+    (algorithm, runner): (BarrierAlgorithm, Runner),
     (from, to, step): (u32, u32, u32),
 ) -> Seen {
     let group = cluster.open_barriers_of_all(algorithm, runner);

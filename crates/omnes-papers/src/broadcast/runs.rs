@@ -6,7 +6,7 @@
 //! acknowledgements as free.
 
 use super::closed::Times;
-use omnes_proto::algorithm::Bcast;
+use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_proto::broadcast::Policy;
 use omnes_sim::engine::{Span, Time};
 use omnes_sim::model::{Carrier, Model, Op, Plan, Report, Setup};
@@ -53,19 +53,19 @@ impl Design {
         }
     }
 
-    pub(super) fn algorithm(self) -> Bcast {
+    pub(super) fn algorithm(self) -> BcastAlgorithm {
         match self {
-            Self::Original => Bcast::ORIGINAL,
-            Self::Basic => Bcast::Multicast(Policy::BASIC),
-            Self::Window => Bcast::Multicast(Policy::WINDOW),
+            Self::Original => BcastAlgorithm::ORIGINAL,
+            Self::Basic => BcastAlgorithm::Multicast(Policy::BASIC),
+            Self::Window => BcastAlgorithm::Multicast(Policy::WINDOW),
             Self::CoRoot2 => by_multicast("co-root=2"),
             Self::Aggregate10 => by_multicast("ack-every=10"),
         }
     }
 }
 
-fn by_multicast(policy: &str) -> Bcast {
-    Bcast::Multicast(policy.parse().expect("it is a policy"))
+fn by_multicast(policy: &str) -> BcastAlgorithm {
+    BcastAlgorithm::Multicast(policy.parse().expect("it is a policy"))
 }
 
 pub(super) fn testbed() -> Testbed {
@@ -100,7 +100,7 @@ fn run_on(testbed: Testbed, ranks: u32, plan: Plan) -> Report {
     }
 }
 
-fn bcast(algorithm: Bcast, bytes: u64) -> Op {
+fn bcast(algorithm: BcastAlgorithm, bytes: u64) -> Op {
     Op::Bcast { algorithm, root: 0, bytes }
 }
 
@@ -133,14 +133,14 @@ pub(super) fn latency(design: Design, ranks: u32, bytes: u64) -> f64 {
 }
 
 /// One broadcast by itself, from the root's begin until the last receiver has it.
-pub(super) fn alone(algorithm: Bcast, ranks: u32, bytes: u64) -> f64 {
+pub(super) fn alone(algorithm: BcastAlgorithm, ranks: u32, bytes: u64) -> f64 {
     let report = run(ranks, Plan::new([Op::Meet, bcast(algorithm, bytes)], 2));
     report.samples[1].from_root().as_us()
 }
 
 /// Raw multicast to so many receivers: without acknowledgements.
 pub(super) fn raw_multicast(receivers: u32, bytes: u64) -> f64 {
-    alone(Bcast::Multicast(Policy::NACK), receivers + 1, bytes)
+    alone(BcastAlgorithm::Multicast(Policy::NACK), receivers + 1, bytes)
 }
 
 /// Broadcasts per second, one after the other.
@@ -152,7 +152,7 @@ pub(super) fn throughput(design: Design, bytes: u64) -> f64 {
 /// The same in a larger cluster, with so many collectors of acknowledgements.
 pub(super) fn throughput_of_collectors(ranks: u32, collectors: u32, bytes: u64) -> f64 {
     let algorithm = match collectors {
-        1 => Bcast::Multicast(Policy::WINDOW),
+        1 => BcastAlgorithm::Multicast(Policy::WINDOW),
         _ => by_multicast(&format!("co-root={collectors}")),
     };
     // How long it takes to free a place of a full window does not depend on its size; a small one

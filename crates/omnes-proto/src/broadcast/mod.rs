@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A group is closed with its communicator, and forgotten when nothing is under way in it any more
-//! (`rest.rs`).
+//! (`closed_groups.rs`).
 //!
 //! Guarantees: every member receives the messages of a root to a group once and in order, whatever
 //! packets are lost, doubled or overtaken; memory is bounded by windows and pool; loss-free, the
@@ -39,6 +39,7 @@
 
 mod answer_timer;
 mod arrive;
+mod closed_groups;
 mod collector;
 mod config;
 mod emit;
@@ -47,7 +48,6 @@ mod incoming;
 mod interface;
 mod least;
 mod policy;
-mod rest;
 mod roles;
 mod sending;
 mod silence;
@@ -66,8 +66,8 @@ pub(crate) use silence::Suspicion;
 
 use crate::lane::earliest;
 use crate::packet::{Move, ReceiveId, Segment, SendId};
+use closed_groups::Rest;
 use omnes_wire::{Instant, Rank};
-use rest::Rest;
 use slab::Slab;
 use slots::{Common, Slots};
 use std::cell::Cell;

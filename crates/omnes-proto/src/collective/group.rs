@@ -26,7 +26,7 @@ use crate::limits::{
     NIC_NODES_MAX,
 };
 use omnes_firmware::barrier::{Action, Contribution, can_combine};
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Instant, Rank, Words};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -112,7 +112,7 @@ impl Group {
     ) -> Result<Self, CollectiveError> {
         let nodes_max = match config.runner {
             // A page shows who has come where one step waits for all.
-            Runner::Nic if config.algorithm == Algorithm::Counter => NIC_NODES_MAX,
+            Runner::Nic if config.algorithm == BarrierAlgorithm::Counter => NIC_NODES_MAX,
             Runner::Nic | Runner::Host => GROUP_NODES_MAX,
         };
         let members = Members::new((me, size), &config.nodes, nodes_max)?;
@@ -124,7 +124,7 @@ impl Group {
         });
         let led = members.led().len() as u32;
         // One rank releases all where all report to one, else those of a node at most.
-        let askers = if config.algorithm == Algorithm::Counter { nodes } else { 1 };
+        let askers = if config.algorithm == BarrierAlgorithm::Counter { nodes } else { 1 };
         let told = Told::new(members.led(), epoch);
         Ok(Self {
             results: Words::NONE,

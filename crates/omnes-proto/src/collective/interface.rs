@@ -3,7 +3,7 @@
 use crate::group::Nodes;
 use crate::limits::{BARRIERS_OUTSTANDING_MAX, NODE_RANKS_MAX};
 use crate::packet::Destination;
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CARRIED_MAX, CommunicatorId, Header, Rank, Words};
 use std::time::Duration;
 use thiserror::Error;
@@ -61,7 +61,7 @@ pub struct GroupConfig {
     /// [`NIC_NODES_MAX`]: crate::limits::NIC_NODES_MAX
     pub nodes: Nodes,
     /// The algorithm between the leaders.
-    pub algorithm: Algorithm,
+    pub algorithm: BarrierAlgorithm,
     /// Who runs it.
     pub runner: Runner,
     /// Whether what goes to all leaders goes as one multicast packet.

@@ -44,6 +44,7 @@
 //! 56 B for each communicator that was closed.
 
 mod arrive;
+mod closed_groups;
 mod emit;
 mod group;
 mod interface;
@@ -53,7 +54,6 @@ mod network;
 mod outbox;
 mod pace;
 mod question;
-mod rest;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -66,9 +66,9 @@ pub use interface::{
 pub use omnes_firmware::barrier::{Combine, Contribution, can_combine};
 
 use crate::limits::BARRIERS_OUTSTANDING_MAX;
+use closed_groups::Rested;
 use group::{Common, Group, Phase};
 use omnes_wire::{CommunicatorId, Instant, Kind, Rank};
-use rest::Rested;
 use slab::Slab;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -4,7 +4,7 @@
 use super::group::has_reached;
 use super::interface::{NicView, Runner};
 use omnes_firmware::barrier::{Action, Barrier, Contribution, Table, Verdict};
-use omnes_topo::{Barrier as Algorithm, Party};
+use omnes_topo::{BarrierAlgorithm, Party};
 use omnes_wire::Words;
 
 /// See the module header. Members are known by the index of their node.
@@ -82,7 +82,7 @@ impl Network {
     /// The part of the leader of node `own` of `nodes`, at least 2, that is done with barrier
     /// `epoch`.
     pub(super) fn new(
-        algorithm: Algorithm,
+        algorithm: BarrierAlgorithm,
         runner: Runner,
         (own, nodes): (u32, u32),
         is_multicast: bool,

@@ -62,13 +62,14 @@ class Communicator:
     child of fork(), which must not take its parent's place, rank and size remain, finalize() and
     abandon() do nothing, and all else raises ValueError.
 
-    Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
-    has left the job. What waits for data of another rank may raise GivenUp, when that has given up
-    its part; what sends TooLarge; what enters a barrier Barrier, when omnesd has taken back what
-    ran it. A collective operation but for bcast(), and barrier() without OMNES_NIC=off, that is
-    begun and raises any of these, or ends by a signal handler or a time_limit(), is given up: it
-    and all others on this communicator raise CollectiveGivenUp from then on, on all ranks;
-    communicators that were made by dup() or split() go on, and may make others.
+    Any call may also raise DeclaredFailed, when the others have given up on this rank, and
+    AlreadyLeft, once it has left the job. What waits for data of another rank may raise PeerGaveUp,
+    when that has given up its part; what sends TooLarge; what enters a barrier Barrier, when omnesd
+    has taken back what ran it. A collective operation but for bcast(), and barrier() without
+    OMNES_NIC=off, that is begun and raises any of these, or ends by a signal handler or a
+    time_limit(), is given up: it and all others on this communicator raise CollectivesBroken from
+    then on, on all ranks; communicators that were made by dup() or split() go on, and may make
+    others.
 
     What a signal handler raises while a call waits is raised by the call, and its operation is
     given up. An operation that ends while the handler runs is not given up but done: a received
@@ -78,15 +79,15 @@ class Communicator:
     Calls that do not fit each other, such as a receive of what nobody sends, may wait for ever, but
     for a time_limit(). With OMNES_COMPARE=on on all ranks, each collective call but those that do
     not block or have a limit is compared between them before, its root, length, type and op: where
-    they differ, all raise Disagreement, which names both calls.
+    they differ, all raise Mismatch, which names both calls.
     """
 
     @staticmethod
     def from_env() -> Communicator:
         """All ranks of the job that this process belongs to, as the launcher's environment says.
 
-        Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast,
-        NoNic, MultiSend; ValueError in a child of fork() whose parent has joined.
+        Waits until all have come. Raises NoLauncher, InvalidVariable, RankOutOfRange, Join,
+        NoMulticast, NoNic, MultiSend; ValueError in a child of fork() whose parent has joined.
         """
     @property
     def rank(self) -> int:
@@ -103,7 +104,7 @@ class Communicator:
     def bcast(self, buffer: Buffer, root: int = 0) -> None:
         """Copies the root's bytes into buffer of every rank, which is as long everywhere.
 
-        The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Disagreement (the
+        The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Mismatch (the
         lengths differ), PeerFailed.
         """
     def ibcast(self, buffer: Buffer, root: int = 0) -> Request:
@@ -124,7 +125,7 @@ class Communicator:
         buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
         product, min, max, or of integers and, or, xor. Elements' type and op are compared between
         ranks with OMNES_COMPARE=on alone: else, where they differ, the result means nothing, and
-        nobody is told. Raises Reduction, Truncated, Disagreement (the lengths differ), PeerFailed,
+        nobody is told. Raises Reduction, Truncated, Mismatch (the lengths differ), PeerFailed,
         PeerLeft; TypeError for other buffers. Where lengths differ, ranks that take different ways,
         as with up to four numbers and more, may all wait until somebody leaves.
         """
@@ -156,10 +157,10 @@ class Communicator:
     def gather(self, own: Buffer, all: Buffer | None = None, root: int = 0) -> None:
         """Brings the bytes of every rank's own to the root, into all, in order of ranks.
 
-        own is as long on all ranks; all is needed by the root alone. Raises Length (all of the root
-        is not as long as all own together), RankOutOfRange, Truncated, Disagreement, PeerFailed,
-        PeerLeft; ValueError if the two overlap. Where lengths differ, some are short and others are
-        not, all may wait until somebody leaves.
+        own is as long on all ranks; all is needed by the root alone. Raises BufferLength (all of
+        the root is not as long as all own together), RankOutOfRange, Truncated, Mismatch,
+        PeerFailed, PeerLeft; ValueError if the two overlap. Where lengths differ, some are short
+        and others are not, all may wait until somebody leaves.
         """
     def gatherv(
         self,
@@ -357,8 +358,8 @@ class Communicator:
         """Leaves the job without waiting for its ranks: who waits for this one gets PeerLeft.
 
         For ranks that cannot go on; waits for the last answers for a second at most. Of the
-        communicator of from_env(), ValueError on others, which get Left from then on. A second call
-        does nothing.
+        communicator of from_env(), ValueError on others, which get AlreadyLeft from then on. A
+        second call does nothing.
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None:
@@ -373,8 +374,8 @@ class Request:
 
     Dropped before it has ended it is given up: the message of a receive is for the next receive,
     but lost if it has begun to come; those to whom this rank would have passed a broadcast on get
-    GivenUp, and later broadcasts their own data; of a reduction, gather or scatter, all collective
-    operations of the communicator raise CollectiveGivenUp from then on.
+    PeerGaveUp, and later broadcasts their own data; of a reduction, gather or scatter, all
+    collective operations of the communicator raise CollectivesBroken from then on.
     """
 
     def test(self) -> bool:
@@ -395,8 +396,8 @@ class Error(RuntimeError):
 class NoLauncher(Error):
     """Nothing in the environment says which rank this is."""
 
-class Variable(Error):
-    """A variable of the environment has a value that makes no sense."""
+class InvalidVariable(Error):
+    """A variable of the environment has an invalid value, or is missing."""
 
 class Join(Error):
     """The job could not be joined."""
@@ -429,26 +430,26 @@ class PeerLeft(Error):
 
     rank: int
 
-class Left(Error):
+class AlreadyLeft(Error):
     """This rank has left the job itself."""
 
-class GivenUp(Error):
+class PeerGaveUp(Error):
     """A rank has given up what it was sending; rank says which."""
 
     rank: int
 
-class CollectiveGivenUp(Error):
+class CollectivesBroken(Error):
     """A rank has given up a collective operation: its communicator has none any more."""
 
     rank: int
     collective: str
 
-class Excluded(Error):
-    """The others have given up on this rank; by is who says so, a rank of the job."""
+class DeclaredFailed(Error):
+    """The others have declared this rank failed; by is the rank of the job that says so."""
 
     by: int
 
-class Disagreement(Error):
+class Mismatch(Error):
     """The ranks disagree about something that must be the same on all."""
 
 class NoMulticast(Error):
@@ -471,8 +472,8 @@ class BarrierTimeout(Error, TimeoutError):
 class Interrupted(Error):
     """A wait was interrupted; mostly what a signal handler has raised comes instead."""
 
-class Length(Error, ValueError):
-    """Memory of a collective operation that is not one part per rank."""
+class BufferLength(Error, ValueError):
+    """A buffer of a collective operation whose length is not that of one part per rank."""
 
 class Reduction(Error, ValueError):
     """An operation that is not for the numbers to be reduced, or that there is not."""

@@ -19,7 +19,7 @@ before them. Callbacks of a work's future run in that thread: collectives that
 they start are done at once, before those that the program has started meanwhile,
 for which they must not wait. isend() and irecv() go on by themselves. A
 collective that has not ended within its limit, mostly the group's, raises
-TimeoutError, and the group is of no more use: others raise CollectiveGivenUp.
+TimeoutError, and the group is of no more use: others raise CollectivesBroken.
 barrier() names the ranks that have not come, and goes on. All calls end when a rank
 has failed or left. A group belongs to the process that made it; calls of a forked
 child raise ValueError.
@@ -54,7 +54,7 @@ from torch.distributed import Store, Work
 
 from . import _ending, _queue
 from ._omnes import (
-    CollectiveGivenUp,
+    CollectivesBroken,
     Communicator,
     Error,
     PeerFailed,
@@ -583,7 +583,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         after others."""
         if not self._given_up:
             return
-        error = CollectiveGivenUp(
+        error = CollectivesBroken(
             f"rank {self._rank} has given up all_to_all() of this group ({self._given_up}), which "
             "has no collective operations any more: make another one"
         )

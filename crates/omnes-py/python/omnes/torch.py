@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._omnes import Communicator, Disagreement
+from ._omnes import Communicator, Mismatch
 
 if TYPE_CHECKING:
     from ._omnes import Request, _Op
@@ -66,8 +66,8 @@ class Weights:
     names to tensors. Tensors that share their memory, as tied weights do, travel once. Tensors that
     take the place of others later, as those of Module.half() do, need new Weights.
 
-    Collective; all ranks are heard before any raises. Raises omnes.Disagreement if their tensors
-    differ, naming the first that does; TypeError, and omnes.Disagreement on the others, for what is
+    Collective; all ranks are heard before any raises. Raises omnes.Mismatch if their tensors
+    differ, naming the first that does; TypeError, and omnes.Mismatch on the others, for what is
     no tensor, or none that can be received into: a sparse tensor, one without memory, one whose
     elements share memory, as those of expand() do.
     """
@@ -84,7 +84,7 @@ class Weights:
             held = f"no weights: {error}"
         try:
             self._ranks = _agreed(world, held)
-        except Disagreement:
+        except Mismatch:
             if mistake is None:
                 raise
         if mistake is not None:
@@ -248,7 +248,7 @@ def _agreed(world: Communicator, held: str) -> Communicator:
     assert alike is not None  # Every rank has a color.
     if alike.size == world.size:
         return alike
-    raise Disagreement(f"the ranks hold different tensors; {_first_difference(held, theirs)}")
+    raise Mismatch(f"the ranks hold different tensors; {_first_difference(held, theirs)}")
 
 
 def _of_rank_0(world: Communicator, text: str) -> str:

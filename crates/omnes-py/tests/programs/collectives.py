@@ -108,7 +108,7 @@ def gathers(world):
     buffer = bytearray(world.size)
     world.alltoall(bytes(10 * world.rank + to for to in range(world.size)), buffer)
     assert list(buffer) == [10 * rank + world.rank for rank in range(world.size)]
-    assert isinstance(raises(omnes.Length, world.allgather, own, bytearray(3)), ValueError)
+    assert isinstance(raises(omnes.BufferLength, world.allgather, own, bytearray(3)), ValueError)
     raises(ValueError, world.allgather, memoryview(table)[:2], table)
     raises(omnes.RankOutOfRange, world.gather, own, None, world.size)
 
@@ -138,12 +138,12 @@ def varied_gathers(world):
     longer = own + bytes(rank == size - 1)
     if rank == 0:
         raises(omnes.Truncated, world.gatherv, longer, table, lengths)
-        raises(omnes.Length, world.gatherv, own, table, lengths[1:])
+        raises(omnes.BufferLength, world.gatherv, own, table, lengths[1:])
     else:
         world.gatherv(longer)
         world.gatherv(own)
-    raises(omnes.Length, world.allgatherv, own, bytearray(1), lengths)
-    raises(omnes.Disagreement, world.allgatherv, own + b"x", table, lengths)
+    raises(omnes.BufferLength, world.allgatherv, own, bytearray(1), lengths)
+    raises(omnes.Mismatch, world.allgatherv, own + b"x", table, lengths)
     raises(ValueError, world.allgatherv, own, table, [-1] * size)
     raises(TypeError, world.alltoallv, own, 7, table, lengths)
     raises(ValueError, world.alltoallv, table, lengths, table, lengths)

@@ -32,7 +32,7 @@ if rank == 0:
     ):
         try:
             call()
-        except omnes.CollectiveGivenUp as error:
+        except omnes.CollectivesBroken as error:
             assert (error.rank, error.collective) == (0, "alltoall"), error
             assert "TimeoutError: the call has not ended within 0.1 s" in str(error), error
         else:

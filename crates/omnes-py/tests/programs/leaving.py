@@ -39,7 +39,7 @@ except KeyError:
 assert copy.size == 3
 try:
     copy.barrier()
-except omnes.Left:
+except omnes.AlreadyLeft:
     pass
 else:
     raise AssertionError("who has left goes on")

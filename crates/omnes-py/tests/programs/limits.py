@@ -168,7 +168,7 @@ with omnes.Communicator.from_env() as world:
         world.recv(bytearray(0), 0, tag=8)
     try:
         part.allreduce(numbers)
-    except omnes.CollectiveGivenUp as error:
+    except omnes.CollectivesBroken as error:
         assert (error.rank, error.collective) == (0, "allreduce"), error
     else:
         raise AssertionError("rank 0 has given up")

@@ -29,7 +29,7 @@ else:
     os.environ["OMNES_RANK"] = "none"
     try:
         omnes.Communicator.from_env()
-    except omnes.Variable:
+    except omnes.InvalidVariable:
         pass
     else:
         raise AssertionError("that is no rank")

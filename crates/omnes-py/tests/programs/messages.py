@@ -101,7 +101,7 @@ with omnes.Communicator.from_env() as world:
     assert part == bytes([50 + rank]) and back == bytes(10 * k + rank for k in range(size))
     try:
         world.iallgather(own, bytearray(size + 1))
-    except omnes.Length:
+    except omnes.BufferLength:
         pass
     else:
         raise AssertionError("nobody has noticed")
@@ -129,7 +129,7 @@ with omnes.Communicator.from_env() as world:
     assert back == b"".join(bytes([k]) * rank for k in range(size)), back
     try:
         world.iallgatherv(own, at_all, lengths[1:])
-    except omnes.Length:
+    except omnes.BufferLength:
         pass
     else:
         raise AssertionError("nobody has noticed")
@@ -155,7 +155,7 @@ with omnes.Communicator.from_env() as world:
     omnes.leave()
     try:
         joined.barrier()
-    except omnes.Left as error:
+    except omnes.AlreadyLeft as error:
         assert "this rank has left the job" in str(error), error
     else:
         raise AssertionError("who has left goes on")

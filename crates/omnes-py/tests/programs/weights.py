@@ -78,7 +78,7 @@ def differences(world):
     last = world.size - 1
     try:
         omnes.torch.Weights(world, Model(width=65 if world.rank == last else 64))
-    except omnes.Disagreement as error:
+    except omnes.Mismatch as error:
         if world.rank == last:
             assert "here 'wide.bias': bfloat16 [65]" in str(error), error
             assert "at rank 0 'wide.bias': bfloat16 [64]" in str(error), error
@@ -105,7 +105,7 @@ def mistakes(world):
             omnes.torch.Weights(world, held)
         except TypeError as error:
             assert world.rank == world.size - 1 and f"'b' {reason}" in str(error), error
-        except omnes.Disagreement:
+        except omnes.Mismatch:
             assert world.rank != world.size - 1
         else:
             raise AssertionError(reason)
@@ -171,7 +171,7 @@ def nonsense(world):
     is_wrong = world.rank == world.size - 1
     try:
         omnes.torch.Weights(world, 7 if is_wrong else {"a": torch.ones(1)})
-    except (TypeError, omnes.Disagreement) as error:
+    except (TypeError, omnes.Mismatch) as error:
         assert isinstance(error, TypeError) == is_wrong, error
     else:
         raise AssertionError("7 is no mapping")

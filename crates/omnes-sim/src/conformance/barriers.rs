@@ -5,7 +5,7 @@
 use super::{Arm, run};
 use crate::rig::script::{BarrierGroup, Outcome, Script, Step};
 use omnes_proto::collective::Runner;
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub fn divisions(size: u32) -> Vec<Vec<Vec<Rank>>> {
 /// goes as one packet in every other one if `is_multicast`.
 pub fn groups(
     size: u32,
-    algorithm: Barrier,
+    algorithm: BarrierAlgorithm,
     runner: Runner,
     is_multicast: bool,
 ) -> impl Iterator<Item = BarrierGroup> {

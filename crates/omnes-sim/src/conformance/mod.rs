@@ -22,7 +22,7 @@ use crate::collective;
 use crate::rig::cluster::Cluster;
 use crate::rig::payload::content;
 use crate::rig::script::{Outcome, Script};
-use omnes_topo::{Barrier, Tree};
+use omnes_topo::{BarrierAlgorithm, Tree};
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
@@ -172,7 +172,7 @@ pub fn broadcast_reaches_everybody(
 }
 
 /// Nobody leaves a barrier before all have come to it, whoever is late.
-pub fn nobody_leaves_a_barrier_early(arm: &mut impl Arm, algorithm: Barrier) {
+pub fn nobody_leaves_a_barrier_early(arm: &mut impl Arm, algorithm: BarrierAlgorithm) {
     const BARRIERS: u32 = 6;
     let size = arm.size();
     // A different rank is late each time, some not at all.

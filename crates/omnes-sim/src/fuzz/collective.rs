@@ -21,7 +21,7 @@ use omnes_proto::collective::{
 };
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Instant, Kind, Rank, Seq, Words};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -85,7 +85,7 @@ fn group(bytes: &mut Bytes, communicator: CommunicatorId, divisions: &[&[&[u32]]
     GroupConfig {
         communicator,
         nodes: nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect(),
-        algorithm: Barrier::ALL[usize::from(marks % 4)],
+        algorithm: BarrierAlgorithm::ALL[usize::from(marks % 4)],
         runner: if marks & 4 == 0 { Runner::Host } else { Runner::Nic },
         is_multicast: marks & 8 != 0,
     }

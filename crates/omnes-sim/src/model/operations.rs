@@ -6,7 +6,7 @@ use super::plan::{BarrierKind, Op, Steps};
 use super::shared::{MESSAGES, Shared};
 use super::task::{Awaited, Running, Stage, Stepping};
 use crate::engine::{Random, Span, Time};
-use omnes_proto::algorithm::{Bcast, Forwarding, PIPELINE_BYTES};
+use omnes_proto::algorithm::{BcastAlgorithm, Forwarding, PIPELINE_BYTES};
 use omnes_proto::broadcast::{CastMessage, Event as CastEvent, Policy};
 use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::collective::Event as BarrierEvent;
@@ -132,11 +132,15 @@ impl Host {
                 net.began(self.rank, number, op, at);
                 let mut at = self.spend(net, at, net.testbed.host.call.fixed);
                 match op {
-                    Op::Bcast { algorithm: Bcast::Tree { tree, forwarding }, root, bytes } => {
+                    Op::Bcast {
+                        algorithm: BcastAlgorithm::Tree { tree, forwarding },
+                        root,
+                        bytes,
+                    } => {
                         let shape = (tree, forwarding);
                         self.begin_tree(net, shared, &mut running, (shape, root, bytes), &mut at);
                     }
-                    Op::Bcast { algorithm: Bcast::Multicast(policy), root, bytes } => {
+                    Op::Bcast { algorithm: BcastAlgorithm::Multicast(policy), root, bytes } => {
                         self.begin_cast(shared, &mut running, (policy, root, bytes), at);
                     }
                     Op::Barrier(kind) => {
@@ -274,7 +278,7 @@ impl Host {
     /// Sends a broadcast that waits for room, if there is room; true if it was sent.
     fn let_go(&mut self, net: &mut Net, running: &mut Running, at: &mut Time) -> bool {
         let Some((group, bytes)) = running.held else { return false };
-        let Op::Bcast { algorithm: Bcast::Multicast(policy), .. } = running.op else {
+        let Op::Bcast { algorithm: BcastAlgorithm::Multicast(policy), .. } = running.op else {
             return false;
         };
         let Some(machine) = self.endpoint.broadcast_mut() else { return false };
@@ -362,7 +366,7 @@ impl Host {
         if running.stepping.is_some() {
             return self.take_steps(net, shared, running, at);
         }
-        let Op::Bcast { algorithm: Bcast::Tree { .. }, bytes, .. } = running.op else {
+        let Op::Bcast { algorithm: BcastAlgorithm::Tree { .. }, bytes, .. } = running.op else {
             return false;
         };
         let is_here = running.awaited.is_empty();

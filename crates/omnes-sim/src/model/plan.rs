@@ -1,9 +1,9 @@
 //! What the ranks of a model do: operations that all of them come to in the same order.
 
 use crate::engine::Span;
-use omnes_proto::algorithm::Bcast;
+use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_proto::collective::Runner;
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 
 /// What a rank's part in an operation counts for beside its data: about what a packet costs.
 pub(super) const OPERATION_BYTES: u64 = 4096;
@@ -21,7 +21,7 @@ pub enum Steps {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BarrierKind {
     /// Which steps.
-    pub algorithm: Barrier,
+    pub algorithm: BarrierAlgorithm,
     /// Who makes them.
     pub steps: Steps,
     /// Whether a release goes to all as one multicast packet.
@@ -34,7 +34,7 @@ pub enum Op {
     /// A broadcast of `bytes` bytes from `root`.
     Bcast {
         /// How.
-        algorithm: Bcast,
+        algorithm: BcastAlgorithm,
         /// From whom.
         root: u32,
         /// Length of the message.

@@ -1,7 +1,7 @@
 //! What all ranks of a model know: the plan, and how its groups are called.
 
 use super::plan::{BarrierKind, Op, Plan, Steps};
-use omnes_proto::algorithm::Bcast;
+use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_proto::broadcast::{GroupId, Policy};
 use omnes_topo::{Spread, TopoError, Tree};
 use omnes_wire::{CommunicatorId, Rank};
@@ -73,8 +73,12 @@ impl Shared {
         let (mut policies, mut barriers, mut trees) = (Vec::new(), Vec::new(), Vec::new());
         for op in &plan.ops {
             match *op {
-                Op::Bcast { algorithm: Bcast::Multicast(policy), .. } => add(&mut policies, policy),
-                Op::Bcast { algorithm: Bcast::Tree { tree, .. }, .. } => add(&mut trees, tree),
+                Op::Bcast { algorithm: BcastAlgorithm::Multicast(policy), .. } => {
+                    add(&mut policies, policy)
+                }
+                Op::Bcast { algorithm: BcastAlgorithm::Tree { tree, .. }, .. } => {
+                    add(&mut trees, tree)
+                }
                 Op::Barrier(kind) if kind.steps != Steps::Channel => add(&mut barriers, kind),
                 _ => {}
             }

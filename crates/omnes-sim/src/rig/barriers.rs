@@ -3,7 +3,7 @@
 //! ```
 //! use omnes_proto::collective::Runner;
 //! use omnes_sim::{Cluster, drop, nothing_is_missing};
-//! use omnes_topo::Barrier;
+//! use omnes_topo::BarrierAlgorithm;
 //! use omnes_wire::Kind;
 //!
 //! let mut cluster = Cluster::builder().ranks(4).build();
@@ -24,7 +24,7 @@ use crate::rig::node::script_barriers;
 use crate::rig::script::{Script, Step};
 use omnes_proto::collective::{CollectiveCounters, GroupConfig, Runner};
 use omnes_proto::group::Nodes;
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Kind, Rank};
 use std::rc::Rc;
 
@@ -51,7 +51,11 @@ impl Cluster {
     }
 
     /// Opens a group of all ranks for barriers, each rank a node of its own, without multicast.
-    pub fn open_barriers_of_all(&mut self, algorithm: Barrier, runner: Runner) -> CommunicatorId {
+    pub fn open_barriers_of_all(
+        &mut self,
+        algorithm: BarrierAlgorithm,
+        runner: Runner,
+    ) -> CommunicatorId {
         let nodes = Nodes::one_each(self.size());
         let communicator = CommunicatorId(BARRIERS_OF_ALL + u32::from(self.groups));
         self.groups += 1;

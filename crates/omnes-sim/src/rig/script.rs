@@ -5,7 +5,7 @@
 
 use omnes_proto::broadcast::Policy;
 use omnes_proto::collective::{GroupConfig, Runner};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct BarrierGroup {
     /// Its ranks by node, each node's leader first; no rank twice.
     pub nodes: Vec<Vec<Rank>>,
     /// The algorithm between the leaders.
-    pub algorithm: Barrier,
+    pub algorithm: BarrierAlgorithm,
     /// Who runs it.
     pub runner: Runner,
     /// Whether what goes to all leaders goes as one multicast packet.

@@ -8,7 +8,7 @@ use crate::rig::node::{Looking, Previews, Runs};
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::{CollectiveConfig, GroupConfig, Runner};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Rank};
 use std::time::Duration;
 
@@ -171,7 +171,7 @@ fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u32) -> GroupCon
     GroupConfig {
         communicator: CommunicatorId(FIRST_GROUP + number),
         nodes: members.into(),
-        algorithm: random.pick(&Barrier::ALL),
+        algorithm: random.pick(&BarrierAlgorithm::ALL),
         runner: random.pick(&[Runner::Host, Runner::Nic]),
         is_multicast: random.chance(500_000),
     }

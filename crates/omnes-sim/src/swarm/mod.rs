@@ -34,7 +34,7 @@ use crate::rig::payload::content;
 use crate::rig::rule::{Guard, Ways, corrupt, drop, duplicate, partition, reorder};
 use crate::rig::stranger::Forgery;
 use omnes_proto::channel::{Pattern, Reply};
-use omnes_topo::{Barrier, Tree};
+use omnes_topo::{BarrierAlgorithm, Tree};
 use omnes_wire::{Instant, Rank};
 use options::HEALED;
 use std::fmt::Debug;
@@ -130,7 +130,7 @@ fn run(cluster: &mut Cluster, options: &Options) -> Duration {
     match options.work {
         Work::Mix => mix::run(cluster, options),
         Work::Barriers => {
-            for algorithm in Barrier::ALL {
+            for algorithm in BarrierAlgorithm::ALL {
                 conformance::nobody_leaves_a_barrier_early(cluster, algorithm);
             }
         }

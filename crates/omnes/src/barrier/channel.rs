@@ -1,18 +1,18 @@
 //! Barrier by messages over channels, which answer and repair each one.
 //!
 //! Source: the three algorithms of the barrier paper [CB-R9–R11] over channels, and the counter;
-//! the steps come from [`omnes_topo::Barrier`]. Cost: one empty message per step and rank, 56 bytes
-//! each; the counter's rank 0 exchanges two with each other rank.
+//! the steps come from [`omnes_topo::BarrierAlgorithm`]. Cost: one empty message per step and rank,
+//! 56 bytes each; the counter's rank 0 exchanges two with each other rank.
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use omnes_net::Operation;
-use omnes_topo::{Barrier, Step};
+use omnes_topo::{BarrierAlgorithm, Step};
 use omnes_wire::Rank;
 
 impl Communicator {
     /// A barrier over channels, whose messages are answered: the last one of a job is.
-    pub(super) fn barrier_over_channels(&self, algorithm: Barrier) -> Result<(), Error> {
+    pub(super) fn barrier_over_channels(&self, algorithm: BarrierAlgorithm) -> Result<(), Error> {
         let schedule = algorithm
             .schedule(Rank(self.rank()), self.size())
             .expect("a rank below the size has a schedule");

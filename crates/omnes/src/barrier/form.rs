@@ -1,6 +1,6 @@
 //! What kinds of barriers there are.
 
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use std::fmt;
 use std::str::FromStr;
 
@@ -45,11 +45,11 @@ pub struct BarrierKind {
     /// What runs the steps.
     pub form: Option<BarrierForm>,
     /// Which steps.
-    pub algorithm: Option<Barrier>,
+    pub algorithm: Option<BarrierAlgorithm>,
 }
 
-impl From<Barrier> for BarrierKind {
-    fn from(algorithm: Barrier) -> Self {
+impl From<BarrierAlgorithm> for BarrierKind {
+    fn from(algorithm: BarrierAlgorithm) -> Self {
         Self { form: None, algorithm: Some(algorithm) }
     }
 }
@@ -71,7 +71,7 @@ impl FromStr for BarrierKind {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WRONG: &str = "must be FORM, ALGORITHM or FORM:ALGORITHM, with nic, user or channel \
                              and dissemination, pairwise, gather-broadcast or counter";
-        let algorithm = |text: &str| text.parse::<Barrier>().map_err(|_| WRONG);
+        let algorithm = |text: &str| text.parse::<BarrierAlgorithm>().map_err(|_| WRONG);
         if let Some((form, rest)) = text.split_once(':') {
             let form = form.parse().map_err(|_| WRONG)?;
             return Ok(Self { form: Some(form), algorithm: Some(algorithm(rest)?) });

@@ -5,14 +5,14 @@
 //! algorithm in user space has the communicator's, and is opened without a word.
 
 use super::nic::ONE_NODE;
-use super::{BarrierForm, BarrierKind, NicWanted};
+use super::{BarrierForm, BarrierKind, NicChoice};
 use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
 use omnes_net::{Operation, OperationError};
 use omnes_proto::collective::{Contribution, GroupConfig, Runner, can_combine};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Words};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) struct BarrierGroups {
 #[derive(Clone, Copy)]
 struct Group {
     id: CommunicatorId,
-    algorithm: Barrier,
+    algorithm: BarrierAlgorithm,
     runner: Runner,
     /// Barriers entered by calls that wait without a limit; the same on all ranks.
     calls: u32,
@@ -64,7 +64,7 @@ impl BarrierGroups {
     }
 
     /// The group that a barrier of this kind uses: the NIC's, if it is open and allowed.
-    fn find(&self, form: Option<BarrierForm>, algorithm: Barrier) -> Option<Group> {
+    fn find(&self, form: Option<BarrierForm>, algorithm: BarrierAlgorithm) -> Option<Group> {
         let groups = self.lock();
         let fits = |group: &&Group, runner| group.algorithm == algorithm && group.runner == runner;
         let nic = groups.iter().find(|group| fits(group, Runner::Nic));
@@ -102,7 +102,7 @@ impl Communicator {
     pub(super) fn enter_group(
         &self,
         form: Option<BarrierForm>,
-        algorithm: Barrier,
+        algorithm: BarrierAlgorithm,
     ) -> Result<Option<Operation>, Error> {
         let group = match self.inner.barriers.find(form, algorithm) {
             Some(group) => group,
@@ -137,9 +137,9 @@ impl Communicator {
     pub(crate) fn combines_words(&self) -> bool {
         let nodes = self.nodes().count();
         let config = &self.job().config;
-        let is_off = config.nic == NicWanted::Off || self.job().is_finalizing();
+        let is_off = config.nic == NicChoice::Off || self.job().is_finalizing();
         // Also within a node, whose ranks may have found no memory to share.
-        let is_secret = config.encrypts;
+        let is_secret = config.encryption;
         let can = nodes == 1 || can_combine(self.usual_algorithm(), nodes);
         self.size() > 1 && can && !is_off && !is_secret
     }
@@ -185,7 +185,7 @@ impl Communicator {
     pub(super) fn enter_known_group(
         &self,
         form: Option<BarrierForm>,
-        algorithm: Barrier,
+        algorithm: BarrierAlgorithm,
     ) -> Option<Result<Option<Operation>, Error>> {
         let group = self.inner.barriers.find(form, algorithm)?;
         Some(self.enter_again(&group))
@@ -224,7 +224,7 @@ impl Communicator {
     fn open_barrier_group(
         &self,
         form: Option<BarrierForm>,
-        algorithm: Barrier,
+        algorithm: BarrierAlgorithm,
     ) -> Result<Group, Error> {
         if form == Some(BarrierForm::Nic) {
             let outcome = self.try_nic(algorithm)?;
@@ -242,7 +242,7 @@ impl Communicator {
     }
 
     /// Opens a group on this rank.
-    fn add_group(&self, id: CommunicatorId, algorithm: Barrier, runner: Runner) -> Group {
+    fn add_group(&self, id: CommunicatorId, algorithm: BarrierAlgorithm, runner: Runner) -> Group {
         if runner == Runner::Host {
             self.job().engine.open_collective(self.group_config(id, algorithm, runner), None);
         }
@@ -255,7 +255,7 @@ impl Communicator {
     fn group_config(
         &self,
         communicator: CommunicatorId,
-        algorithm: Barrier,
+        algorithm: BarrierAlgorithm,
         runner: Runner,
     ) -> GroupConfig {
         let nodes = self.nodes().by_node().to_vec().into();
@@ -265,7 +265,7 @@ impl Communicator {
 
     /// Moves on to a group whose barriers the kernel's NIC runs, if all members get a slot. The
     /// reason otherwise. Collective.
-    fn try_nic(&self, algorithm: Barrier) -> Result<Result<Group, String>, Error> {
+    fn try_nic(&self, algorithm: BarrierAlgorithm) -> Result<Result<Group, String>, Error> {
         // Numbers end: none is taken where some member cannot have a slot.
         if self.nodes().count() < 2 {
             return Ok(Err(ONE_NODE.to_owned()));

@@ -22,14 +22,14 @@ mod nic;
 pub use form::{BarrierForm, BarrierKind};
 pub(crate) use group::BarrierGroups;
 pub(crate) use nic::NicAccess;
-pub use nic::{NicUse, NicWanted};
+pub use nic::{NicChoice, NicState};
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::compare::Call;
 use crate::error::Error;
 use omnes_net::{Disruption, Operation};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use std::time::Duration;
 
 /// How long to wait for answers that tell which ranks are missing.
@@ -43,7 +43,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job,
     /// [`Error::Interrupted`]. [`Error::Barrier`] if the kernel NIC has lost the barrier, for
-    /// example because `omnesd` has ended; the other ranks then get [`Error::CollectiveGivenUp`],
+    /// example because `omnesd` has ended; the other ranks then get [`Error::CollectivesBroken`],
     /// as do all later collectives.
     pub fn barrier(&self) -> Result<(), Error> {
         self.barrier_with(self.usual_barrier())
@@ -87,7 +87,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::BarrierTimeout`]; else as [`Self::barrier`].
-    pub fn barrier_within(&self, limit: Duration) -> Result<(), Error> {
+    pub fn barrier_timeout(&self, limit: Duration) -> Result<(), Error> {
         if self.size() == 1 {
             return Ok(());
         }
@@ -139,25 +139,28 @@ impl Communicator {
 
     fn usual_barrier(&self) -> BarrierKind {
         let config = &self.job().config;
-        let form = (config.nic == NicWanted::Off).then_some(BarrierForm::Channel);
+        let form = (config.nic == NicChoice::Off).then_some(BarrierForm::Channel);
         BarrierKind { form, algorithm: None }
     }
 
     /// One packet to each rank and one multicast back are the fewest; where many send to one, or
     /// without multicast, steps that run side by side are faster.
-    pub(super) fn usual_algorithm(&self) -> Barrier {
+    pub(super) fn usual_algorithm(&self) -> BarrierAlgorithm {
         if let Some(algorithm) = self.job().config.barrier {
             return algorithm;
         }
-        match (self.nodes().count() <= Barrier::COUNTER_NODES_MAX, self.job().engine.is_crowded()) {
-            (true, true) => Barrier::Counter,
-            (true, false) if self.is_worth_multicast() => Barrier::Counter,
-            _ => Barrier::Dissemination,
+        match (
+            self.nodes().count() <= BarrierAlgorithm::COUNTER_NODES_MAX,
+            self.job().engine.is_crowded(),
+        ) {
+            (true, true) => BarrierAlgorithm::Counter,
+            (true, false) if self.is_worth_multicast() => BarrierAlgorithm::Counter,
+            _ => BarrierAlgorithm::Dissemination,
         }
     }
 
     /// How the barriers of this communicator are run at present, and why not otherwise.
-    pub fn nic(&self) -> NicUse {
+    pub fn nic(&self) -> NicState {
         self.nic_use()
     }
 

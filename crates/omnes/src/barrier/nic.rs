@@ -4,7 +4,7 @@ use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_net::MulticastState;
 use omnes_net::nic::{MemberPlan, Nic, NicError, OpenSlot, Preference, SlotPlan};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::CommunicatorId;
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 /// What may run a job's barriers. The kernel NIC is an eBPF program of this library. Text form:
 /// `auto`, `kernel`, `agent`, `user`, `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NicWanted {
+pub enum NicChoice {
     /// The kernel NIC, lent by the node's agent or loaded by the process; else user space.
     Auto,
     /// The kernel NIC, loaded by the process; else user space.
@@ -27,7 +27,7 @@ pub enum NicWanted {
     Off,
 }
 
-impl NicWanted {
+impl NicChoice {
     /// Which of the kernel's it may be; none if it may not.
     pub(crate) fn preference(self) -> Option<Preference> {
         match self {
@@ -39,7 +39,7 @@ impl NicWanted {
     }
 }
 
-impl FromStr for NicWanted {
+impl FromStr for NicChoice {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -56,7 +56,7 @@ impl FromStr for NicWanted {
 
 /// How a communicator's barriers are run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NicUse {
+pub enum NicState {
     /// Through the kernel NIC.
     Kernel,
     /// By the firmware in user space.
@@ -66,7 +66,7 @@ pub enum NicUse {
     },
 }
 
-impl fmt::Display for NicUse {
+impl fmt::Display for NicState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel => write!(f, "kernel"),
@@ -130,13 +130,13 @@ pub(super) const ONE_NODE: &str = "all ranks are on one node";
 const SWITCHED_OFF: &str = "switched off";
 
 impl Communicator {
-    pub(super) fn nic_use(&self) -> NicUse {
+    pub(super) fn nic_use(&self) -> NicState {
         if self.inner.barriers.has_nic() {
-            return NicUse::Kernel;
+            return NicState::Kernel;
         }
         let reason = self.nic_obstacle();
         let reason = reason.unwrap_or_else(|| "not tried before a few barriers".to_owned());
-        NicUse::User { reason }
+        NicState::User { reason }
     }
 
     /// Why this rank can have no slot for barriers here, as far as it knows without asking for one.
@@ -155,7 +155,7 @@ impl Communicator {
     pub(super) fn open_own_slot(
         &self,
         id: CommunicatorId,
-        algorithm: Barrier,
+        algorithm: BarrierAlgorithm,
     ) -> Result<Option<OpenSlot>, String> {
         if self.nodes().local()[0] != self.rank() {
             return Ok(None);
@@ -172,7 +172,11 @@ impl Communicator {
         job.nic.with(preference, |nic| job.engine.open_slot(nic, plan))
     }
 
-    fn slot_plan(&self, id: CommunicatorId, algorithm: Barrier) -> Result<SlotPlan, String> {
+    fn slot_plan(
+        &self,
+        id: CommunicatorId,
+        algorithm: BarrierAlgorithm,
+    ) -> Result<SlotPlan, String> {
         let job = self.job();
         let engine = &job.engine;
         let addresses = engine.nics();
@@ -187,7 +191,9 @@ impl Communicator {
         let own = leaders.iter().position(|leader| *leader == rank);
         let own = own.expect("a leader leads a node") as u32;
         let group = match (algorithm, engine.multicast()) {
-            (Barrier::Counter, MulticastState::On { group, .. }) if self.is_worth_multicast() => {
+            (BarrierAlgorithm::Counter, MulticastState::On { group, .. })
+                if self.is_worth_multicast() =>
+            {
                 Some(group)
             }
             _ => None,

@@ -7,7 +7,7 @@
 
 use super::nodes::is_for_many;
 use super::tune::{Figures, Way};
-use super::{Bcast, PIPELINE_BYTES};
+use super::{BcastAlgorithm, PIPELINE_BYTES};
 use omnes_topo::Tree;
 use std::sync::{Mutex, PoisonError};
 
@@ -37,7 +37,7 @@ pub(crate) struct Situation {
 
 impl Situation {
     /// The algorithm.
-    pub(crate) fn choice(&self) -> Bcast {
+    pub(crate) fn choice(&self) -> BcastAlgorithm {
         let is_for_many = is_for_many(self.nodes, self.nodes_reached);
         let has_multicast = self.has_multicast && self.nodes > 1 && is_for_many;
         let way = match self.network_figures() {
@@ -46,7 +46,7 @@ impl Situation {
                 figures.best(ways, self.ranks, self.bytes as u64)
             }
             None if has_multicast && self.nodes >= MULTICAST_NODES_MIN => Way::Multicast,
-            None => return Bcast::tree(self.tree()),
+            None => return BcastAlgorithm::tree(self.tree()),
         };
         way.bcast(self.nodes)
     }
@@ -80,11 +80,11 @@ impl Situation {
 /// The choice that was made last: to compare figures takes longer than to see that nothing has
 /// changed.
 #[derive(Default)]
-pub(crate) struct LatestChoice(Mutex<Option<(Situation, Bcast)>>);
+pub(crate) struct LatestChoice(Mutex<Option<(Situation, BcastAlgorithm)>>);
 
 impl LatestChoice {
     /// The algorithm for `situation`.
-    pub(crate) fn of(&self, situation: Situation) -> Bcast {
+    pub(crate) fn of(&self, situation: Situation) -> BcastAlgorithm {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match *latest {
             Some((same, choice)) if same == situation => choice,
@@ -108,7 +108,7 @@ mod tests {
         nodes_reached: 8,
         figures: None,
     };
-    const COMBINED: Bcast = Bcast::Multicast(Policy::COMBINED);
+    const COMBINED: BcastAlgorithm = BcastAlgorithm::Multicast(Policy::COMBINED);
 
     #[test]
     fn multicast_is_chosen_where_it_works_and_has_several_receivers() {
@@ -116,21 +116,24 @@ mod tests {
         assert_eq!(Situation { bytes: 1 << 30, ..MANY }.choice(), COMBINED);
         let few = Situation { nodes_reached: 3, ..MANY };
         assert_eq!(Situation { nodes: 3, ..few }.choice(), COMBINED);
-        assert_eq!(Situation { nodes: 2, ..few }.choice(), Bcast::tree(Tree::Binomial));
+        assert_eq!(Situation { nodes: 2, ..few }.choice(), BcastAlgorithm::tree(Tree::Binomial));
         let without = Situation { has_multicast: false, ..MANY };
-        assert_eq!(without.choice(), Bcast::tree(Tree::Binomial));
+        assert_eq!(without.choice(), BcastAlgorithm::tree(Tree::Binomial));
     }
 
     #[test]
     fn multicast_is_left_to_communicators_of_half_the_nodes_that_hear_it() {
         let row = |nodes| Situation { ranks: nodes, nodes, nodes_reached: 1024, ..MANY };
-        assert_eq!(row(32).choice(), Bcast::tree(Tree::Binomial));
-        assert_eq!(row(511).choice(), Bcast::tree(Tree::Binomial));
-        assert!(matches!(row(512).choice(), Bcast::Multicast(_)));
+        assert_eq!(row(32).choice(), BcastAlgorithm::tree(Tree::Binomial));
+        assert_eq!(row(511).choice(), BcastAlgorithm::tree(Tree::Binomial));
+        assert!(matches!(row(512).choice(), BcastAlgorithm::Multicast(_)));
         // Nor do figures of the whole job say otherwise.
         let figures = measured().figures;
-        assert_eq!(Situation { figures, ..row(511) }.choice(), Bcast::tree(Tree::Binomial));
-        assert!(matches!(Situation { figures, ..row(512) }.choice(), Bcast::Multicast(_)));
+        assert_eq!(
+            Situation { figures, ..row(511) }.choice(),
+            BcastAlgorithm::tree(Tree::Binomial)
+        );
+        assert!(matches!(Situation { figures, ..row(512) }.choice(), BcastAlgorithm::Multicast(_)));
     }
 
     #[test]
@@ -149,11 +152,11 @@ mod tests {
     #[test]
     fn large_messages_go_down_a_chain_where_every_rank_has_a_core() {
         let large = Situation { bytes: CHAIN_BYTES, has_multicast: false, ..MANY };
-        assert_eq!(large.choice(), Bcast::tree(Tree::Chain));
+        assert_eq!(large.choice(), BcastAlgorithm::tree(Tree::Chain));
         let crowded = Situation { is_crowded: true, ..large };
-        assert_eq!(crowded.choice(), Bcast::tree(Tree::Binomial));
+        assert_eq!(crowded.choice(), BcastAlgorithm::tree(Tree::Binomial));
         let short = Situation { bytes: CHAIN_BYTES - 1, ..large };
-        assert_eq!(short.choice(), Bcast::tree(Tree::Binomial));
+        assert_eq!(short.choice(), BcastAlgorithm::tree(Tree::Binomial));
     }
 
     /// Multicast with slow bytes, so that long messages do better without.
@@ -171,11 +174,14 @@ mod tests {
         let situation = measured();
         assert_eq!(situation.choice(), COMBINED);
         let long = Situation { bytes: 1 << 30, ..situation };
-        assert_eq!(long.choice(), Bcast::tree(Tree::Chain));
+        assert_eq!(long.choice(), BcastAlgorithm::tree(Tree::Chain));
         // Also with two nodes, and with more ranks than cores.
         let pair = Situation { nodes: 2, nodes_reached: 2, ..situation };
         assert_eq!(pair.choice(), COMBINED);
-        assert_eq!(Situation { is_crowded: true, ..long }.choice(), Bcast::tree(Tree::Chain));
+        assert_eq!(
+            Situation { is_crowded: true, ..long }.choice(),
+            BcastAlgorithm::tree(Tree::Chain)
+        );
     }
 
     #[test]
@@ -192,9 +198,9 @@ mod tests {
         for bytes in [0, 8, 1 << 20, 1 << 30] {
             for situation in [MANY, measured()] {
                 let without = Situation { bytes, has_multicast: false, ..situation };
-                assert_eq!(without.choice(), Bcast::tree(without.tree()));
+                assert_eq!(without.choice(), BcastAlgorithm::tree(without.tree()));
                 let within = Situation { bytes, nodes: 1, ..situation };
-                assert_eq!(within.choice(), Bcast::tree(within.tree()));
+                assert_eq!(within.choice(), BcastAlgorithm::tree(within.tree()));
             }
         }
     }
@@ -204,6 +210,6 @@ mod tests {
         let rules = Situation { nodes: 1, bytes: 1 << 30, is_crowded: true, ..MANY };
         let figures = Situation { figures: measured().figures, ..rules };
         assert_eq!(figures.choice(), rules.choice());
-        assert_eq!(figures.choice(), Bcast::tree(Tree::Binomial));
+        assert_eq!(figures.choice(), BcastAlgorithm::tree(Tree::Binomial));
     }
 }

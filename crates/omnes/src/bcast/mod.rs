@@ -27,7 +27,7 @@ pub(crate) use choice::LatestChoice;
 pub(crate) use multisend::LateSlot;
 pub use multisend::{Cloning, MultiSend, MultiSendUse};
 pub(crate) use nodes::Nodes;
-pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};
+pub use omnes_proto::algorithm::{BcastAlgorithm, BcastAlgorithmError, Forwarding};
 pub(crate) use part::{Origin, Part, check_tree, within_node};
 
 use crate::collective::Collective;
@@ -76,14 +76,14 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`] for a root that does not exist, [`Error::Truncated`] if the root
-    /// sent more than fits, [`Error::LengthDiffers`] if it sent less, [`Error::PeerFailed`] if a
+    /// sent more than fits, [`Error::LengthMismatch`] if it sent less, [`Error::PeerFailed`] if a
     /// member has failed, [`Error::PeerLeft`] if one has left the job.
     pub fn bcast(&self, root: u32, buffer: &mut [u8]) -> Result<(), Error> {
         self.bcast_with(root, buffer, self.usual_bcast(buffer.len()))
     }
 
     /// What a broadcast of `bytes` bytes takes where nobody names an algorithm.
-    pub(crate) fn usual_bcast(&self, bytes: usize) -> Bcast {
+    pub(crate) fn usual_bcast(&self, bytes: usize) -> BcastAlgorithm {
         let choose = || self.inner.latest_choice.of(self.situation(bytes));
         self.job().config.bcast.unwrap_or_else(choose)
     }
@@ -94,7 +94,12 @@ impl Communicator {
     /// # Errors
     /// As [`Self::bcast`]; [`Error::Algorithm`] for one with invalid parameters,
     /// [`Error::TooManySchemes`] for more policies than a communicator can distinguish.
-    pub fn bcast_with(&self, root: u32, buffer: &mut [u8], algorithm: Bcast) -> Result<(), Error> {
+    pub fn bcast_with(
+        &self,
+        root: u32,
+        buffer: &mut [u8],
+        algorithm: BcastAlgorithm,
+    ) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Bcast).with_bytes(buffer.len()).with_root(root))?;
         self.broadcast(root, buffer, algorithm)
@@ -105,9 +110,9 @@ impl Communicator {
         &self,
         root: u32,
         buffer: &mut [u8],
-        algorithm: Bcast,
+        algorithm: BcastAlgorithm,
     ) -> Result<(), Error> {
-        if let Bcast::Multicast(policy) = algorithm {
+        if let BcastAlgorithm::Multicast(policy) = algorithm {
             self.open_together(policy)?;
         }
         let part = self.part(root, buffer.len(), algorithm)?;

@@ -5,7 +5,7 @@
 //! root is the node's leader, or the broadcast's root itself on its own node.
 
 use super::choice::Situation;
-use super::{Bcast, Forwarding};
+use super::{BcastAlgorithm, Forwarding};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_proto::broadcast::{GroupId, Hold, Policy};
@@ -43,15 +43,20 @@ pub(crate) struct Part {
 
 impl Communicator {
     /// What this rank does in a broadcast of `bytes` bytes from `root`.
-    pub(crate) fn part(&self, root: u32, bytes: usize, algorithm: Bcast) -> Result<Part, Error> {
+    pub(crate) fn part(
+        &self,
+        root: u32,
+        bytes: usize,
+        algorithm: BcastAlgorithm,
+    ) -> Result<Part, Error> {
         self.check_rank(root)?;
         match algorithm {
-            Bcast::Tree { tree, forwarding } => self.tree_part(root, tree, forwarding),
-            Bcast::Multicast(policy) if self.has_multicast() => {
+            BcastAlgorithm::Tree { tree, forwarding } => self.tree_part(root, tree, forwarding),
+            BcastAlgorithm::Multicast(policy) if self.has_multicast() => {
                 self.count_multisend(bytes);
                 self.multicast_part(root, policy)
             }
-            Bcast::Multicast(_) => {
+            BcastAlgorithm::Multicast(_) => {
                 let tree = self.situation(bytes).tree();
                 self.tree_part(root, tree, Forwarding::Pipelined)
             }

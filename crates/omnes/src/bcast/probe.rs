@@ -15,7 +15,7 @@
 //! from every leader to all others where nothing is lost; where there is no multicast
 //! [`SILENT_ROUNDS_MAX`] rounds, which take 140 ms.
 
-use super::Bcast;
+use super::BcastAlgorithm;
 use crate::communicator::Communicator;
 use crate::config::Multicast;
 use crate::error::Error;
@@ -187,7 +187,7 @@ impl Communicator {
     fn reports(&self, own: &Report) -> Result<Vec<Report>, Error> {
         let table = self.exchange(&own.emit())?;
         let reports: Option<Vec<Report>> = table.chunks(REPORT_BYTES).map(Report::parse).collect();
-        reports.ok_or(Error::Disagreement { what: "the format of the multicast probe" })
+        reports.ok_or(Error::Mismatch { what: "the format of the multicast probe" })
     }
 
     /// Announces this rank and listens for the others, if it is its node's leader, for at most
@@ -220,7 +220,7 @@ impl Communicator {
     /// The policy of this communicator's first group.
     pub(crate) fn usual_policy(&self) -> Policy {
         match self.job().config.bcast {
-            Some(Bcast::Multicast(policy)) => policy,
+            Some(BcastAlgorithm::Multicast(policy)) => policy,
             _ => Policy::usual(self.nodes().count()),
         }
     }

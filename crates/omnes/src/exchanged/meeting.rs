@@ -61,7 +61,7 @@ pub(super) fn meet(
     let job = invitation.job;
     let joined = Job::join(invitation.accept(config), listener).and_then(Communicator::of_all);
     if let Err(failure) = hear(ranks, joined.as_ref().map(|_| &())) {
-        if let Err(Error::PeerFailed { rank } | Error::Excluded { by: rank }) = joined
+        if let Err(Error::PeerFailed { rank } | Error::DeclaredFailed { by: rank }) = joined
             && failure.is_silence
         {
             on_silent(rank);
@@ -72,13 +72,13 @@ pub(super) fn meet(
 }
 
 fn card(config: &Config) -> Result<Card, Error> {
-    if config.encrypts && config.key.is_none() {
+    if config.encryption && config.job_key.is_none() {
         // Nobody knows what the exchange's own ways are.
         return Err(Error::Join(omnes_net::NetError::KeyWanted));
     }
     Ok(Card {
         whereabouts: Whereabouts::here(config.interface.as_ref())?,
-        key_check: config.key.as_ref().map(|key| key.answer(KEY_CHECK)),
+        key_check: config.job_key.as_ref().map(|key| key.answer(KEY_CHECK)),
         has_rendezvous: !config.rendezvous.is_empty(),
     })
 }
@@ -113,7 +113,7 @@ fn invite(
     let address = listener.local_addr().map_err(|source| {
         Error::Join(omnes_net::NetError::System { what: "local address", source })
     })?;
-    let key = match config.key {
+    let key = match config.job_key {
         Some(_) => None,
         None => Some(omnes_net::random()?),
     };
@@ -124,7 +124,7 @@ impl Invitation {
     /// The settings to join with.
     fn accept(self, config: Config) -> Config {
         // Nobody who can write to the exchange takes the place of a key that was set.
-        let key = config.key.or(self.key.map(JobKey::new));
-        Config { rendezvous: self.address.to_string(), key, ..config }
+        let key = config.job_key.or(self.key.map(JobKey::new));
+        Config { rendezvous: self.address.to_string(), job_key: key, ..config }
     }
 }

@@ -14,7 +14,7 @@ use crate::bcast::tune::masked;
 use crate::error::Error;
 use if_addrs::IfAddr;
 use omnes_net::NetError;
-use omnes_net::ring::Node;
+use omnes_net::ring::NodeId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
@@ -66,7 +66,7 @@ impl Interface {
     /// This host's addresses that may be used, IPv4 first.
     ///
     /// # Errors
-    /// [`Error::Variable`], which names the addresses there are, if none may.
+    /// [`Error::InvalidVariable`], which names the addresses there are, if none may.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
         let here = Whereabouts::here(Some(self))?;
         Ok(here.addresses.into_iter().map(|own| own.address).collect())
@@ -102,7 +102,7 @@ impl Address {
 /// What a rank tells of where it is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Whereabouts {
-    node: Option<Node>,
+    node: Option<NodeId>,
     addresses: Vec<Address>,
     /// The addresses were limited by the user.
     is_limited: bool,
@@ -133,7 +133,7 @@ impl Whereabouts {
         let addresses: Vec<Address> = addresses.collect();
         match limit {
             Some(limit) if addresses.is_empty() => Err(fits_none(limit, &named)),
-            _ => Ok(Self { node: Node::this(), addresses, is_limited: limit.is_some() }),
+            _ => Ok(Self { node: NodeId::this(), addresses, is_limited: limit.is_some() }),
         }
     }
 
@@ -157,7 +157,7 @@ fn fits_none(limit: &Interface, named: &[(&str, Address)]) -> Error {
     let show = |(name, own): &(&str, Address)| format!("{name} {}/{}", own.address, own.length);
     let there: Vec<String> = named.iter().map(show).collect();
     let reason = format!("no address here fits; there are {}", there.join(", "));
-    Error::Variable { name: "OMNES_INTERFACE".to_owned(), value: limit.to_string(), reason }
+    Error::InvalidVariable { name: "OMNES_INTERFACE".to_owned(), value: limit.to_string(), reason }
 }
 
 /// True if all of these are on one node.
@@ -201,7 +201,7 @@ pub(super) fn listen_at(chosen: IpAddr) -> Result<TcpListener, Error> {
 /// Listens, at rank 0, where the user wants: at `host:port`, or at a free port where it is 0 or
 /// missing.
 pub(super) fn listen_as_told(wanted: &str, is_one_node: bool) -> Result<TcpListener, Error> {
-    let refuse = |reason: &str| Error::Variable {
+    let refuse = |reason: &str| Error::InvalidVariable {
         name: "OMNES_RENDEZVOUS".to_owned(),
         value: wanted.to_owned(),
         reason: reason.to_owned(),
@@ -246,7 +246,7 @@ mod tests {
             Address { address: address.parse().unwrap(), length: length.parse().unwrap() }
         };
         Whereabouts {
-            node: Node::this().filter(|_| is_here),
+            node: NodeId::this().filter(|_| is_here),
             addresses: addresses.iter().map(address).collect(),
             is_limited: false,
         }

@@ -106,7 +106,7 @@ fn reason(error: &Error) -> String {
         Error::PeerFailed { rank } => {
             format!("no packets (UDP) came from rank {rank}; does a firewall drop them?")
         }
-        Error::Excluded { by } => {
+        Error::DeclaredFailed { by } => {
             format!("its packets (UDP) did not come to rank {by}; does a firewall drop them?")
         }
         _ => error.to_string(),
@@ -122,7 +122,7 @@ fn reason(error: &Error) -> String {
 fn distance(error: &Error) -> u8 {
     match error {
         Error::Join(NetError::Refused { .. }) => 1,
-        Error::PeerFailed { .. } | Error::Excluded { .. } => SILENCE,
+        Error::PeerFailed { .. } | Error::DeclaredFailed { .. } => SILENCE,
         Error::Join(
             NetError::RendezvousLost { .. }
             | NetError::RankLost { .. }

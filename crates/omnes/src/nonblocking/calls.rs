@@ -14,7 +14,7 @@ impl<'env> Scope<'_, 'env> {
     /// use the nonblocking form. The status names this rank.
     ///
     /// If it ends with an error, it is given up: no collective of the communicator succeeds from
-    /// then on ([`Error::CollectiveGivenUp`]). A rank whose call is refused here, because of its
+    /// then on ([`Error::CollectivesBroken`]). A rank whose call is refused here, because of its
     /// lengths or its root, takes no part, and the others wait for it until it leaves.
     ///
     /// ```no_run

@@ -28,7 +28,7 @@ use crate::job::COLLECTIVE;
 use crate::pairwise::steps_at_once;
 use crate::parts::Parts;
 use crate::point_to_point::Status;
-use crate::reduce::{Blocks, ElementType, MEETING_RANK, Reduce, ReduceOp};
+use crate::reduce::{Blocks, ElementType, MEETING_RANK, ReduceAlgorithm, ReduceOp};
 use crate::ring::{PART_BYTES_MIN, Ring};
 use crate::rows::FLAT_RANKS_MAX;
 use crate::way::Way;
@@ -382,8 +382,10 @@ impl Communicator {
             return None;
         }
         match self.usual_reduce(bytes) {
-            Reduce::Tree(tree) => Some(tree),
-            Reduce::Blocks | Reduce::Ring | Reduce::Words => Some(Tree::Binomial),
+            ReduceAlgorithm::Tree(tree) => Some(tree),
+            ReduceAlgorithm::Blocks | ReduceAlgorithm::Ring | ReduceAlgorithm::Words => {
+                Some(Tree::Binomial)
+            }
         }
     }
 

@@ -27,7 +27,7 @@ const WIDE_RADIX: u32 = 8;
 /// Text form, to parse and to display: `words`, `blocks`, `ring`, or a tree such as `flat`,
 /// `binomial`, `knomial=4`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reduce {
+pub enum ReduceAlgorithm {
     /// All data go up a tree, whose inner ranks combine them; an allreduce then broadcasts the
     /// result.
     Tree(Tree),
@@ -48,12 +48,12 @@ pub enum Reduce {
     "`{text}` is no algorithm of reductions; there are words, blocks, ring, flat, binomial, chain, \
      knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
 )]
-pub struct ReduceError {
+pub struct ReduceAlgorithmError {
     /// The text.
     pub text: String,
 }
 
-impl fmt::Display for Reduce {
+impl fmt::Display for ReduceAlgorithm {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tree(tree) => tree.fmt(formatter),
@@ -64,15 +64,18 @@ impl fmt::Display for Reduce {
     }
 }
 
-impl FromStr for Reduce {
-    type Err = ReduceError;
+impl FromStr for ReduceAlgorithm {
+    type Err = ReduceAlgorithmError;
 
-    fn from_str(text: &str) -> Result<Self, ReduceError> {
+    fn from_str(text: &str) -> Result<Self, ReduceAlgorithmError> {
         match text {
             "blocks" => Ok(Self::Blocks),
             "ring" => Ok(Self::Ring),
             "words" => Ok(Self::Words),
-            tree => tree.parse().map(Self::Tree).map_err(|_| ReduceError { text: text.to_owned() }),
+            tree => tree
+                .parse()
+                .map(Self::Tree)
+                .map_err(|_| ReduceAlgorithmError { text: text.to_owned() }),
         }
     }
 }
@@ -90,18 +93,18 @@ struct Situation {
 }
 
 impl Situation {
-    fn choice(self) -> Reduce {
+    fn choice(self) -> ReduceAlgorithm {
         if self.goes_around && self.ranks > 1 {
-            return Reduce::Ring;
+            return ReduceAlgorithm::Ring;
         }
         let is_even = self.nodes == self.ranks || self.nodes == 1;
         let is_long =
             self.bytes >= BLOCKS_BYTES_MIN && self.bytes / self.ranks as usize >= BLOCK_BYTES_MIN;
         if is_even && is_long && !self.waits_for_cores && self.ranks > 1 {
-            return Reduce::Blocks;
+            return ReduceAlgorithm::Blocks;
         }
         let is_short = self.bytes.saturating_mul(self.nodes as usize) <= FLAT_BYTES_MAX;
-        Reduce::Tree(match (is_short, self.nodes <= FLAT_NODES_MAX) {
+        ReduceAlgorithm::Tree(match (is_short, self.nodes <= FLAT_NODES_MAX) {
             (true, true) => Tree::Flat,
             (true, false) => Tree::Knomial { radix: WIDE_RADIX },
             (false, _) => Tree::Binomial,
@@ -111,7 +114,7 @@ impl Situation {
 
 impl Communicator {
     /// What a reduction of `bytes` bytes takes where nobody names an algorithm.
-    pub(crate) fn usual_reduce(&self, bytes: usize) -> Reduce {
+    pub(crate) fn usual_reduce(&self, bytes: usize) -> ReduceAlgorithm {
         let (ranks, nodes) = (self.size(), self.nodes().count());
         let goes_around = self.reduces_around(bytes / ranks as usize);
         Situation { bytes, ranks, nodes, waits_for_cores: self.waits_for_cores(), goes_around }
@@ -129,37 +132,38 @@ mod tests {
 
     #[test]
     fn short_data_meet_at_one_rank_and_long_data_in_blocks() {
-        let (flat, binomial) = (Reduce::Tree(Tree::Flat), Reduce::Tree(Tree::Binomial));
+        let (flat, binomial) =
+            (ReduceAlgorithm::Tree(Tree::Flat), ReduceAlgorithm::Tree(Tree::Binomial));
         assert_eq!(FEW.choice(), flat);
         assert_eq!(Situation { bytes: FLAT_BYTES_MAX / 16, ..FEW }.choice(), flat);
         assert_eq!(Situation { bytes: FLAT_BYTES_MAX / 16 + 1, ..FEW }.choice(), binomial);
         let long = Situation { bytes: BLOCKS_BYTES_MIN, ..FEW };
-        assert_eq!(long.choice(), Reduce::Blocks);
+        assert_eq!(long.choice(), ReduceAlgorithm::Blocks);
         assert_eq!(Situation { waits_for_cores: true, ..long }.choice(), binomial);
         assert_eq!(Situation { nodes: 4, ..long }.choice(), flat);
-        assert_eq!(Situation { nodes: 1, ..long }.choice(), Reduce::Blocks);
+        assert_eq!(Situation { nodes: 1, ..long }.choice(), ReduceAlgorithm::Blocks);
         let around = Situation { goes_around: true, waits_for_cores: true, ..long };
-        assert_eq!(around.choice(), Reduce::Ring);
-        assert_eq!(Situation { nodes: 4, ..around }.choice(), Reduce::Ring);
+        assert_eq!(around.choice(), ReduceAlgorithm::Ring);
+        assert_eq!(Situation { nodes: 4, ..around }.choice(), ReduceAlgorithm::Ring);
     }
 
     #[test]
     fn many_nodes_meet_over_several_steps_and_have_no_short_blocks() {
         let many = Situation { ranks: 1024, nodes: 1024, ..FEW };
-        assert_eq!(many.choice(), Reduce::Tree(Tree::Knomial { radix: WIDE_RADIX }));
+        assert_eq!(many.choice(), ReduceAlgorithm::Tree(Tree::Knomial { radix: WIDE_RADIX }));
         let long = Situation { bytes: 1 << 19, ..many };
-        assert_eq!(long.choice(), Reduce::Tree(Tree::Binomial));
-        assert_eq!(Situation { bytes: 1 << 20, ..many }.choice(), Reduce::Blocks);
+        assert_eq!(long.choice(), ReduceAlgorithm::Tree(Tree::Binomial));
+        assert_eq!(Situation { bytes: 1 << 20, ..many }.choice(), ReduceAlgorithm::Blocks);
         let alone = Situation { bytes: 1 << 20, ranks: 1, nodes: 1, ..FEW };
-        assert_ne!(alone.choice(), Reduce::Blocks);
+        assert_ne!(alone.choice(), ReduceAlgorithm::Blocks);
     }
 
     #[test]
     fn algorithms_are_written_as_they_are_read() {
         for text in ["words", "blocks", "ring", "flat", "binomial", "knomial=4", "postal=2.5/4"] {
-            assert_eq!(text.parse::<Reduce>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ReduceAlgorithm>().unwrap().to_string(), text);
         }
-        let error = "circle".parse::<Reduce>().unwrap_err().to_string();
+        let error = "circle".parse::<ReduceAlgorithm>().unwrap_err().to_string();
         assert!(
             error.starts_with("`circle` is no algorithm of reductions; there are words, blocks")
         );

@@ -30,7 +30,7 @@ mod scan;
 mod tree;
 mod words;
 
-pub use choice::{Reduce, ReduceError};
+pub use choice::{ReduceAlgorithm, ReduceAlgorithmError};
 pub use operator::{Element, ElementType, ReduceOp};
 
 use crate::collective::Collective;
@@ -61,15 +61,15 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`].
+    /// [`Error::PeerLeft`], [`Error::CollectivesBroken`].
     ///
     /// If lengths differ between ranks, usually at least one rank gets [`Error::Truncated`] or
-    /// [`Error::LengthDiffers`], which ends the collectives of this communicator. But the length
+    /// [`Error::LengthMismatch`], which ends the collectives of this communicator. But the length
     /// selects the algorithm, so ranks with different lengths may also block until one leaves, for
     /// example if some have up to four numbers and others more. If some ranks pass one number and
     /// others enter a barrier, or use another operation or type, the call succeeds with meaningless
-    /// results. With [`Config::compares`](crate::Config::compares) all of these are
-    /// [`Error::CallsDiffer`].
+    /// results. With [`Config::compare_calls`](crate::Config::compare_calls) all of these are
+    /// [`Error::CallMismatch`].
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
@@ -82,7 +82,7 @@ impl Communicator {
         &self,
         data: &mut [T],
         op: ReduceOp,
-        algorithm: Reduce,
+        algorithm: ReduceAlgorithm,
     ) -> Result<(), Error> {
         self.allreduce_as_with(bytemuck::cast_slice_mut(data), T::TYPE, op, algorithm)
     }
@@ -116,10 +116,10 @@ impl Communicator {
         data: &mut [u8],
         element: ElementType,
         op: ReduceOp,
-        algorithm: Reduce,
+        algorithm: ReduceAlgorithm,
     ) -> Result<(), Error> {
         self.begin(Call::of(Collective::Allreduce).combining(data.len(), element, op))?;
-        if algorithm == Reduce::Words {
+        if algorithm == ReduceAlgorithm::Words {
             let reason = "`words` is for one to four numbers, not for products of floats, needs \
                           barriers by counter or gather-broadcast, and does without encryption";
             return if self.allreduce_words(data, element, op)? {
@@ -236,26 +236,30 @@ impl Communicator {
         &self,
         data: &mut [u8],
         combine: &Combine<'_>,
-        algorithm: Reduce,
+        algorithm: ReduceAlgorithm,
     ) -> Result<(), Error> {
         let data = combine.whole_elements(data);
         self.undertake(Collective::Allreduce, || match algorithm {
-            Reduce::Tree(tree) => {
+            ReduceAlgorithm::Tree(tree) => {
                 self.reduce_up(tree, MEETING_RANK, data, combine)?;
                 self.broadcast(MEETING_RANK, data, self.usual_bcast(data.len()))
             }
-            Reduce::Blocks => self.allreduce_blocks(data, combine),
-            Reduce::Ring => self.allreduce_ring(data, combine),
-            Reduce::Words => unreachable!("words have no function of their own"),
+            ReduceAlgorithm::Blocks => self.allreduce_blocks(data, combine),
+            ReduceAlgorithm::Ring => self.allreduce_ring(data, combine),
+            ReduceAlgorithm::Words => unreachable!("words have no function of their own"),
         })
     }
 
     fn reduced(&self, root: u32, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
         let data = combine.whole_elements(data);
         self.undertake(Collective::Reduce, || match self.usual_reduce(data.len()) {
-            Reduce::Tree(tree) => self.reduce_up(tree, root, data, combine),
-            Reduce::Blocks | Reduce::Ring => self.reduce_blocks(root, data, combine),
-            Reduce::Words => unreachable!("they are chosen for allreduces of few numbers alone"),
+            ReduceAlgorithm::Tree(tree) => self.reduce_up(tree, root, data, combine),
+            ReduceAlgorithm::Blocks | ReduceAlgorithm::Ring => {
+                self.reduce_blocks(root, data, combine)
+            }
+            ReduceAlgorithm::Words => {
+                unreachable!("they are chosen for allreduces of few numbers alone")
+            }
         })
     }
 }

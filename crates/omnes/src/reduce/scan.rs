@@ -178,13 +178,13 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`].
+    /// [`Error::PeerLeft`], [`Error::CollectivesBroken`].
     ///
     /// If lengths differ between ranks, at least one rank gets [`Error::Truncated`] or
-    /// [`Error::LengthDiffers`], which ends the collectives of this communicator; but if some have
+    /// [`Error::LengthMismatch`], which ends the collectives of this communicator; but if some have
     /// up to 4 KiB and others more, all may block until one leaves. If operations or types differ,
-    /// the results are meaningless. With [`Config::compares`](crate::Config::compares) all of these
-    /// are [`Error::CallsDiffer`].
+    /// the results are meaningless. With [`Config::compare_calls`](crate::Config::compare_calls)
+    /// all of these are [`Error::CallMismatch`].
     pub fn scan<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.scan_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }

@@ -2,7 +2,7 @@
 //! and from all, to ranks that come late. Where there is no multicast, its schemes run as trees.
 
 use super::{assert_same, pattern};
-use omnes::{Bcast, Communicator};
+use omnes::{BcastAlgorithm, Communicator};
 use std::time::Duration;
 
 /// Over channels, then by multicast: every design of the paper, and combinations [BC-R19, BC-R25].
@@ -34,7 +34,7 @@ const SCHEMES: [&str; 24] = [
 ];
 const SIZES: [usize; 8] = [0, 1, 1000, 1416, 65_536, 65_537, 300_000, super::BYTES_MAX];
 
-fn schemes() -> impl Iterator<Item = (u32, Bcast)> {
+fn schemes() -> impl Iterator<Item = (u32, BcastAlgorithm)> {
     (0..).zip(SCHEMES.map(|text| text.parse().unwrap()))
 }
 
@@ -66,7 +66,7 @@ pub fn back_to_back(comm: &Communicator, bytes_max: usize) {
     let root = comm.size() - 1;
     let quick = ["basic", "window", "skewed=10", "co-root=2", "tree-ack", "nack", "combined"];
     for scheme in ["original"].into_iter().chain(quick) {
-        let scheme: Bcast = scheme.parse().unwrap();
+        let scheme: BcastAlgorithm = scheme.parse().unwrap();
         for round in 0..200 {
             let bytes = [8, 0, 1416, 1417, 20_000][round as usize % 5].min(bytes_max);
             let data = message(bytes, root, round);
@@ -135,7 +135,7 @@ pub fn outstanding(comm: &Communicator, bytes_max: usize) {
 pub fn late_rank(comm: &Communicator, bytes_max: usize) {
     const LATE: Duration = Duration::from_millis(50);
     for scheme in ["combined", "window", "co-root=2", "tree-ack", "skewed", "nack", "binomial"] {
-        let scheme: Bcast = scheme.parse().unwrap();
+        let scheme: BcastAlgorithm = scheme.parse().unwrap();
         let late = comm.size() - 1;
         comm.barrier().unwrap();
         if comm.rank() == late {
@@ -154,7 +154,7 @@ pub fn late_rank(comm: &Communicator, bytes_max: usize) {
 /// A stream through buffers that go round, as `omnes cp` has it.
 pub fn owned(comm: &Communicator, bytes_max: usize) {
     let bytes = 400_000.min(bytes_max);
-    for scheme in ["combined", "chain"].map(|text| text.parse::<Bcast>().unwrap()) {
+    for scheme in ["combined", "chain"].map(|text| text.parse::<BcastAlgorithm>().unwrap()) {
         let mut under_way = std::collections::VecDeque::new();
         for round in 0..12u32 {
             if under_way.len() == 3 {
@@ -181,7 +181,7 @@ pub fn passed_on(comm: &Communicator, bytes_max: usize) {
     let (me, last) = (comm.rank(), comm.size() - 1);
     let bytes = 300_000.min(bytes_max);
     for scheme in ["chain", "chain:store", "binomial", "combined"] {
-        let scheme: Bcast = scheme.parse().unwrap();
+        let scheme: BcastAlgorithm = scheme.parse().unwrap();
         let data = message(bytes, 0, 1);
         let mut got = buffer(comm, 0, &data);
         comm.scope(|scope| {

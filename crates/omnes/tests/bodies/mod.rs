@@ -15,7 +15,7 @@ mod nonblocking;
 mod reductions;
 mod scans;
 
-use omnes::{Barrier, Communicator, Error, Source, Status, Tag};
+use omnes::{BarrierAlgorithm, Communicator, Error, Source, Status, Tag};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -237,7 +237,7 @@ fn roots(comm: &Communicator, bytes_max: usize) {
 /// In each round one rank comes late, and is told by nobody of an end before it has come.
 fn barriers(comm: &Communicator, _bytes_max: usize) {
     const LATE: Duration = Duration::from_micros(200);
-    for (round, algorithm) in (0..).zip(Barrier::ALL.into_iter().cycle().take(24)) {
+    for (round, algorithm) in (0..).zip(BarrierAlgorithm::ALL.into_iter().cycle().take(24)) {
         let late = round % comm.size();
         if comm.rank() != late {
             comm.barrier_with(algorithm).unwrap();

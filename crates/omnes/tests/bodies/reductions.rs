@@ -1,11 +1,11 @@
 //! Reductions, and what gathers and scatters.
 
 use super::{assert_same, pattern};
-use omnes::{Communicator, ElementType, Error, Reduce, ReduceOp};
+use omnes::{Communicator, ElementType, Error, ReduceAlgorithm, ReduceOp};
 
 const LENGTHS: [usize; 6] = [0, 1, 7, 900, 5_000, 60_000];
 
-fn algorithms() -> impl Iterator<Item = Option<Reduce>> {
+fn algorithms() -> impl Iterator<Item = Option<ReduceAlgorithm>> {
     let named = ["flat", "binomial", "knomial=3", "chain", "blocks", "ring"];
     std::iter::once(None).chain(named.into_iter().map(|name| Some(name.parse().unwrap())))
 }
@@ -67,9 +67,11 @@ pub fn words(comm: &Communicator, _bytes_max: usize) {
             }
         }
     }
-    let refused = comm.allreduce_with(&mut [1u8; 5], ReduceOp::Sum, Reduce::Words).unwrap_err();
+    let refused =
+        comm.allreduce_with(&mut [1u8; 5], ReduceOp::Sum, ReduceAlgorithm::Words).unwrap_err();
     assert!(refused.to_string().contains("`words` is for one to four numbers"), "{refused}");
-    let refused = comm.allreduce_with(&mut [1.0f32], ReduceOp::Product, Reduce::Words).unwrap_err();
+    let refused =
+        comm.allreduce_with(&mut [1.0f32], ReduceOp::Product, ReduceAlgorithm::Words).unwrap_err();
     assert!(refused.to_string().contains("`words` is for one to four numbers"), "{refused}");
 }
 
@@ -280,13 +282,13 @@ pub fn refusals(comm: &Communicator, _bytes_max: usize) {
     assert!(me > 0 || all.iter().enumerate().all(|(rank, own)| rank == usize::from(*own)));
     let mut own = [0];
     let error = comm.scatter(0, &vec![1; size as usize + 1], &mut own).unwrap_err();
-    assert!(me == 0 || matches!(error, Error::LengthDiffers { .. }), "{error}");
+    assert!(me == 0 || matches!(error, Error::LengthMismatch { .. }), "{error}");
     comm.scatter(0, &all, &mut own).unwrap();
     assert_eq!(u32::from(own[0]), me);
 }
 
 fn is_length(error: &Error) -> bool {
-    matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. })
+    matches!(error, Error::Truncated { .. } | Error::LengthMismatch { .. })
 }
 
 /// Lengths that do not fit are named where they do not; nobody else hears of it, and the next call
@@ -305,11 +307,11 @@ pub fn refused_lengths(comm: &Communicator, bytes_max: usize) {
             };
         let mut all = right.clone();
         let outcome = comm.gatherv(0, &own, &mut all, &vec![each; size as usize + 1]);
-        is_named(outcome, 0, |error| matches!(error, Error::Lengths { .. }));
+        is_named(outcome, 0, |error| matches!(error, Error::LengthsCount { .. }));
         let outcome = comm.gatherv(0, &own, &mut all, &vec![usize::MAX; size as usize]);
-        is_named(outcome, 0, |error| matches!(error, Error::Length { .. }));
+        is_named(outcome, 0, |error| matches!(error, Error::BufferLength { .. }));
         let outcome = comm.gatherv(0, &vec![1; each + usize::from(me == 0)], &mut all, &equal);
-        is_named(outcome, 0, |error| matches!(error, Error::LengthDiffers { .. }));
+        is_named(outcome, 0, |error| matches!(error, Error::LengthMismatch { .. }));
         // What the last one has is longer, then shorter, than the root expects.
         let last = size - 1;
         for bytes in [each + 1, each - 1].into_iter().filter(|_| size > 1) {
@@ -323,7 +325,7 @@ pub fn refused_lengths(comm: &Communicator, bytes_max: usize) {
         let expected: Vec<u8> = (0..size).flat_map(|rank| vec![rank as u8; each]).collect();
         assert!(me > 0 || all == expected);
         let error = comm.scatterv(0, &right, &equal[1..], &mut own).unwrap_err();
-        assert!(me == 0 || matches!(error, Error::LengthDiffers { came: 0, .. }), "{error}");
+        assert!(me == 0 || matches!(error, Error::LengthMismatch { came: 0, .. }), "{error}");
         comm.scatterv(0, &expected, &equal, &mut own).unwrap();
         assert_same(&own, &vec![me as u8; each], "a part of what one has");
         assert!(comm.allgatherv(&own, &mut all, &equal[1..]).is_err());

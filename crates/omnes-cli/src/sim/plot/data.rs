@@ -6,7 +6,7 @@ use super::super::network::NetworkKind;
 use super::super::values::{Algorithm, Op};
 use crate::units::format_bytes;
 use crate::units::short_time;
-use omnes_proto::algorithm::Bcast;
+use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_sim::model::Carrier;
 use std::time::Duration;
 
@@ -176,7 +176,7 @@ fn label(config: &Config, axis: Axis, measured: &Measured) -> String {
 fn full_name(measured: &Measured) -> String {
     let point = &measured.point;
     let is_policy = match point.algorithm {
-        Algorithm::Bcast(Bcast::Multicast(_)) => true,
+        Algorithm::Bcast(BcastAlgorithm::Multicast(_)) => true,
         algorithm => algorithm == Algorithm::Default && point.op.is_broadcast(),
     };
     if is_policy && point.carrier.0 == Carrier::Multicast {

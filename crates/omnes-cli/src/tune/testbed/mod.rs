@@ -14,11 +14,11 @@ mod sockets;
 
 use crate::bench::clock::is_common;
 use crate::bench::rank;
-use crate::complain::complain;
+use crate::stderr::notice;
 use anyhow::{Context, Result, anyhow, ensure};
 use file::Figures;
 use omnes::{BarrierForm, BarrierKind, Communicator};
-use omnes_topo::Barrier;
+use omnes_topo::BarrierAlgorithm;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
@@ -57,7 +57,7 @@ fn write(comm: &Communicator, figures: &Figures, path: &Path) -> Result<()> {
     let text = figures.to_toml(path);
     omnes_sim::testbed::Testbed::parse(&text).context("the testbed makes no sense")?;
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    complain(format_args!("wrote {}", path.display()));
+    notice(format_args!("wrote {}", path.display()));
     Ok(())
 }
 
@@ -142,8 +142,10 @@ fn nic_barrier(comm: &Communicator) -> Result<Option<f64>> {
     let pair = comm.split((comm.rank() <= 1).then_some(0), 0)?;
     let mut time = None;
     if let Some(pair) = &pair {
-        let kind =
-            BarrierKind { form: Some(BarrierForm::Nic), algorithm: Some(Barrier::Dissemination) };
+        let kind = BarrierKind {
+            form: Some(BarrierForm::Nic),
+            algorithm: Some(BarrierAlgorithm::Dissemination),
+        };
         let mut times = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {
             let begin = Instant::now();

@@ -4,7 +4,7 @@ use super::super::*;
 use super::net::{GROUP, group, message, step};
 use crate::limits::DOORBELLS_MAX;
 use crate::packet::Destination;
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Flags, Header, Words};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn to_own_nic(rank: u32) -> Destination {
 
 #[test]
 fn a_rank_of_a_node_joins_and_is_released() {
-    let mut machine = machine(1, &group(&[2, 1], Algorithm::Counter, Runner::Host));
+    let mut machine = machine(1, &group(&[2, 1], BarrierAlgorithm::Counter, Runner::Host));
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
     assert_eq!(next(&mut machine), Some((to(0), message(Kind::Step, 1, 1, STEP_JOIN))));
     assert_eq!((next(&mut machine), machine.poll_event()), (None, None));
@@ -46,7 +46,7 @@ fn a_rank_of_a_node_joins_and_is_released() {
 
 #[test]
 fn a_leader_waits_for_its_node_before_it_speaks_for_it() {
-    let mut machine = machine(0, &group(&[2, 1], Algorithm::Counter, Runner::Host));
+    let mut machine = machine(0, &group(&[2, 1], BarrierAlgorithm::Counter, Runner::Host));
     machine.handle_packet(NOW, &step(2, 1, 0), &[]);
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
     assert_eq!((next(&mut machine), machine.poll_event()), (None, None));
@@ -64,7 +64,7 @@ fn a_leader_waits_for_its_node_before_it_speaks_for_it() {
 
 #[test]
 fn a_release_to_all_is_one_packet_where_there_is_multicast() {
-    let config = group(&[1; 4], Algorithm::Counter, Runner::Host);
+    let config = group(&[1; 4], BarrierAlgorithm::Counter, Runner::Host);
     let config = GroupConfig { is_multicast: true, ..config };
     let mut machine = machine(0, &config);
     machine.enter(NOW, GROUP).unwrap();
@@ -89,13 +89,13 @@ fn the_doorbell_is_the_first_step_that_is_sent() {
         assert_eq!(machine.counters().doorbells, 1);
         doorbell
     };
-    assert_eq!(first(0, Algorithm::Dissemination), (to_own_nic(1), step(0, 1, 0)));
-    assert_eq!(first(3, Algorithm::Dissemination), (to_own_nic(0), step(3, 1, 0)));
-    assert_eq!(first(1, Algorithm::Counter), (to_own_nic(0), step(1, 1, 0)));
+    assert_eq!(first(0, BarrierAlgorithm::Dissemination), (to_own_nic(1), step(0, 1, 0)));
+    assert_eq!(first(3, BarrierAlgorithm::Dissemination), (to_own_nic(0), step(3, 1, 0)));
+    assert_eq!(first(1, BarrierAlgorithm::Counter), (to_own_nic(0), step(1, 1, 0)));
     // The root of gather-broadcast has two steps that only wait before it sends.
-    assert_eq!(first(0, Algorithm::GatherBroadcast), (to_own_nic(3), step(0, 1, 2)));
+    assert_eq!(first(0, BarrierAlgorithm::GatherBroadcast), (to_own_nic(3), step(0, 1, 2)));
     let to_all = Header { flags: Flags::GROUP, ..step(0, 1, 1) };
-    assert_eq!(first(0, Algorithm::Counter), (to_own_nic(1), to_all));
+    assert_eq!(first(0, BarrierAlgorithm::Counter), (to_own_nic(1), to_all));
 }
 
 /// What the page shows of barrier 1 in a group of 2.
@@ -105,7 +105,7 @@ fn view(entered: u32, done: u32, at: u32) -> NicView {
 
 #[test]
 fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
-    let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
+    let mut machine = machine(0, &group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Nic));
     machine.enter(NOW, GROUP).unwrap();
     let doorbell = next(&mut machine).unwrap();
     let run_out = |machine: &mut Collective| {
@@ -140,7 +140,7 @@ fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
 
 #[test]
 fn a_nic_that_sees_no_doorbell_for_long_is_given_up_and_one_that_sees_some_is_not() {
-    let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
+    let mut machine = machine(0, &group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Nic));
     let ring = |machine: &mut Collective, times: u32| {
         for _ in 0..times {
             assert!(!machine.is_unheard(GROUP));
@@ -161,7 +161,7 @@ fn a_nic_that_sees_no_doorbell_for_long_is_given_up_and_one_that_sees_some_is_no
 
 #[test]
 fn what_is_lined_up_for_a_barrier_is_withdrawn_when_it_is_done() {
-    let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
+    let mut machine = machine(0, &group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Nic));
     for (epoch, is_seen) in [(1, false), (2, true)] {
         machine.enter(NOW, GROUP).unwrap();
         next(&mut machine).unwrap();
@@ -180,7 +180,7 @@ fn what_is_lined_up_for_a_barrier_is_withdrawn_when_it_is_done() {
 
 #[test]
 fn steps_that_reach_the_host_of_a_nic_only_wake_it() {
-    let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
+    let mut machine = machine(0, &group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Nic));
     machine.enter(NOW, GROUP).unwrap();
     next(&mut machine).unwrap();
     machine.handle_packet(NOW, &step(1, 1, 0), &[]);
@@ -193,8 +193,10 @@ fn steps_that_reach_the_host_of_a_nic_only_wake_it() {
 
 #[test]
 fn what_goes_to_all_reaches_ranks_that_have_no_use_for_it() {
-    let config =
-        GroupConfig { is_multicast: true, ..group(&[1, 2], Algorithm::Counter, Runner::Host) };
+    let config = GroupConfig {
+        is_multicast: true,
+        ..group(&[1, 2], BarrierAlgorithm::Counter, Runner::Host)
+    };
     let release = Header { flags: Flags::GROUP, ..step(0, 1, 1) };
     let mut follower = machine(2, &config);
     follower.enter(NOW, GROUP).unwrap();
@@ -210,7 +212,7 @@ fn what_goes_to_all_reaches_ranks_that_have_no_use_for_it() {
 fn groups_that_cannot_be_served_say_why() {
     let mut machine = Collective::new(Rank(0), 2000, CollectiveConfig::default());
     let mut refused = |ranks: &[u32]| {
-        machine.open(group(ranks, Algorithm::Counter, Runner::Nic));
+        machine.open(group(ranks, BarrierAlgorithm::Counter, Runner::Nic));
         assert!(!machine.is_open(GROUP));
         machine.enter(NOW, GROUP)
     };
@@ -222,13 +224,13 @@ fn groups_that_cannot_be_served_say_why() {
     let unknown = Err(CollectiveError::UnknownGroup { communicator: GROUP });
     machine.close(GROUP);
     assert_eq!(machine.enter(NOW, GROUP), unknown);
-    machine.open(group(&[1; 1024], Algorithm::Counter, Runner::Nic));
+    machine.open(group(&[1; 1024], BarrierAlgorithm::Counter, Runner::Nic));
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
     // The native form serves more.
-    machine.open(group(&[1; 1025], Algorithm::Counter, Runner::Host));
+    machine.open(group(&[1; 1025], BarrierAlgorithm::Counter, Runner::Host));
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
     // A group that cannot be served takes the place of one that can.
-    machine.open(group(&[1; 1025], Algorithm::Counter, Runner::Nic));
+    machine.open(group(&[1; 1025], BarrierAlgorithm::Counter, Runner::Nic));
     assert_eq!(machine.enter(NOW, GROUP), too_large);
 }
 
@@ -249,13 +251,13 @@ fn a_closed_group_hardly_asks_for_what_others_may_never_enter() {
         machine.counters().nacks_sent
     };
     // A rank that its leader, which has left the kernel's barrier, never releases.
-    let held = asks_within_a_minute(1, Runner::Nic, Algorithm::Dissemination);
+    let held = asks_within_a_minute(1, Runner::Nic, BarrierAlgorithm::Dissemination);
     // Leaders of nodes; the barrier has ended everywhere with a time limit.
-    let leader = asks_within_a_minute(0, Runner::Host, Algorithm::Dissemination);
-    let alone = asks_within_a_minute(2, Runner::Host, Algorithm::Counter);
+    let leader = asks_within_a_minute(0, Runner::Host, BarrierAlgorithm::Dissemination);
+    let alone = asks_within_a_minute(2, Runner::Host, BarrierAlgorithm::Counter);
     for nacks in [held, leader, alone] {
         assert!((5..25).contains(&nacks), "{nacks}");
     }
     // The kernel's barrier itself is given up.
-    assert_eq!(asks_within_a_minute(0, Runner::Nic, Algorithm::Dissemination), 0);
+    assert_eq!(asks_within_a_minute(0, Runner::Nic, BarrierAlgorithm::Dissemination), 0);
 }

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::net::{Faults, LATENCY, Net, Random, US, group};
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn any_group() -> impl Strategy<Value = GroupConfig> {
         1 => prop::collection::vec(1..=3u32, 1..=70),
     ];
     let runner = prop_oneof![Just(Runner::Host), Just(Runner::Nic)];
-    let algorithm = prop::sample::select(Algorithm::ALL.to_vec());
+    let algorithm = prop::sample::select(BarrierAlgorithm::ALL.to_vec());
     (shape, algorithm, runner, any::<bool>()).prop_map(
         |(shape, algorithm, runner, is_multicast)| GroupConfig {
             is_multicast,
@@ -79,7 +79,11 @@ proptest! {
 /// Where each packet is lost once in a hundred times.
 #[test]
 fn the_slowest_of_a_hundred_barriers_takes_below_ten_round_trips() {
-    let fast = [Algorithm::PairwiseExchange, Algorithm::Dissemination, Algorithm::Counter];
+    let fast = [
+        BarrierAlgorithm::PairwiseExchange,
+        BarrierAlgorithm::Dissemination,
+        BarrierAlgorithm::Counter,
+    ];
     for (algorithm, runner) in
         fast.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
     {

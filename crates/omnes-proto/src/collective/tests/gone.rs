@@ -4,7 +4,7 @@ use super::super::*;
 use super::net::{GROUP, LATENCY, Net, Packet, group, message, nodes};
 use crate::limits::{BARRIERS_OUTSTANDING_MAX, HEARSAY_ASKS};
 use crate::packet::Destination;
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(1);
@@ -13,8 +13,8 @@ fn failed(epoch: u32, rank: u32) -> Event {
     Event::Failed { communicator: GROUP, epoch, rank: Rank(rank) }
 }
 
-fn all_cases() -> impl Iterator<Item = (Algorithm, Runner)> {
-    Algorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
+fn all_cases() -> impl Iterator<Item = (BarrierAlgorithm, Runner)> {
+    BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
 }
 
 /// Ranks 0 to 2 on one node, 3 and 4 on others; rank 4 fails while some wait for different things.
@@ -52,7 +52,7 @@ fn a_failed_member_is_named_by_every_barrier_under_way() {
 #[test]
 fn the_first_failure_is_named_and_other_groups_live_on() {
     let mut machine = Collective::new(Rank(0), 4, CollectiveConfig::default());
-    let config = group(&[1, 1, 1], Algorithm::Counter, Runner::Host);
+    let config = group(&[1, 1, 1], BarrierAlgorithm::Counter, Runner::Host);
     let other = CommunicatorId(8);
     machine.open(config.clone());
     machine.open(GroupConfig { communicator: other, nodes: nodes(&[1, 1]), ..config.clone() });
@@ -74,7 +74,7 @@ fn the_first_failure_is_named_and_other_groups_live_on() {
 #[test]
 fn a_barrier_that_has_failed_does_not_end_again() {
     let mut machine = Collective::new(Rank(0), 4, CollectiveConfig::default());
-    machine.open(group(&[2, 1, 1], Algorithm::Counter, Runner::Host));
+    machine.open(group(&[2, 1, 1], BarrierAlgorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 1, STEP_JOIN), &[]);
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 2, 1, 0), &[]);
@@ -88,7 +88,7 @@ fn a_barrier_that_has_failed_does_not_end_again() {
 #[test]
 fn as_many_barriers_fail_as_were_under_way() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
-    machine.open_after(&group(&[1, 1], Algorithm::Counter, Runner::Host), u32::MAX - 9);
+    machine.open_after(&group(&[1, 1], BarrierAlgorithm::Counter, Runner::Host), u32::MAX - 9);
     for _ in 0..BARRIERS_OUTSTANDING_MAX {
         machine.enter(Instant::ZERO, GROUP).unwrap();
     }
@@ -134,7 +134,7 @@ fn a_step_lost_with_a_member_that_left_is_made_up_for_by_hearsay() {
 /// 0 releases 1 and 2, 2 releases 3: who ends by hearsay passes on what it had not sent.
 #[test]
 fn who_ends_by_hearsay_sends_the_rest_of_its_steps() {
-    let mut net = Net::new(group(&[1; 4], Algorithm::GatherBroadcast, Runner::Host));
+    let mut net = Net::new(group(&[1; 4], BarrierAlgorithm::GatherBroadcast, Runner::Host));
     net.lose =
         Box::new(|packet| packet.header.kind == Kind::Step && (packet.from(), packet.to) == (0, 2));
     net.enter_all();
@@ -159,7 +159,7 @@ fn who_ends_by_hearsay_sends_the_rest_of_its_steps() {
 fn a_few_are_asked_at_a_time_whether_all_have_entered() {
     let ones = vec![1; 1024];
     let mut machine = Collective::new(Rank(1), 1024, CollectiveConfig::default());
-    machine.open(group(&ones, Algorithm::Counter, Runner::Host));
+    machine.open(group(&ones, BarrierAlgorithm::Counter, Runner::Host));
     machine.depart_peer(Rank(0));
     machine.depart_peer(Rank(4));
     machine.enter(Instant::ZERO, GROUP).unwrap();
@@ -181,7 +181,7 @@ fn a_few_are_asked_at_a_time_whether_all_have_entered() {
 
 #[test]
 fn a_barrier_may_be_entered_after_a_member_has_left() {
-    let mut net = Net::new(group(&[1; 3], Algorithm::Dissemination, Runner::Host));
+    let mut net = Net::new(group(&[1; 3], BarrierAlgorithm::Dissemination, Runner::Host));
     net.enter_all();
     assert!(net.run(LONG));
     net.dead[2] = true;
@@ -228,7 +228,7 @@ fn a_closed_group_still_answers_who_misses_a_step() {
 
 #[test]
 fn what_this_machine_runs_goes_on_after_the_group_is_closed() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in BarrierAlgorithm::ALL {
         let mut net = Net::new(group(&[2, 1, 2, 1], algorithm, Runner::Host));
         net.enter_all();
         net.machines[0].close(GROUP);
@@ -241,7 +241,7 @@ fn what_this_machine_runs_goes_on_after_the_group_is_closed() {
 #[test]
 fn a_closed_group_is_not_known_to_the_caller() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
-    let config = group(&[1, 1], Algorithm::Counter, Runner::Nic);
+    let config = group(&[1, 1], BarrierAlgorithm::Counter, Runner::Nic);
     machine.close(GROUP);
     machine.open(config.clone());
     machine.enter(Instant::ZERO, GROUP).unwrap();
@@ -271,7 +271,7 @@ fn of_groups_that_are_over_the_end_is_kept_however_many_there_are() {
         ..message(kind, 1, seq, argument)
     };
     let end = |machine: &mut Collective, communicator| {
-        let config = group(&[1, 1], Algorithm::Dissemination, Runner::Host);
+        let config = group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Host);
         machine.open(GroupConfig { communicator, ..config });
         machine.enter(Instant::ZERO, communicator).unwrap();
         machine.handle_packet(Instant::ZERO, &about(communicator, Kind::Step, (1, 0)), &[]);

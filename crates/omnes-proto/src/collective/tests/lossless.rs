@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::net::{GROUP, LATENCY, Net, US, group};
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Kind, Words};
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn packets(config: GroupConfig) -> u64 {
 #[test]
 fn packets_are_those_of_the_algorithm_and_two_for_each_further_rank_of_a_node() {
     for (ranks, algorithm) in
-        (1..=17).flat_map(|ranks| Algorithm::ALL.map(|algorithm| (ranks, algorithm)))
+        (1..=17).flat_map(|ranks| BarrierAlgorithm::ALL.map(|algorithm| (ranks, algorithm)))
     {
         for (shape, runner) in
             shapes(ranks).iter().flat_map(|shape| [(shape, Runner::Host), (shape, Runner::Nic)])
@@ -51,7 +51,7 @@ fn packets_are_those_of_the_algorithm_and_two_for_each_further_rank_of_a_node() 
             assert_eq!(packets(config.clone()), 3 * (inside + between), "{config:?}");
             let config = GroupConfig { is_multicast: true, ..config };
             // The counter's release is one packet then.
-            let is_counter = algorithm == Algorithm::Counter && nodes > 1;
+            let is_counter = algorithm == BarrierAlgorithm::Counter && nodes > 1;
             let between = if is_counter { u64::from(nodes) } else { between };
             assert_eq!(packets(config.clone()), 3 * (inside + between), "{config:?}");
         }
@@ -63,12 +63,12 @@ fn packets_are_those_of_the_algorithm_and_two_for_each_further_rank_of_a_node() 
 fn ten_nodes_take_18_28_and_40_packets() {
     let ones = [1; 10];
     let of = |algorithm| packets(group(&ones, algorithm, Runner::Host)) / 3;
-    assert_eq!(Algorithm::ALL.map(of), [18, 28, 40, 18]);
+    assert_eq!(BarrierAlgorithm::ALL.map(of), [18, 28, 40, 18]);
 }
 
 #[test]
 fn a_barrier_takes_the_latencies_of_its_steps() {
-    for (algorithm, steps) in Algorithm::ALL.into_iter().zip([6, 3, 3, 2]) {
+    for (algorithm, steps) in BarrierAlgorithm::ALL.into_iter().zip([6, 3, 3, 2]) {
         for runner in [Runner::Host, Runner::Nic] {
             let mut net = Net::new(group(&[1; 8], algorithm, runner));
             net.enter_all();
@@ -84,7 +84,7 @@ fn one_rank_alone_is_done_at_once() {
     let mut alone = Collective::new(Rank(3), 8, CollectiveConfig::default());
     let config = GroupConfig {
         nodes: vec![vec![Rank(3)]].into(),
-        ..group(&[1], Algorithm::Counter, Runner::Nic)
+        ..group(&[1], BarrierAlgorithm::Counter, Runner::Nic)
     };
     alone.open(config);
     for epoch in 1..=3 {
@@ -101,7 +101,7 @@ fn one_rank_alone_is_done_at_once() {
 #[test]
 fn the_last_to_enter_decides_when_all_leave() {
     for (algorithm, runner) in
-        Algorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
+        BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
     {
         let mut net = Net::new(group(&[2, 1, 3, 1, 1], algorithm, runner));
         for rank in net.ranks() {
@@ -121,7 +121,7 @@ fn the_last_to_enter_decides_when_all_leave() {
 #[test]
 fn several_barriers_are_entered_at_once_and_done_in_order() {
     for (algorithm, runner) in
-        Algorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
+        BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
     {
         let mut net = Net::new(group(&[1, 2, 1, 1], algorithm, runner));
         for rank in net.ranks() {
@@ -138,7 +138,7 @@ fn several_barriers_are_entered_at_once_and_done_in_order() {
 #[test]
 fn so_many_barriers_may_be_under_way_and_no_more() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
-    machine.open(group(&[1, 1], Algorithm::Dissemination, Runner::Host));
+    machine.open(group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Host));
     for epoch in 1..=BARRIERS_OUTSTANDING_MAX {
         assert_eq!(machine.enter(Instant::ZERO, GROUP), Ok(epoch));
     }
@@ -151,7 +151,7 @@ fn groups_do_not_disturb_each_other() {
     let other = CommunicatorId(9);
     let mut ends = [0, 1].map(|rank| {
         let mut machine = Collective::new(Rank(rank), 2, CollectiveConfig::default());
-        let config = group(&[1, 1], Algorithm::PairwiseExchange, Runner::Host);
+        let config = group(&[1, 1], BarrierAlgorithm::PairwiseExchange, Runner::Host);
         let turned = vec![vec![Rank(1)], vec![Rank(0)]].into();
         machine.open(config.clone());
         machine.open(GroupConfig { communicator: other, nodes: turned, ..config });

@@ -5,7 +5,7 @@ use super::super::*;
 use crate::group::Nodes;
 use crate::packet::Destination;
 use omnes_firmware::barrier::{Action, Barrier, Combine, Contribution, Table, Verdict};
-use omnes_topo::{Barrier as Algorithm, Party};
+use omnes_topo::{BarrierAlgorithm, Party};
 use omnes_wire::{CARRIED_MAX, COMBINE_SHIFT, Flags, Header, Seq, Words};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ pub(super) fn nodes(ranks: &[u32]) -> Nodes {
 }
 
 /// A group of such nodes.
-pub(super) fn group(ranks: &[u32], algorithm: Algorithm, runner: Runner) -> GroupConfig {
+pub(super) fn group(ranks: &[u32], algorithm: BarrierAlgorithm, runner: Runner) -> GroupConfig {
     let nodes = nodes(ranks);
     GroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast: false }
 }

@@ -4,7 +4,7 @@
 use super::super::*;
 use super::net::{GROUP, group, message};
 use crate::limits::ANSWERS_MAX;
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Flags, Header, Seq, Words};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -20,7 +20,7 @@ enum Deed {
     Wait(u64),
     Ask,
     Close,
-    Open(Algorithm, Runner),
+    Open(BarrierAlgorithm, Runner),
     Fail(u32),
     Depart(u32),
 }
@@ -52,7 +52,7 @@ fn any_view(start: u32) -> impl Strategy<Value = NicView> {
 
 fn any_deed(start: u32) -> impl Strategy<Value = Deed> {
     let runner = prop_oneof![Just(Runner::Host), Just(Runner::Nic)];
-    let open = (prop::sample::select(Algorithm::ALL.to_vec()), runner);
+    let open = (prop::sample::select(BarrierAlgorithm::ALL.to_vec()), runner);
     prop_oneof![
         40 => any_packet(start).prop_map(Deed::Packet),
         6 => Just(Deed::Enter),
@@ -76,7 +76,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn open(&mut self, algorithm: Algorithm, runner: Runner) {
+    fn open(&mut self, algorithm: BarrierAlgorithm, runner: Runner) {
         let config = group(&[2, 3, 1, 1, 2], algorithm, runner);
         self.drain_events();
         self.machine.open_after(&config, self.start);
@@ -122,7 +122,7 @@ proptest! {
     #[test]
     fn whatever_members_say_the_machine_neither_panics_nor_talks_for_ever(
         me in 0..RANKS,
-        algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
+        algorithm in prop::sample::select(BarrierAlgorithm::ALL.to_vec()),
         is_nic: bool,
         (start, deeds) in prop_oneof![Just(0), Just(u32::MAX - 2)].prop_flat_map(|start| {
             (Just(start), prop::collection::vec(any_deed(start), 0..200))
@@ -143,7 +143,7 @@ proptest! {
 /// What a leader of ranks 0 and 1, with 2 and 3 as other nodes' leaders, makes of a packet.
 fn judge(me: u32, header: &Header) -> CollectiveCounters {
     let mut machine = Collective::new(Rank(me), 6, CollectiveConfig::default());
-    machine.open_after(&group(&[2, 1, 2], Algorithm::Dissemination, Runner::Host), 10);
+    machine.open_after(&group(&[2, 1, 2], BarrierAlgorithm::Dissemination, Runner::Host), 10);
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.handle_packet(Instant::ZERO, header, &[]);
     assert_eq!(machine.poll_event(), None);
@@ -210,7 +210,7 @@ fn what_came_before_or_too_late_is_counted_apart() {
 #[test]
 fn who_joins_the_barrier_after_the_one_under_way_has_not_joined_this_one() {
     let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
-    machine.open(group(&[3], Algorithm::Counter, Runner::Host));
+    machine.open(group(&[3], BarrierAlgorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 2, 1, STEP_JOIN), &[]);
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 2, STEP_JOIN), &[]);

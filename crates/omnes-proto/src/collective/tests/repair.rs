@@ -4,7 +4,7 @@ use super::super::*;
 use super::net::{GROUP, LATENCY, Net, Packet, US, group, message, step};
 use crate::limits::{ANSWERS_MAX, NACKS_PER_ROUND};
 use crate::packet::Destination;
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use std::time::Duration;
 
 /// The wait before the first NACK of a group that has had no barrier.
@@ -35,7 +35,7 @@ fn nacks(net: &Net) -> Vec<(u32, u32, u32)> {
 #[test]
 fn who_misses_a_step_asks_the_one_that_owes_it() {
     for runner in both_runners() {
-        let mut net = Net::new(group(&[1; 4], Algorithm::Dissemination, runner));
+        let mut net = Net::new(group(&[1; 4], BarrierAlgorithm::Dissemination, runner));
         lose_once(&mut net, |packet| packet.is(Kind::Step, 1, 0, 0, 1));
         net.enter_all();
         assert!(net.run(LONG));
@@ -52,7 +52,7 @@ fn who_misses_a_step_asks_the_one_that_owes_it() {
 #[test]
 fn a_step_of_the_barrier_before_is_sent_again_from_the_record() {
     for runner in both_runners() {
-        let mut net = Net::new(group(&[1; 3], Algorithm::Counter, runner));
+        let mut net = Net::new(group(&[1; 3], BarrierAlgorithm::Counter, runner));
         lose_once(&mut net, |packet| packet.is(Kind::Step, 1, 1, 0, 2));
         net.enter_all();
         assert!(!net.run(LATENCY * 4));
@@ -73,7 +73,7 @@ fn a_step_of_the_barrier_before_is_sent_again_from_the_record() {
 #[test]
 fn a_nack_for_a_step_not_made_yet_is_ignored() {
     let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
-    machine.open(group(&[1; 3], Algorithm::GatherBroadcast, Runner::Host));
+    machine.open(group(&[1; 3], BarrierAlgorithm::GatherBroadcast, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     for number in 0..4 {
         machine.handle_packet(Instant::ZERO, &message(Kind::StepNack, 1, 1, number), &[]);
@@ -87,7 +87,7 @@ fn a_nack_for_a_step_not_made_yet_is_ignored() {
 #[test]
 fn the_wait_between_nacks_doubles_to_its_bound() {
     for runner in both_runners() {
-        let mut net = Net::new(group(&[1; 2], Algorithm::PairwiseExchange, runner));
+        let mut net = Net::new(group(&[1; 2], BarrierAlgorithm::PairwiseExchange, runner));
         net.enter(0);
         let mut at = Vec::new();
         for _ in 0..40_000 {
@@ -104,7 +104,7 @@ fn the_wait_between_nacks_doubles_to_its_bound() {
 #[test]
 fn the_wait_follows_what_barriers_take() {
     for runner in both_runners() {
-        let mut net = Net::new(group(&[1; 8], Algorithm::GatherBroadcast, runner));
+        let mut net = Net::new(group(&[1; 8], BarrierAlgorithm::GatherBroadcast, runner));
         net.enter_all();
         assert!(net.run(LONG));
         // The root was done after three latencies, the others wait longer.
@@ -121,7 +121,7 @@ fn the_wait_follows_what_barriers_take() {
 
 #[test]
 fn messages_inside_a_node_are_asked_for_both_ways() {
-    let mut net = Net::new(group(&[3, 1], Algorithm::Counter, Runner::Host));
+    let mut net = Net::new(group(&[3, 1], BarrierAlgorithm::Counter, Runner::Host));
     let (mut joins, mut releases) = (0, 0);
     net.lose = Box::new(move |packet| {
         joins += u32::from(packet.is(Kind::Step, 1, STEP_JOIN, 2, 0));
@@ -141,7 +141,7 @@ fn messages_inside_a_node_are_asked_for_both_ways() {
 #[test]
 fn doubled_packets_change_nothing() {
     for runner in both_runners() {
-        for algorithm in Algorithm::ALL {
+        for algorithm in BarrierAlgorithm::ALL {
             let mut net = Net::new(group(&[2, 1, 1, 3], algorithm, runner));
             net.faults.doubled = 100;
             for _ in 0..3 {
@@ -161,7 +161,7 @@ fn doubled_packets_change_nothing() {
 fn counting(nodes: u32) -> Collective {
     let mut machine = Collective::new(Rank(0), nodes, CollectiveConfig::default());
     let ones = vec![1; nodes as usize];
-    machine.open(group(&ones, Algorithm::Counter, Runner::Host));
+    machine.open(group(&ones, BarrierAlgorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     assert_eq!(machine.poll_transmit(Instant::ZERO), None);
     machine

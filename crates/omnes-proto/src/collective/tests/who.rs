@@ -3,16 +3,16 @@
 use super::super::*;
 use super::net::{GROUP, LATENCY, Net, group, message};
 use crate::packet::Destination;
-use omnes_topo::Barrier as Algorithm;
+use omnes_topo::BarrierAlgorithm;
 use omnes_wire::Header;
 use std::time::Duration;
 
-fn all_cases() -> impl Iterator<Item = (Algorithm, Runner)> {
-    Algorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
+fn all_cases() -> impl Iterator<Item = (BarrierAlgorithm, Runner)> {
+    BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
 }
 
 /// A group in which all but some have entered the second barrier.
-fn without(absent: &[u32], algorithm: Algorithm, runner: Runner) -> Net {
+fn without(absent: &[u32], algorithm: BarrierAlgorithm, runner: Runner) -> Net {
     let mut net = Net::new(group(&[3, 1, 2, 1], algorithm, runner));
     net.enter_all();
     assert!(net.run(Duration::from_secs(1)));
@@ -84,7 +84,7 @@ fn who_enters_meanwhile_is_not_missing_any_more() {
 
 #[test]
 fn nobody_is_missing_where_nothing_is_under_way() {
-    let mut net = Net::new(group(&[2, 1], Algorithm::Dissemination, Runner::Host));
+    let mut net = Net::new(group(&[2, 1], BarrierAlgorithm::Dissemination, Runner::Host));
     net.enter_all();
     assert!(net.run(Duration::from_secs(1)));
     net.machines[0].ask(GROUP);
@@ -99,10 +99,10 @@ fn nobody_is_missing_where_nothing_is_under_way() {
 fn messages_that_have_come_show_who_has_entered() {
     for runner in [Runner::Host, Runner::Nic] {
         // The counter's root has heard of all nodes that are complete.
-        let net = without(&[4, 6], Algorithm::Counter, runner);
+        let net = without(&[4, 6], BarrierAlgorithm::Counter, runner);
         assert_eq!(net.machines[0].missing(GROUP), [4, 5, 6].map(Rank), "{runner:?}");
         // A leader knows who of its node has joined; the NIC shows nothing before it begins.
-        let net = without(&[1], Algorithm::Counter, runner);
+        let net = without(&[1], BarrierAlgorithm::Counter, runner);
         let missing = net.machines[0].missing(GROUP);
         match runner {
             Runner::Host => assert_eq!(missing, [Rank(1)]),
@@ -114,7 +114,7 @@ fn messages_that_have_come_show_who_has_entered() {
 #[test]
 fn only_those_are_asked_who_are_not_known_to_have_entered() {
     for runner in [Runner::Host, Runner::Nic] {
-        let mut net = without(&[4, 6], Algorithm::Counter, runner);
+        let mut net = without(&[4, 6], BarrierAlgorithm::Counter, runner);
         net.machines[0].ask(GROUP);
         let now = net.now;
         let asks = std::iter::from_fn(|| net.machines[0].poll_transmit(now));
@@ -127,7 +127,7 @@ fn only_those_are_asked_who_are_not_known_to_have_entered() {
 #[test]
 fn an_answer_names_the_newest_entered_and_what_is_done() {
     let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
-    machine.open_after(&group(&[2, 1], Algorithm::Counter, Runner::Host), 40);
+    machine.open_after(&group(&[2, 1], BarrierAlgorithm::Counter, Runner::Host), 40);
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.enter(Instant::ZERO, GROUP).unwrap();
     let mut answer = |communicator| {
@@ -150,7 +150,7 @@ fn an_answer_names_the_newest_entered_and_what_is_done() {
 fn large_groups_are_asked_completely() {
     let ones = vec![1; 1024];
     let mut machine = Collective::new(Rank(5), 1024, CollectiveConfig::default());
-    machine.open(group(&ones, Algorithm::Dissemination, Runner::Nic));
+    machine.open(group(&ones, BarrierAlgorithm::Dissemination, Runner::Nic));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.ask(GROUP);
     let packets = std::iter::from_fn(|| machine.poll_transmit(Instant::ZERO));
@@ -170,7 +170,7 @@ fn large_groups_are_asked_completely() {
 fn old_knowledge_does_not_count() {
     for runner in [Runner::Host, Runner::Nic] {
         let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
-        machine.open_after(&group(&[1; 3], Algorithm::GatherBroadcast, runner), 5);
+        machine.open_after(&group(&[1; 3], BarrierAlgorithm::GatherBroadcast, runner), 5);
         let at = &mut machine.groups[0];
         (at.entered, at.done) = (5 + (1 << 31) + 7, 5 + (1 << 31) + 7);
         at.phase = Phase::Held;
@@ -220,7 +220,7 @@ fn the_next_barrier_is_asked_about_when_the_first_is_done() {
 #[test]
 fn all_have_been_asked_where_all_are_known_to_have_entered() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
-    machine.open(group(&[1, 1], Algorithm::Counter, Runner::Nic));
+    machine.open(group(&[1, 1], BarrierAlgorithm::Counter, Runner::Nic));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     assert!(!machine.has_asked_all(GROUP));
     machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 1, 1, 0), &[]);
@@ -230,7 +230,7 @@ fn all_have_been_asked_where_all_are_known_to_have_entered() {
 #[test]
 fn answers_about_one_barrier_say_nothing_of_the_next() {
     let mut machine = Collective::new(Rank(1), 3, CollectiveConfig::default());
-    machine.open(group(&[1; 3], Algorithm::Counter, Runner::Host));
+    machine.open(group(&[1; 3], BarrierAlgorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.ask(GROUP);

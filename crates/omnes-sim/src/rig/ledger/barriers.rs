@@ -264,7 +264,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use omnes_proto::collective::{Runner, STEP_JOIN};
-    use omnes_topo::Barrier;
+    use omnes_topo::BarrierAlgorithm;
     use omnes_wire::{JobId, Seq, TAG_BYTES};
 
     const GROUP: CommunicatorId = CommunicatorId(4);
@@ -273,7 +273,7 @@ mod tests {
         Rc::new(GroupConfig {
             communicator: GROUP,
             nodes: (0..ranks).map(|rank| vec![Rank(rank)]).collect(),
-            algorithm: Barrier::Dissemination,
+            algorithm: BarrierAlgorithm::Dissemination,
             runner: Runner::Host,
             is_multicast: false,
         })

@@ -20,7 +20,7 @@
 //! Guarantees: no way gets faster by a longer message or by more ranks. All arithmetic is on
 //! integers, so ranks with equal figures choose alike.
 
-use super::super::Bcast;
+use super::super::BcastAlgorithm;
 use super::super::PIPELINE_BYTES;
 use omnes_proto::broadcast::Policy;
 use omnes_topo::{Lambda, Tree};
@@ -63,11 +63,11 @@ impl Way {
     }
 
     /// The algorithm for `nodes` nodes.
-    pub fn bcast(self, nodes: u32) -> Bcast {
+    pub fn bcast(self, nodes: u32) -> BcastAlgorithm {
         match self {
-            Self::Multicast => Bcast::Multicast(Policy::usual(nodes)),
-            Self::Binomial => Bcast::tree(Tree::Binomial),
-            Self::Chain => Bcast::tree(Tree::Chain),
+            Self::Multicast => BcastAlgorithm::Multicast(Policy::usual(nodes)),
+            Self::Binomial => BcastAlgorithm::tree(Tree::Binomial),
+            Self::Chain => BcastAlgorithm::tree(Tree::Chain),
         }
     }
 

@@ -20,7 +20,7 @@
 //! Cost: up to three communicators, and per size four times the budget. Not done: trees for each
 //! size; the job's multi-send has one, by the times of a full packet.
 
-use super::super::Bcast;
+use super::super::BcastAlgorithm;
 use super::super::multisend::Cloning;
 use super::measure::median;
 use crate::communicator::Communicator;
@@ -30,7 +30,7 @@ use omnes_topo::{Lambda, PostalTimes, Tree, pipeline};
 use std::time::{Duration, Instant};
 
 /// What multi-sends run through.
-const CAST: Bcast = Bcast::Multicast(Policy::COMBINED);
+const CAST: BcastAlgorithm = BcastAlgorithm::Multicast(Policy::COMBINED);
 /// Way of what rank 0 says.
 const TREE: Tree = Tree::Binomial;
 /// A slope needs two numbers of destinations.
@@ -220,7 +220,7 @@ impl Star {
             let (least, most) = ROUNDS;
             let has_time = results.len() < most && start.elapsed() < self.budget;
             let mut goes_on = [u8::from(results.len() < least || has_time)];
-            self.part.broadcast(0, &mut goes_on, Bcast::tree(TREE))?;
+            self.part.broadcast(0, &mut goes_on, BcastAlgorithm::tree(TREE))?;
             // A rank that is told nonsense keeps with the others, as all are told the same.
             if goes_on == [0] && !results.is_empty() {
                 return Ok(results);

@@ -16,7 +16,7 @@
 //! Guarantees: all ranks leave with equal figures. Cost: three messages per rank and sample beside
 //! the broadcast itself.
 
-use super::super::Bcast;
+use super::super::BcastAlgorithm;
 use super::super::PIPELINE_BYTES;
 use super::cost::{Cost, Figures, Point, Way};
 use super::step::{STEP_BYTES, Step};
@@ -139,11 +139,11 @@ impl Communicator {
 
     /// Does what rank 0 says until it has figures, and takes them.
     pub(super) fn follow(&self) -> Result<(), Error> {
-        let nonsense = || Error::Disagreement { what: "the format of a measurement" };
+        let nonsense = || Error::Mismatch { what: "the format of a measurement" };
         let mut memory = Vec::new();
         loop {
             let mut bytes = [0; STEP_BYTES];
-            self.broadcast(0, &mut bytes, Bcast::tree(TREE))?;
+            self.broadcast(0, &mut bytes, BcastAlgorithm::tree(TREE))?;
             match Step::parse(&bytes).ok_or_else(nonsense)? {
                 Step::Broadcast { bytes, .. } if bytes > BYTES_MAX => return Err(nonsense()),
                 Step::Broadcast { way, bytes } => {
@@ -164,7 +164,7 @@ impl Communicator {
     }
 
     fn tell(&self, step: Step) -> Result<(), Error> {
-        self.broadcast(0, &mut step.emit(), Bcast::tree(TREE))
+        self.broadcast(0, &mut step.emit(), BcastAlgorithm::tree(TREE))
     }
 
     /// Reports to rank 0 that this rank, and all below it, are done.

@@ -37,7 +37,7 @@ pub use measure::{BYTES_MAX, Measured, Plan, Planned};
 pub use network::Network;
 pub(crate) use network::masked;
 
-use super::Bcast;
+use super::BcastAlgorithm;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_topo::{Lambda, Tree};
@@ -99,7 +99,7 @@ impl Communicator {
         }
         let hop = hop::decisive(hops, self.job().engine.payload_bytes());
         let mut bytes = hop.map_or(0, |hop| hop.lambda().thousandths()).to_be_bytes();
-        self.broadcast(0, &mut bytes, Bcast::tree(Tree::Binomial))?;
+        self.broadcast(0, &mut bytes, BcastAlgorithm::tree(Tree::Binomial))?;
         let lambda = Lambda::from_thousandths(u32::from_be_bytes(bytes)).ok();
         self.use_lambda(lambda)?;
         Ok(lambda.map(Lambda::thousandths))
@@ -118,7 +118,7 @@ impl Communicator {
     }
 
     /// The algorithm that [`Self::bcast`] uses for a message of `bytes` bytes.
-    pub fn chosen_bcast(&self, bytes: usize) -> crate::Bcast {
+    pub fn chosen_bcast(&self, bytes: usize) -> crate::BcastAlgorithm {
         self.usual_bcast(bytes)
     }
 

@@ -40,7 +40,7 @@ impl Network {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: machine(),
-            name: job.config.network.clone(),
+            name: job.config.network_name.clone(),
             prefix: prefix(job.engine.peers()[world.rank() as usize].ip()),
             payload_bytes: job.engine.payload_bytes(),
             ranks: world.size(),

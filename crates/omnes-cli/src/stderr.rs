@@ -5,18 +5,18 @@ use std::fmt;
 use std::io::Write;
 
 /// Writes `omnes: ` and the line by one call.
-pub fn complain(line: fmt::Arguments<'_>) {
-    remark(format_args!("omnes: {line}"));
+pub fn notice(line: fmt::Arguments<'_>) {
+    write_line(format_args!("omnes: {line}"));
 }
 
 /// Writes the line by one call.
-pub fn remark(line: fmt::Arguments<'_>) {
+pub fn write_line(line: fmt::Arguments<'_>) {
     // Nobody is left to tell if stderr is closed.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// An error with its causes, each told once: a message may hold its cause already.
-pub fn told(error: &anyhow::Error) -> String {
+pub fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -36,7 +36,7 @@ mod tests {
         let refused =
             anyhow::anyhow!("Connection refused").context("no rank 0: Connection refused");
         assert_eq!(
-            told(&refused.context("cannot join")),
+            with_causes(&refused.context("cannot join")),
             "cannot join: no rank 0: Connection refused"
         );
     }
