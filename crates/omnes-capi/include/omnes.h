@@ -267,8 +267,9 @@ int omnes_iprobe(omnes_comm *comm, int from, int tag, int *found, omnes_status *
  * data to rank to with tag, and receives the message that matches from and
  * wanted into buffer, which has room for room bytes and must not overlap data.
  * status may be NULL; it is written only on success.
- * Errors: those of both. After an error other than OMNES_ERROR_TRUNCATED, the
- * part of data that has not been sent yet is not sent any more.
+ * Errors: those of both. After an error other than OMNES_ERROR_TRUNCATED, data
+ * still arrive if at most 4 MiB of them had not been sent; otherwise their
+ * receiver gets OMNES_ERROR_PEER_GAVE_UP.
  */
 int omnes_sendrecv(omnes_comm *comm, int to, int tag, const void *data, size_t bytes,
 		   int from, int wanted, void *buffer, size_t room, omnes_status *status);

@@ -216,17 +216,23 @@ impl Core {
     // ---- how operations end ---------------------------------------------------------------
 
     /// The outcome of an operation, if it has ended, or a rank that concerns the caller has failed
-    /// or left; the operation is gone then.
+    /// or left; the operation is gone then. `seen` is what the caller's last look has seen of
+    /// [`Standing::changes`].
     pub(crate) fn try_end(
         &mut self,
         operation: Operation,
         concerns: &impl Fn(Disruption<'_>) -> bool,
+        seen: &mut Option<u64>,
     ) -> Option<Outcome> {
         if let Some(outcome) = self.operations.take(operation.id) {
             return Some(outcome);
         }
+        let changes = self.standing.changes;
+        if seen.replace(changes) == Some(changes) {
+            return None;
+        }
         let failure = self.failure(concerns)?;
-        self.release(operation);
+        self.abandon(operation);
         Some(Err(failure))
     }
 
@@ -237,7 +243,7 @@ impl Core {
             self.push_all();
         }
         self.watch.leave(self.endpoint.first_failed());
-        self.standing.has_left = true;
+        self.standing.on_own_farewell();
     }
 
     // ---- one step -------------------------------------------------------------------------
@@ -248,9 +254,6 @@ impl Core {
     /// others, too.
     pub(crate) fn progress(&mut self, look: Look, poller: &Poller) -> bool {
         let look = if self.has_not_swept() { Look::Everywhere } else { look };
-        if matches!(look, Look::Everywhere | Look::Anywhere) {
-            self.swept_at = self.stepped_at;
-        }
         let from_rings = self.read_rings();
         let from_pages = self.look_at_pages();
         let from_queue = self.read_queue();
@@ -449,14 +452,14 @@ impl Core {
                 Event::Broadcast(event) => self.on_broadcast_event(event),
                 Event::Collective(event) => self.on_collective_event(event),
                 Event::PeerFailed(rank) => {
-                    self.standing.failed.push(rank);
+                    self.standing.on_failure(rank);
                     self.links.on_gone(now, rank);
                 }
                 Event::PeerDeparted(rank) => {
-                    self.standing.left.push(rank);
+                    self.standing.on_farewell(rank);
                     self.links.on_gone(now, rank);
                 }
-                Event::Excluded { by } => self.standing.excluded_by = Some(by),
+                Event::Excluded { by } => self.standing.on_exclusion(by),
             }
         }
         // Before anybody can take the outcome of a receive away.

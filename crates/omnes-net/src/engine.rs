@@ -177,10 +177,16 @@ impl Engine {
         })
     }
 
-    /// Gives an operation up: when this returns, its memory belongs to the caller again. What was
-    /// under way may or may not arrive.
-    pub fn release(&self, operation: Operation) {
-        self.enter(|core| core.release(operation));
+    /// Gives an operation up: when this returns, its memory belongs to the caller again. A message
+    /// that is all there still arrives, from a copy. Returns the outcome if it has ended.
+    pub fn release(&self, operation: Operation) -> Option<Outcome> {
+        self.enter(|core| core.release(operation))
+    }
+
+    /// The same after an error: of a message of which more than [`KEPT_BYTES_MAX`] have not been
+    /// sent the rest never is, and its receiver is told.
+    pub fn abandon(&self, operation: Operation) {
+        self.enter(|core| core.abandon(operation));
     }
 
     /// The outcome of an operation, if it has ended; it is gone then. Moves all operations on if it
@@ -196,7 +202,7 @@ impl Engine {
                 return Some(outcome);
             }
             core.look_for_test(&self.shared.poller);
-            core.try_end(operation, &concerns)
+            core.try_end(operation, &concerns, &mut None)
         })
     }
 
@@ -217,8 +223,10 @@ impl Engine {
         let lent = Lent { engine: self, operation };
         let usual = self.shared.wait;
         let policy = if operation.is_long { usual.for_long() } else { usual };
-        let ended =
-            self.wait_as(policy, limit, operation.spot, |core| core.try_end(operation, &concerns));
+        let mut seen = None;
+        let ended = self.wait_as(policy, limit, operation.spot, |core| {
+            core.try_end(operation, &concerns, &mut seen)
+        });
         let ended = match ended {
             Ok(outcome) => Some(outcome),
             Err(Unended::Late) => None,
@@ -257,6 +265,11 @@ impl Engine {
     /// True if some rank has given notice, as [`Self::failure`] tells; costs next to nothing.
     pub fn has_notices(&self) -> bool {
         self.has_notices.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the notices for whose tags `is_over` is true, as nobody asks for them any more.
+    pub fn forget_notices(&self, is_over: impl Fn(u32) -> bool) {
+        self.enter(|core| core.standing.forget_notices(is_over));
     }
 
     /// The first rank that has failed or left or given notice for which `concerns` is true, as an
@@ -366,7 +379,7 @@ struct Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.engine.release(self.operation);
+        self.engine.abandon(self.operation);
     }
 }
 

@@ -10,6 +10,7 @@ use omnes_proto::packet::{
     Move, Origin, Placement, ReceiveId, Segment, SendId, Source, Target, combine,
 };
 use omnes_wire::Rank;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// Memory that a caller lends for sending.
@@ -30,7 +31,9 @@ enum Outgoing {
 
 /// A copy of a message, until it has arrived.
 struct Kept {
+    /// From byte `start` of the message on; those before have arrived.
     data: Vec<u8>,
+    start: u64,
     /// Its receiver; `None` for a broadcast, whose window limits what is kept.
     to: Option<Rank>,
 }
@@ -153,7 +156,7 @@ impl Memory {
         let mut copy = self.spare.take();
         copy.extend_from_slice(data);
         self.copied_bytes += data.len() as u64;
-        self.keep(channel, id, Kept { data: copy, to });
+        self.keep(channel, id, Kept { data: copy, start: 0, to });
     }
 
     fn keep(&mut self, channel: usize, id: SendId, kept: Kept) {
@@ -173,7 +176,7 @@ impl Memory {
         let memory = &mut self.channels[channel];
         match entry(&mut memory.sources, id.0).take()? {
             Outgoing::Lent(loan) => Some(loan),
-            Outgoing::Own(Kept { data, to }) => {
+            Outgoing::Own(Kept { data, to, .. }) => {
                 if let Some(to) = to {
                     memory.kept_bytes[to.0 as usize] -= charge(data.len() as u64);
                 }
@@ -183,21 +186,27 @@ impl Memory {
         }
     }
 
-    /// Copies the first `bytes_max` bytes of a lent message, to one rank or to all, so that its
-    /// owner gets the memory back. That cannot wait, so it is kept however much there is already.
+    /// Copies the bytes `wanted` of a lent message, to one rank or to all, so that its owner gets
+    /// the memory back. That cannot wait, so it is kept however much there is already.
     pub(crate) fn keep_source(
         &mut self,
         channel: usize,
         id: SendId,
         to: Option<Rank>,
-        bytes_max: u64,
+        wanted: Range<u64>,
     ) {
         let source = entry(&mut self.channels[channel].sources, id.0);
         if let Some(Outgoing::Lent(Loan { base, bytes, .. })) = source {
-            let bytes = bytes_max.min(*bytes) as usize;
+            let end = wanted.end.min(*bytes);
+            let start = wanted.start.min(end);
             // SAFETY: lent, and still valid: its owner is giving it back only now.
-            let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) }.to_vec();
-            self.keep(channel, id, Kept { data, to });
+            let data = unsafe {
+                let first = base.as_ptr().add(start as usize);
+                std::slice::from_raw_parts(first, (end - start) as usize)
+            };
+            let data = data.to_vec();
+            self.copied_bytes += data.len() as u64;
+            self.keep(channel, id, Kept { data, start, to });
         }
     }
 
@@ -214,13 +223,15 @@ impl Memory {
         let base = match segment.source {
             Source::Message(id) => {
                 let outgoing = memory.sources.get(id.0 as usize).and_then(Option::as_ref);
-                let base = match outgoing.expect("a segment of a message that is being sent") {
-                    Outgoing::Lent(loan) => loan.base.as_ptr().cast_const(),
-                    Outgoing::Own(kept) => kept.data.as_ptr(),
-                };
-                // SAFETY: the machine hands out segments inside the message, whose memory is
-                // valid.
-                unsafe { base.add(offset) }
+                match outgoing.expect("a segment of a message that is being sent") {
+                    // SAFETY: the machine hands out segments inside the message, whose memory is
+                    // valid.
+                    Outgoing::Lent(loan) => unsafe { loan.base.as_ptr().cast_const().add(offset) },
+                    Outgoing::Own(kept) => {
+                        let offset = offset - kept.start as usize;
+                        kept.data[offset..offset + bytes].as_ptr()
+                    }
+                }
             }
             Source::Slot(slot) => {
                 let start = slot.0 as usize * self.slot_bytes + offset;

@@ -274,8 +274,9 @@ impl Rendezvous {
         let peers = hellos.values().map(|(_, from, _): &(Hello, SocketAddr, _)| (from.ip(), *from));
         let peers: BTreeMap<IpAddr, SocketAddr> = peers.collect();
         let peers: Vec<SocketAddr> = peers.into_values().collect();
-        let own = self.choose_own(address.ip())?;
-        let local = local(own, &peers)?;
+        let own = self.choose_own(address.ip());
+        let ready = own.and_then(|own| Ok((local(own, &peers)?, own)));
+        let (local, own) = ready.inspect_err(|error| self.refuse_all(&hellos, error))?;
         self.answer_all(local, own, hellos, &mut until)
     }
 
@@ -329,9 +330,10 @@ impl Rendezvous {
     }
 
     /// Tells all that have come why there will be no job.
-    fn refuse_all(&self, hellos: &Hellos, reason: &str) {
+    fn refuse_all(&self, hellos: &Hellos, reason: &impl ToString) {
+        let reason = reason.to_string();
         for (hello, _, stream) in hellos.values() {
-            self.refuse(stream, hello.challenge, reason);
+            self.refuse(stream, hello.challenge, &reason);
         }
     }
 
@@ -432,7 +434,8 @@ impl Rendezvous {
             Some(key) => key.clone(),
             None => JobKey::new(random()?),
         };
-        let table = self.table(&local, &key, own, &hellos)?;
+        let table = self.table(&local, &key, own, &hellos);
+        let table = table.inspect_err(|error| self.refuse_all(&hellos, error))?;
         let addresses = table.addresses_for(0, own);
         let machine = Machine::this();
         let machines = hellos.values().map(|(hello, _, _)| hello.machine.clone());

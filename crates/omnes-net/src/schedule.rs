@@ -142,7 +142,7 @@ impl Core {
     }
 
     fn end_schedule(&mut self, running: &mut Running) {
-        running.pending.drain(..).for_each(|pending| self.release(pending.operation));
+        running.pending.drain(..).for_each(|pending| self.abandon(pending.operation));
     }
 
     /// How the schedule has ended, if it has.

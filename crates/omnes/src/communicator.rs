@@ -4,7 +4,7 @@ use crate::barrier::BarrierGroups;
 use crate::bcast::{LateSlot, LatestChoice, MultiSendUse, Nodes};
 use crate::config::Config;
 use crate::error::Error;
-use crate::given_up::GivenUp;
+use crate::given_up::{GivenUp, is_about};
 use crate::job::{COLLECTIVE, Job};
 use crate::stats::Stats;
 use omnes_net::{
@@ -170,7 +170,11 @@ impl fmt::Debug for Communicator {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.job.engine.close_groups(self.id);
+        let engine = &self.job.engine;
+        engine.close_groups(self.id);
+        if engine.has_notices() {
+            engine.forget_notices(|tag| is_about(tag, self.id));
+        }
     }
 }
 
@@ -401,7 +405,7 @@ impl Communicator {
         // SAFETY: none of the memory is available, and it is given back at once.
         let started = unsafe { self.start_send(to, Purpose::Bcast, data, 0) };
         if let Ok(Some(send)) = started {
-            self.job().engine.release(send);
+            self.job().engine.abandon(send);
         }
     }
 
@@ -495,6 +499,6 @@ impl Rest<'_> {
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
         let engine = &self.communicator.job().engine;
-        self.operations.iter().for_each(|operation| engine.release(*operation));
+        self.operations.iter().for_each(|operation| engine.abandon(*operation));
     }
 }

@@ -47,6 +47,11 @@ fn tag_of(communicator: CommunicatorId, collective: Collective) -> u32 {
     communicator.0 << Collective::BITS | u32::from(collective.number())
 }
 
+/// True if a notice's tag is about the communicator.
+pub(crate) fn is_about(tag: u32, communicator: CommunicatorId) -> bool {
+    tag >> Collective::BITS == communicator.0
+}
+
 /// The collective that a notice is about.
 pub(crate) fn collective_of(tag: u32) -> Collective {
     let number = tag & ((1 << Collective::BITS) - 1);
@@ -143,6 +148,18 @@ impl Communicator {
         }
     }
 
+    /// The program has no use for this rank's part in a collective, nor for how it has ended, if it
+    /// has: that is no reason to give it up.
+    pub(crate) fn dropped<T>(&self, collective: Collective, ended: Option<Result<T, Error>>) {
+        let rank = match ended {
+            Some(Ok(_)) => return,
+            Some(Err(error)) if is_whole_after(&error, collective) => return,
+            Some(Err(Error::PeerGaveUp { rank })) => rank,
+            Some(Err(_)) | None => self.rank(),
+        };
+        self.give_up(rank, collective);
+    }
+
     /// Ends all collectives here, as `rank` has given one up, and tells all members, unless another
     /// one has; what was given up first.
     pub(crate) fn give_up(&self, rank: u32, collective: Collective) -> GivenUp {
@@ -179,7 +196,7 @@ impl Communicator {
 
     /// True if it is a notice that a collective here has been given up.
     pub(crate) fn has_told(&self, gone: Disruption<'_>) -> bool {
-        matches!(gone, Disruption::Notice { tag, .. } if tag >> Collective::BITS == self.inner.id.0)
+        matches!(gone, Disruption::Notice { tag, .. } if is_about(tag, self.inner.id))
     }
 
     fn give_notice(&self, to: u32, collective: Collective) {

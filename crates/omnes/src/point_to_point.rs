@@ -94,8 +94,9 @@ impl Communicator {
     /// `from` with tag `wanted` into `buffer`, so that ranks can exchange messages of any length.
     ///
     /// # Errors
-    /// As [`Self::send`] and [`Self::recv`]. After an error other than [`Error::Truncated`] the
-    /// part of `data` that has not been sent yet is not sent any more.
+    /// As [`Self::send`] and [`Self::recv`]. After an error other than [`Error::Truncated`],
+    /// `data` still arrive if at most 4 MiB of them had not been sent; otherwise their receiver gets
+    /// [`Error::PeerGaveUp`].
     pub fn sendrecv(
         &self,
         to: u32,

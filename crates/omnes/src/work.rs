@@ -174,7 +174,7 @@ impl Communicator {
             };
             if let Err(error) = outcome {
                 // What never came will never be passed on.
-                self.release(started);
+                self.abandon_started(started);
                 return Some(Err(error));
             }
         }
@@ -188,10 +188,12 @@ impl Communicator {
                 self.job().engine.release(*operation);
             }
             Work::Scheduled(Scheduled { operation, collective, given_up, .. }) => {
-                if given_up.is_none() {
-                    self.job().engine.release(*operation);
-                }
-                self.give_up(self.rank(), *collective);
+                let ended = match given_up {
+                    Some(_) => None,
+                    None => self.job().engine.release(*operation),
+                };
+                let ended = ended.map(|outcome| outcome.map_err(|error| self.error(error)));
+                self.dropped(*collective, ended);
             }
             Work::Broadcast(Broadcast { started, .. }) => self.release(started),
         }

@@ -4,11 +4,12 @@
 mod ranks;
 
 use omnes::{Communicator, Config, Error, MultiSend, Multicast, MulticastState};
-use ranks::{interrupted, with_ranks};
+use ranks::{crash, interrupted, with_ranks};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Broadcasts go down the chain 0 - 1 - 2 through sockets.
 fn chain(config: &mut Config) {
@@ -124,6 +125,26 @@ fn who_waits_for_a_rank_that_is_interrupted_hears_of_it() {
             next_broadcast_brings_its_own_data(&world, &other, bytes);
         }
         world.finalize().unwrap();
+    });
+}
+
+/// What is left of it would take too long to copy, for one child or receiver after the other.
+#[test]
+fn a_long_message_is_not_copied_when_another_rank_fails() {
+    const BYTES: usize = 64 << 20;
+    let adjust = |config: &mut Config| config.peer_timeout = Duration::from_secs(2);
+    with_ranks(3, adjust, |world| match world.rank() {
+        0 => {
+            let error = world.send(1, 0, &vec![1; BYTES]).unwrap_err();
+            assert!(matches!(error, Error::PeerFailed { rank: 2 }), "{error}");
+            assert!(world.stats().copied_bytes < 8 << 20, "{:?}", world.stats());
+        }
+        1 => {
+            // Nothing is received before rank 0 has its error.
+            let error = world.recv(2, 0, &mut []).unwrap_err();
+            assert!(matches!(error, Error::PeerFailed { rank: 2 }), "{error}");
+        }
+        _ => crash(world),
     });
 }
 

@@ -206,6 +206,14 @@ fn encryption_needs_a_key_that_does_not_travel() {
 }
 
 #[test]
+fn what_keeps_rank_0_from_starting_is_told_to_all() {
+    let address = rendezvous();
+    let zero = join(&address, 0, 2, |config| config.interface = Some("::1/128".parse().unwrap()));
+    let told = error_of(join(&address, 1, 2, |_| {}));
+    assert_eq!(told, format!("rank 0 refused: {}", error_of(zero)));
+}
+
+#[test]
 fn ranks_that_differ_in_encryption_are_named() {
     let address = rendezvous();
     let encryption = |config: &mut Config| {

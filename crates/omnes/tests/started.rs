@@ -3,9 +3,10 @@
 
 mod ranks;
 
-use omnes::{Communicator, Config, ElementType, Error, ReduceOp, Status};
+use omnes::{Communicator, Config, ElementType, Error, ReduceOp, Source, Status, Tag};
 use ranks::with_ranks;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 fn by_sockets(config: &mut Config) {
     config.shared_memory = false;
@@ -42,6 +43,33 @@ fn whoever_drops_a_reduction_ends_those_of_its_communicator() {
             world.finalize().unwrap();
         });
     }
+}
+
+#[test]
+fn a_reduction_that_has_ended_may_be_dropped() {
+    with_ranks(3, by_sockets, |world| {
+        let other = world.dup().unwrap();
+        let mut data = [1i64; 4];
+        if world.rank() == 1 {
+            let base = NonNull::from(&mut data[..]).cast();
+            // SAFETY: dropped before the data are, and those are used only when it has ended.
+            let started =
+                unsafe { other.iallreduce_raw(base, 32, ElementType::I64, ReduceOp::Sum) };
+            let started = started.unwrap();
+            // The others have their results, so this rank has its own, or will take it in soon.
+            world.barrier().unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            world.iprobe(Source::Any, Tag::Any).unwrap();
+            drop(started);
+        } else {
+            sum(&other, &mut data).unwrap();
+            world.barrier().unwrap();
+        }
+        assert_eq!(data, [3; 4]);
+        sum(&other, &mut data).unwrap();
+        assert_eq!(data, [9; 4]);
+        world.finalize().unwrap();
+    });
 }
 
 #[test]

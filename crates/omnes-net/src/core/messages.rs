@@ -2,7 +2,7 @@
 
 use super::{Core, LINES_PER_PUSH};
 use crate::line::Holding;
-use crate::memory::{Loan, Sink};
+use crate::memory::{KEPT_BYTES_MAX, Loan, Sink};
 use crate::operations::{Completion, Disruption, Operation, OperationError, Outcome, Part, Spot};
 use crate::self_messages::Room;
 use crate::waiting::LONG_BYTES;
@@ -166,27 +166,39 @@ impl Core {
 
     /// Lets go of an operation's memory, whatever the others do: a receive without message is
     /// taken back, or takes it without memory; what is under way goes on in memory of the engine's
-    /// own.
-    pub(crate) fn release(&mut self, operation: Operation) {
+    /// own. Returns the outcome if the operation has ended.
+    pub(crate) fn release(&mut self, operation: Operation) -> Option<Outcome> {
+        self.let_go(operation, u64::MAX)
+    }
+
+    /// As [`Self::release`], of an operation that an error has ended, or the program: of a long
+    /// message the rest is not sent any more, and its receiver is told.
+    pub(crate) fn abandon(&mut self, operation: Operation) {
+        self.let_go(operation, KEPT_BYTES_MAX);
+    }
+
+    /// Of a message of which more than `rest_max` bytes have not been sent, they never are.
+    fn let_go(&mut self, operation: Operation, rest_max: u64) -> Option<Outcome> {
         let Operation { id, channel, part, spot, .. } = operation;
         self.relay_no_more(id);
-        if self.operations.take(id).is_some() {
-            return;
+        if let Some(outcome) = self.operations.take(id) {
+            return Some(outcome);
         }
         match part {
             Part::Send(send) => {
                 self.withdraw(channel, send);
-                let sent = if channel == self.cast_channel() {
-                    u64::MAX // All of it may be wanted again.
+                let wanted = if channel == self.cast_channel() {
+                    0..u64::MAX // All of it may be wanted again.
                 } else {
-                    self.endpoint.cut(channel, send);
-                    self.endpoint.channels()[channel].available_bytes(send)
+                    self.endpoint.cut(channel, send, rest_max);
+                    let channel = &self.endpoint.channels()[channel];
+                    channel.unanswered_from(send)..channel.available_bytes(send)
                 };
                 let to = match spot {
                     Spot::At(rank) => Some(rank),
                     Spot::Group | Spot::Page | Spot::Anywhere => None,
                 };
-                self.memory.keep_source(channel, send, to, sent);
+                self.memory.keep_source(channel, send, to, wanted);
             }
             Part::Barrier => self.barriers.forget(id),
             Part::Schedule => self.release_schedule(id),
@@ -198,6 +210,7 @@ impl Core {
             }
         }
         self.operations.forget(id);
+        None
     }
 
     fn release_receive(&mut self, channel: usize, receive: ReceiveId) {

@@ -11,24 +11,53 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Default)]
 pub(crate) struct Standing {
     /// This rank has said farewell: it hears nothing any more.
-    pub(super) has_left: bool,
+    has_left: bool,
     /// Who says that this rank has failed.
-    pub(super) excluded_by: Option<Rank>,
+    excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
-    pub(super) left: Vec<Rank>,
+    left: Vec<Rank>,
     /// By whom, and what they say.
     notices: Vec<(Rank, u32)>,
     /// Set once there are some.
     pub(crate) has_notices: Arc<AtomicBool>,
+    /// Times that any of this has changed: who waits need not look again before.
+    pub(super) changes: u64,
 }
 
 impl Standing {
+    pub(super) fn on_own_farewell(&mut self) {
+        self.has_left = true;
+        self.changes += 1;
+    }
+
+    pub(super) fn on_exclusion(&mut self, by: Rank) {
+        self.excluded_by = Some(by);
+        self.changes += 1;
+    }
+
+    pub(super) fn on_failure(&mut self, rank: Rank) {
+        self.failed.push(rank);
+        self.changes += 1;
+    }
+
+    pub(super) fn on_farewell(&mut self, rank: Rank) {
+        self.left.push(rank);
+        self.changes += 1;
+    }
+
     /// `from` gives notice; it may do so again.
     pub(super) fn on_notice(&mut self, from: Rank, tag: u32) {
         if !self.notices.contains(&(from, tag)) {
             self.notices.push((from, tag));
             self.has_notices.store(true, Ordering::Relaxed);
+            self.changes += 1;
         }
+    }
+
+    /// Notices that nobody can be concerned by any more.
+    pub(crate) fn forget_notices(&mut self, is_over: impl Fn(u32) -> bool) {
+        self.notices.retain(|(_, tag)| !is_over(*tag));
+        self.has_notices.store(!self.notices.is_empty(), Ordering::Relaxed);
     }
 }
 

@@ -16,7 +16,7 @@
 
 use super::arrive::Numbered;
 use super::peer::{BulkPart, Lane};
-use super::{Channel, Outgoing};
+use super::{Channel, Message, Outgoing};
 use crate::packet::{ReceiveId, SendId};
 use omnes_wire::Rank;
 
@@ -44,16 +44,19 @@ impl Outgoing {
 }
 
 impl Channel {
-    /// Gives a message up of which not all bytes are there: those that have not been handed out are
-    /// never sent, and the receiver, which is returned, is told. One that is there goes on.
-    pub fn cut(&mut self, id: SendId) -> Option<Rank> {
+    /// Gives a message up of which not all bytes are there, or of which more than `rest_max` have
+    /// not been handed out: those are never sent, and the receiver, which is returned, is told.
+    /// Others go on.
+    pub fn cut(&mut self, id: SendId, rest_max: u64) -> Option<Rank> {
         let payload = u64::from(self.config.payload_bytes);
         let outgoing = self.outgoing.get_mut(id.0 as usize)?;
-        if outgoing.is_cut() || outgoing.message.available == outgoing.message.bytes {
+        let ordered_offset = self.config.ordered_offset(outgoing.ordered_next);
+        let handed_out = outgoing.handed_out(ordered_offset, payload);
+        let Message { available, bytes, .. } = outgoing.message;
+        if outgoing.is_cut() || available == bytes && bytes.saturating_sub(handed_out) <= rest_max {
             return None;
         }
-        let ordered_offset = self.config.ordered_offset(outgoing.ordered_next);
-        outgoing.message.available = outgoing.handed_out(ordered_offset, payload);
+        outgoing.message.available = handed_out;
         if outgoing.ordered_next < outgoing.ordered_packets {
             outgoing.ordered_cut = Some(outgoing.ordered_next);
             outgoing.ordered_packets = outgoing.ordered_next + 1;

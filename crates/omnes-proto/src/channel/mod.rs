@@ -224,6 +224,23 @@ impl Channel {
         self.outgoing.get(id.0 as usize).map_or(0, |outgoing| outgoing.message.available)
     }
 
+    /// Where a message's bytes begin that may be sent from now on, for the first time or again.
+    pub fn unanswered_from(&self, id: SendId) -> u64 {
+        let Some(outgoing) = self.outgoing.get(id.0 as usize) else { return 0 };
+        let Some(peer) = self.peers.get(outgoing.message.to) else { return 0 };
+        let ordered_next = outgoing.ordered_next;
+        match peer.send[Lane::Ordered].first_of(id) {
+            Some(index) => self.config.ordered_offset(index),
+            None if ordered_next < outgoing.ordered_packets => {
+                self.config.ordered_offset(ordered_next)
+            }
+            None => {
+                let index = peer.send[Lane::Bulk].first_of(id).unwrap_or(outgoing.bulk_next);
+                outgoing.ordered + u64::from(index) * u64::from(self.config.payload_bytes)
+            }
+        }
+    }
+
     /// Posts a receive for a message of at most `capacity` bytes.
     ///
     /// # Errors

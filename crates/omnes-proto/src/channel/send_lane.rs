@@ -146,6 +146,14 @@ impl SendLane {
         self.epoch
     }
 
+    /// Index of the first packet of a message that has been handed out and is not answered.
+    pub(super) fn first_of(&self, id: SendId) -> Option<u32> {
+        self.flight.iter().find_map(|sent| match sent.item {
+            Item::Data { message, index } if message == id => Some(index),
+            _ => None,
+        })
+    }
+
     pub(super) fn in_flight(&self) -> u32 {
         self.flight.len() as u32
     }

@@ -117,8 +117,8 @@ impl Endpoint {
 
     /// As [`Channel::cut`](crate::channel::Channel::cut). If it is because of a failure, the
     /// receiver hears of that first.
-    pub fn cut(&mut self, channel: usize, id: SendId) {
-        let Some(to) = self.channel_mut(channel).cut(id) else { return };
+    pub fn cut(&mut self, channel: usize, id: SendId, rest_max: u64) {
+        let Some(to) = self.channel_mut(channel).cut(id, rest_max) else { return };
         if let Some(failed) = self.first_failed().filter(|failed| *failed != to) {
             self.answer(to, Kind::Failed, failed.0);
         }

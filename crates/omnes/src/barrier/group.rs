@@ -92,6 +92,9 @@ impl Drop for BarrierGroups {
     fn drop(&mut self) {
         for group in self.lock().iter() {
             self.job.engine.close_collective(group.id);
+            if let Some(Unfinished::Pending(operation)) = group.unfinished {
+                self.job.engine.release(operation);
+            }
         }
     }
 }

@@ -182,7 +182,7 @@ impl Communicator {
         let cast = cast.map_err(|error| self.error(error));
         let outcome = cast.map(|operation| sends.extend(operation)).and(started);
         if let Err(error) = outcome {
-            self.release(&Started { receive, sends });
+            self.abandon_started(&Started { receive, sends });
             return Err(error);
         }
         if let (Some(receive), false) = (receive, sends.is_empty()) {
@@ -249,9 +249,15 @@ impl Communicator {
         sends.wait()
     }
 
-    /// Gives up what is under way, so that its memory is free.
+    /// Lets go of what is under way, so that its memory is free; what is there still goes out.
     pub(crate) fn release(&self, started: &Started) {
         let operations = started.receive.iter().chain(&started.sends);
-        operations.for_each(|operation| self.job().engine.release(*operation));
+        operations.for_each(|operation| drop(self.job().engine.release(*operation)));
+    }
+
+    /// The same after an error, of which ranks that wait for much of it are told.
+    pub(crate) fn abandon_started(&self, started: &Started) {
+        let operations = started.receive.iter().chain(&started.sends);
+        operations.for_each(|operation| self.job().engine.abandon(*operation));
     }
 }

@@ -29,7 +29,7 @@ fn message_that_was_not_begun_is_told_of_and_those_behind_it_follow() {
     let id = channel.send(partial(600, 100)).unwrap();
     channel.send(message(PEER, 8)).unwrap();
     assert_eq!(sent(&mut channel, 0), NOTHING);
-    assert_eq!(channel.cut(id), Some(PEER));
+    assert_eq!(channel.cut(id, u64::MAX), Some(PEER));
     assert_eq!(channel.available_bytes(id), 0);
     assert_eq!(sent(&mut channel, 10), ["data 0 e0 ack_now cut", "data 1 e0 @0+8"]);
     // It is told again like anything else, and more cannot be had of it.
@@ -44,8 +44,25 @@ fn message_that_was_not_begun_is_told_of_and_those_behind_it_follow() {
 fn message_that_is_all_there_is_not_cut() {
     let mut channel = channel();
     let id = channel.send(message(PEER, 10_000)).unwrap();
-    assert_eq!(channel.cut(id), None);
+    assert_eq!(channel.cut(id, u64::MAX), None);
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
+}
+
+/// Its sender has an error, and must not copy what is left.
+#[test]
+fn message_of_which_too_much_is_left_is_cut_although_it_is_all_there() {
+    let mut channel = channel();
+    let id = channel.send(message(PEER, 10_000)).unwrap();
+    assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
+    assert_eq!(channel.unanswered_from(id), 0);
+    grant(&mut channel, 10, 0, id.0);
+    let handed_out = 496 + 256 * sent(&mut channel, 10).len() as u64;
+    assert!(handed_out < 10_000);
+    ack(&mut channel, 20, 2);
+    assert_eq!(channel.unanswered_from(id), 496);
+    assert_eq!(channel.cut(id, 10_000 - handed_out), None);
+    assert_eq!(channel.cut(id, 10_000 - handed_out - 1), Some(PEER));
+    assert_eq!(channel.available_bytes(id), handed_out);
 }
 
 #[test]
@@ -53,7 +70,7 @@ fn message_is_cut_where_it_stands() {
     let mut channel = channel();
     let id = channel.send(partial(1000, 500)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
-    channel.cut(id);
+    channel.cut(id, u64::MAX);
     assert_eq!(channel.available_bytes(id), 496, "what may be sent again");
     assert_eq!(sent(&mut channel, 10), ["data 2 e0 ack_now cut"]);
     ack(&mut channel, 20, 3);
@@ -71,7 +88,7 @@ fn granted_part_behind_a_cut_waits_until_the_cut_has_arrived() {
     let lines = sent(&mut channel, 10);
     assert_eq!(lines[..2], ["data 0 e0 @496+256 bulk", "data 1 e0 @752+256 bulk"]);
     assert_eq!(lines.len(), 2, "the second waits for its turn: {lines:?}");
-    channel.cut(first);
+    channel.cut(first, u64::MAX);
     assert_eq!(sent(&mut channel, 20), ["data 2 e0 bulk ack_now cut"]);
     let bulk_ack = Header { flags: Flags::BULK, ..header(PEER, Kind::Ack, 0, 2) };
     hand(&mut channel, at(30), bulk_ack, &[], 0);
@@ -89,7 +106,7 @@ fn what_was_sent_of_a_granted_part_can_be_sent_again_after_a_cut() {
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240 ack_now"]);
     grant(&mut channel, 10, 0, id.0);
     assert_eq!(sent(&mut channel, 10)[0], "data 0 e0 @496+256 bulk ack_now");
-    channel.cut(id);
+    channel.cut(id, u64::MAX);
     assert_eq!(channel.available_bytes(id), 496 + 256);
 }
 
@@ -98,7 +115,7 @@ fn message_that_is_granted_after_it_was_cut_ends_at_once() {
     let mut channel = channel();
     let id = channel.send(partial(10_000, 300)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240"]);
-    channel.cut(id);
+    channel.cut(id, u64::MAX);
     assert_eq!(sent(&mut channel, 10), ["data 1 e0 ack_now cut"]);
     ack(&mut channel, 20, 2);
     assert!(!channel.is_idle(), "the granted part is numbered");

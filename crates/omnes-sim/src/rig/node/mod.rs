@@ -201,7 +201,7 @@ impl Node {
     pub(crate) fn cut(&mut self, world: &mut World, channel: usize, send: Operation) {
         let Some((id, bytes)) = self.memory[channel].incomplete_send(send) else { return };
         world.ledger.cut(send);
-        self.endpoint.cut(channel, id);
+        self.endpoint.cut(channel, id, u64::MAX);
         let left = self.endpoint.channels()[channel].available_bytes(id);
         let is_less =
             if left <= bytes { Ok(()) } else { Err(format!("a cut leaves {left} bytes")) };

@@ -27,6 +27,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const FORMAT: u32 = 1;
 /// Age at which figures of a quick measurement are worth nothing: networks change.
 const QUICK_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Seconds by which clocks may differ.
+const CLOCK_ERROR_S: u64 = 3600;
 /// Ages of the first, second, ... quick measurement at which there is one more. Each may fall into
 /// a moment in which the machines do something else, so they are ever further apart.
 const QUICK_AGAIN: [Duration; 4] = [
@@ -127,8 +129,14 @@ impl Entry {
         is_fresh && is_sound(&self.figures) && self.rounds.iter().all(is_sound)
     }
 
+    /// Time since the measurement; for ever if that seems to be in the future, as the clock was
+    /// wrong then or is now.
     fn age(&self) -> Duration {
-        Duration::from_secs(now_unix_s().saturating_sub(self.measured_unix_s))
+        let now_unix_s = now_unix_s();
+        if self.measured_unix_s > now_unix_s + CLOCK_ERROR_S {
+            return Duration::MAX;
+        }
+        Duration::from_secs(now_unix_s.saturating_sub(self.measured_unix_s))
     }
 }
 
@@ -416,6 +424,19 @@ mod tests {
         old.effort = Effort::Thorough;
         cache.store(old.clone()).unwrap();
         assert_eq!(cache.find(&old.network), Some(old));
+    }
+
+    #[test]
+    fn quick_figures_of_the_future_are_worth_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        let mut entry = entry(8);
+        entry.measured_unix_s += CLOCK_ERROR_S / 2;
+        cache.store(entry.clone()).unwrap();
+        assert_eq!(cache.find(&entry.network), Some(entry.clone()));
+        entry.measured_unix_s += CLOCK_ERROR_S;
+        cache.store(entry.clone()).unwrap();
+        assert_eq!(cache.find(&entry.network), None);
     }
 
     #[test]
