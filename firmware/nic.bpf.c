@@ -43,7 +43,8 @@ static __noinline int nic_step_came(struct __sk_buff *skb, int class_of_packet)
 
 	/* Several that the kernel has merged (GRO), which may be of several slots: what
 	 * their members miss they ask for. */
-	if (skb->gso_size || nic_find(skb, class_of_packet, NIC_INWARD, &packet))
+	if (skb->gso_size || nic_was_seen(skb) ||
+	    nic_find(skb, class_of_packet, NIC_INWARD, &packet))
 		return NIC_NEXT;
 	member = nic_member(&packet);
 	if (!member || nic_read_words(skb, &packet) || !nic_is_tagged(&packet, member)) {

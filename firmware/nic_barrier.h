@@ -393,22 +393,22 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 
 /* nic_step_wake sends as clones what a step enables, and lets the step itself
  * go on to the host, which sleeps. */
-static __noinline int nic_step_wake(struct __sk_buff *skb, struct nic_packet *packet, u64 sends,
-				    u32 epoch)
+static __noinline void nic_step_wake(struct __sk_buff *skb, struct nic_packet *packet, u64 sends,
+				     u32 epoch)
 {
 	struct nic_scratch *scratch = nic_scratch();
 	u32 is_v6;
 
 	if (!packet || !packet->page || !packet->slot)
-		return NIC_NEXT;
+		return;
 	__sync_fetch_and_add(&packet->page->wakes, 1);
 	if (!sends || !scratch)
-		return NIC_NEXT;
+		return;
 	/* Clones leave with other headers; then the packet gets its own back. */
 	is_v6 = packet->slot->is_v6;
 	if (bpf_skb_load_bytes(skb, 0, scratch->frame,
 			       is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4))
-		return NIC_NEXT;
+		return;
 	nic_steps_send(skb, packet, sends, epoch, 1);
 	if (is_v6) {
 		bpf_skb_store_bytes(skb, 0, scratch->frame, OMNES_FRAME_BYTES_V6, 0);
@@ -420,7 +420,6 @@ static __noinline int nic_step_wake(struct __sk_buff *skb, struct nic_packet *pa
 	if (packet->more)
 		nic_behind_store(skb, &scratch->behind, is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4,
 				 packet->more);
-	return NIC_NEXT;
 }
 
 /* A step has come from the wire. */
@@ -434,8 +433,12 @@ static __always_inline int nic_step_arrived(struct __sk_buff *skb, struct nic_pa
 		return NIC_DROP;
 	if (action.is_done)
 		nic_page_done(packet, action.epoch);
-	if (action.is_done && *(volatile u32 *)&packet->page->is_sleeping)
-		return nic_step_wake(skb, packet, action.sends, action.epoch);
+	if (action.is_done && *(volatile u32 *)&packet->page->is_sleeping) {
+		nic_step_wake(skb, packet, action.sends, action.epoch);
+		/* Now: its clones must not have it. */
+		skb->tc_index = INDEX_SEEN;
+		return NIC_NEXT;
+	}
 	if (!action.sends)
 		return NIC_DROP;
 	mark = nic_steps_send(skb, packet, action.sends, action.epoch, 0);
@@ -514,10 +517,11 @@ static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_pa
 	mark = nic_steps_send(skb, packet, action.sends, epoch, 0);
 	if (!mark)
 		return NIC_DROP;
+	/* The mark also for the hook of an interface below, which this one may have. */
+	skb->mark = mark;
 	if (mark == MARK_SENT)
 		return NIC_NEXT;
 	/* Once more through this hook, where the neighbour is asked for. */
-	skb->mark = mark;
 	return bpf_redirect(packet->slot->ifindex, 0);
 }
 

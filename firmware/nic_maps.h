@@ -45,6 +45,11 @@
 #define MARK_LEARN 0x4f6d6000u
 #define MARK_PEER 0x00001fffu
 
+/* skb->tc_index of packets that a slot has looked at and passed on to the host: a
+ * firmware at an interface on top of this one (a macvlan) sees them once more. Unlike
+ * the mark, no rule for routes or filters looks at it. */
+#define INDEX_SEEN 0x4f6d
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4 * OMNES_SLOTS_MAX);

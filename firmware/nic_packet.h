@@ -155,6 +155,13 @@ static __always_inline int nic_read(struct __sk_buff *skb, int is_v6, struct nic
 	return 0;
 }
 
+/* nic_was_seen tells whether a slot has taken in this packet already, at an interface
+ * below. */
+static __always_inline int nic_was_seen(const struct __sk_buff *skb)
+{
+	return skb->tc_index == INDEX_SEEN;
+}
+
 /* nic_find fills `packet` for the slot at this host's port; 0 if there is one.
  * A frame of a virtual LAN belongs to that LAN's own interface, what is for
  * another address to whoever has that. */

@@ -308,7 +308,7 @@ static __noinline int nic_spread_arrived(struct __sk_buff *skb, int class_of_pac
 	u32 mark = skb->mark;
 
 	/* What the network delivers to everybody needs no passing on. */
-	if (skb->pkt_type != PACKET_HOST ||
+	if (skb->pkt_type != PACKET_HOST || nic_was_seen(skb) ||
 	    nic_find(skb, class_of_packet, NIC_INWARD, packet) ||
 	    !(packet->slot->flags & OMNES_SLOT_FORWARDS))
 		return NIC_NEXT;
@@ -338,6 +338,7 @@ static __noinline int nic_spread_arrived(struct __sk_buff *skb, int class_of_pac
 		nic_frame_store(skb, &run.came, packet->slot->is_v6, 0);
 	}
 	skb->mark = mark;
+	skb->tc_index = INDEX_SEEN;
 	return NIC_NEXT;
 }
 
@@ -348,7 +349,6 @@ static __noinline int nic_spread_sent(struct __sk_buff *skb, int class_of_packet
 	struct nic_spread_run run = { .skb = skb };
 	struct nic_packet *packet = &run.packet;
 	struct omnes_spread children;
-	u32 mark = skb->mark;
 	u32 child, last;
 
 	if (nic_find(skb, class_of_packet, NIC_OUTWARD, packet) ||
@@ -369,10 +369,10 @@ static __noinline int nic_spread_sent(struct __sk_buff *skb, int class_of_packet
 		__sync_fetch_and_add(&packet->page->clone_failures, 1);
 		return NIC_DROP;
 	}
-	skb->mark = mark;
+	/* Also for the hook of an interface below, which this one may have. */
+	skb->mark = last;
 	if (last == MARK_SENT)
 		return NIC_NEXT;
-	skb->mark = last;
 	return bpf_redirect(packet->slot->ifindex, 0);
 }
 

@@ -7,7 +7,7 @@
 mod common;
 
 use common::group::{self, barrier_plan, rank, socket_address};
-use common::hosts::{Host, network};
+use common::hosts::{Host, network, settings};
 use common::packets::{doorbell, nack};
 use omnes_firmware::barrier::{Combine, Contribution, Table, can_combine};
 use omnes_nic::{Counters, Kernel, Page, SlotPlan};
@@ -45,14 +45,20 @@ struct Member {
 
 impl Member {
     fn new(host: &Host, plan: &SlotPlan) -> Self {
+        Self::at(host, plan, &["eth0"])
+    }
+
+    /// One whose kernel has the firmware at several interfaces; the last has the address.
+    fn at(host: &Host, plan: &SlotPlan, interfaces: &[&str]) -> Self {
         let own = plan.own as usize;
         let algorithm: BarrierAlgorithm = plan.barrier.as_deref().unwrap().parse().unwrap();
         let table = Table::new(algorithm, plan.own, plan.size(), plan.group.is_some()).unwrap();
-        let interface = host.interface();
+        let interfaces = interfaces.iter().map(|name| host.interface_named(name));
+        let interfaces: Vec<u32> = interfaces.collect();
         let (kernel, page) = host.inside(|| {
             let mut kernel = Kernel::load().unwrap();
-            kernel.attach(interface).unwrap();
-            let slot = kernel.open(plan, interface).unwrap();
+            interfaces.iter().for_each(|interface| kernel.attach(*interface).unwrap());
+            let slot = kernel.open(plan, *interfaces.last().unwrap()).unwrap();
             let page = Page::map(kernel.page(slot).unwrap()).unwrap();
             (kernel, page)
         });
@@ -135,7 +141,11 @@ impl Member {
             }
             // SAFETY: two entries, which live as long as the call.
             unsafe { libc::poll(polls.as_mut_ptr(), 2, PATIENCE.as_millis() as i32) };
-            assert!(self.is_done(epoch) || start.elapsed() < PATIENCE, "nobody has woken it");
+            assert!(
+                self.is_done(epoch) || start.elapsed() < PATIENCE,
+                "nobody has woken it: {:?}",
+                self.page.counters()
+            );
             while self.socket.recv(&mut [0; 100]).is_ok() {}
             if let Some(group) = &self._group {
                 while group.recv(&mut [0; 100]).is_ok() {}
@@ -162,13 +172,17 @@ fn run_on(hosts: &[Host], algorithm: &str, is_multicast: bool, how: Wait, epochs
     let member = |(own, host): (usize, &Host)| {
         Member::new(host, &barrier_plan(own, size, algorithm, is_multicast))
     };
-    let members: Vec<Member> = hosts.iter().enumerate().map(member).collect();
+    run_members(&hosts.iter().enumerate().map(member).collect::<Vec<_>>(), how, epochs)
+}
+
+/// As [`run`], with members that are there.
+fn run_members(members: &[Member], how: Wait, epochs: u32) -> Counters {
     members.iter().filter_map(|member| member._group.as_ref()).for_each(|group| {
         group.set_nonblocking(true).unwrap();
     });
     let entered: Vec<AtomicU32> = (0..=epochs).map(|_| AtomicU32::new(0)).collect();
     std::thread::scope(|scope| {
-        for member in &members {
+        for member in members {
             let entered = &entered;
             scope.spawn(move || {
                 for epoch in 1..=epochs {
@@ -177,7 +191,7 @@ fn run_on(hosts: &[Host], algorithm: &str, is_multicast: bool, how: Wait, epochs
                     member.wait(epoch, how);
                     member.check_result(epoch);
                     let count = entered[epoch as usize].load(Ordering::SeqCst);
-                    assert_eq!(count as usize, size, "{algorithm}: left before all had entered");
+                    assert_eq!(count as usize, members.len(), "left before all had entered");
                 }
             });
         }
@@ -244,6 +258,29 @@ fn who_sleeps_is_woken_by_the_packet_that_ends_the_barrier() {
         assert_runs(3, algorithm, false, Wait::Sleep, 50);
     }
     assert_runs(3, BarrierAlgorithm::Counter, true, Wait::Sleep, 50);
+}
+
+#[test]
+fn a_packet_that_passes_two_hooks_makes_its_step_once() {
+    let Some(hosts) = network(2) else { return };
+    for host in &hosts {
+        host.command("ip link add link eth0 name own0 type macvlan mode bridge");
+        host.command("ip addr flush dev eth0");
+        host.command("ip link set own0 up");
+        settings(host.address, "own0").iter().for_each(|line| host.command(&format!("ip {line}")));
+    }
+    for (algorithm, is_multicast) in [("dissemination", false), ("counter", true)] {
+        for how in [Wait::Poll, Wait::Sleep] {
+            let member = |(own, host): (usize, &Host)| {
+                let plan = barrier_plan(own, 2, algorithm, is_multicast);
+                Member::at(host, &plan, &["eth0", "own0"])
+            };
+            let members: Vec<Member> = hosts.iter().enumerate().map(member).collect();
+            let counters = run_members(&members, how, 50);
+            let Counters { duplicates, ignored, nonsense, bad_tags, .. } = counters;
+            assert_eq!([duplicates, ignored, nonsense, bad_tags], [0; 4], "{counters:?}");
+        }
+    }
 }
 
 #[test]

@@ -422,7 +422,7 @@ fn marked_packets_are_the_firmwares_own() {
     let run = rig.run("nic_egress", &others, LEARN | 1);
     assert_eq!((run.verdict, run.mark, run.bytes), (NEXT, LEARN | 1, others));
     let run = rig.enters(1, 1);
-    assert_eq!((run.verdict, run.mark), (NEXT, 0), "nothing is to be asked for");
+    assert_eq!((run.verdict, run.mark), (NEXT, SENT), "nothing is to be asked for");
     assert_eq!(run.bytes[..12], resolved[..12]);
     // A repetition asks again, for a peer that may have moved.
     let again = rig.comes(1, &nack(rank(1), rank(0), 1, 0));
