@@ -31,8 +31,8 @@ pub const QUEUE_PORTS_PER_USER_MAX: usize = QUEUE_PORTS_MAX / 4;
 pub const MEMBERS_MAX: usize = 4 * KERNEL_GROUP_MAX;
 /// Such ranks in all slots of one user; the firmware has room for twice as many.
 pub const MEMBERS_PER_USER_MAX: usize = 8 * KERNEL_GROUP_MAX;
-/// Requests of one process that are handled before those of others.
-pub const REQUESTS_PER_TURN: usize = 16;
+/// New connections that are taken before requests are handled; of these, one of each user.
+pub const CONNECTIONS_PER_TURN: usize = 16;
 /// Bytes of one process that are read before those of others.
 pub const BYTES_PER_TURN: usize = 1 << 16;
 /// Descriptors that come with a request: the sockets of a slot or a queue, and their group's.

@@ -46,6 +46,7 @@ mod protocol;
 mod requests;
 mod server;
 mod session;
+mod sockets;
 mod undertaker;
 
 pub use client::{Client, Lent, LentQueue, borrow};

@@ -5,10 +5,11 @@ use super::interfaces::{self, Interface};
 use super::limits::{
     MEMBERS_MAX, MEMBERS_PER_USER_MAX, QUEUE_PORTS_PER_USER_MAX, QUEUES_PER_USER_MAX,
 };
-use super::proof::{self, Sockets};
+use super::proof;
 use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse, printable};
 use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
 use super::session::{Parting, Session};
+use super::sockets::Sockets;
 use crate::{Page, Queue, QueuePlan, SlotPlan};
 use omnes_firmware::slot::SLOTS_MAX;
 use omnes_topo::Tree;
@@ -335,7 +336,9 @@ fn check_sockets(
     if sockets.len() != addresses.len() + usize::from(group.is_some()) {
         return Err("the plan's sockets did not come with it".to_owned());
     }
-    let all = Sockets::read()?;
+    // Bound to no other addresses than these, so none needs to be asked for twice.
+    let ports: BTreeSet<u16> = addresses.iter().chain(&group).map(SocketAddr::port).collect();
+    let all = Sockets::at(ports)?;
     for (socket, address) in sockets.iter().zip(addresses) {
         proof::own(socket.as_fd(), *address, peer, &all)?;
     }

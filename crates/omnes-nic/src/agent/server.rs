@@ -2,7 +2,9 @@
 
 use super::channel::{Peer, agent_address, peer, unix_socket};
 use super::interfaces;
-use super::limits::{CONNECTIONS_MAX, CONNECTIONS_PER_USER_MAX, REQUESTS_PER_TURN, SLOTS_PER_USER};
+use super::limits::{
+    CONNECTIONS_MAX, CONNECTIONS_PER_TURN, CONNECTIONS_PER_USER_MAX, SLOTS_PER_USER,
+};
 use super::proof;
 use super::protocol::{Answer, Form};
 use super::session::{Parting, Session};
@@ -183,6 +185,8 @@ pub struct Agent {
     pub(super) is_ending: bool,
     listener: OwnedFd,
     next_session: u64,
+    /// The connection from which on the next one to be served is looked for.
+    next_served: u64,
     /// No descriptors for more connections, until then.
     paused_until: Option<Instant>,
 }
@@ -209,6 +213,7 @@ impl Agent {
             is_ending: false,
             listener,
             next_session: 0,
+            next_served: 0,
             paused_until: None,
             config,
         };
@@ -323,7 +328,7 @@ impl Agent {
 
     /// Takes new connections.
     fn let_in(&mut self, observe: &mut Observer<'_>) {
-        for _ in 0..REQUESTS_PER_TURN {
+        for _ in 0..CONNECTIONS_PER_TURN {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match accept_with(&self.listener, flags) {
                 Ok(connection) => self.welcome(connection, observe),
@@ -372,18 +377,21 @@ impl Agent {
         }
     }
 
-    /// Handles requests that have come, a few of each caller.
+    /// Handles requests that have come: one of each user, however many connections are his, and
+    /// of these in turn.
     fn work(&mut self, observe: &mut Observer<'_>) {
-        let busy: Vec<u64> =
-            self.sessions.iter().filter(|(_, it)| it.has_work()).map(|(id, _)| *id).collect();
-        for id in busy {
-            for _ in 0..REQUESTS_PER_TURN {
-                let Some(line) = self.sessions.get_mut(&id).and_then(Session::next_line) else {
-                    break;
-                };
-                if let Err(parting) = self.handle(id, &line, observe) {
-                    self.part(id, parting, observe);
-                }
+        let behind = self.sessions.range(self.next_served..);
+        let in_turn = behind.chain(self.sessions.range(..self.next_served));
+        let mut users = BTreeSet::new();
+        let is_next = |(_, it): &(&u64, &Session)| it.has_work() && users.insert(it.peer.uid);
+        let next: Vec<u64> = in_turn.filter(is_next).map(|(id, _)| *id).collect();
+        // Whoever is first here has been served, whosever the others are.
+        self.next_served = next.first().map_or(0, |first| first + 1);
+        for id in next {
+            let line = self.sessions.get_mut(&id).and_then(Session::next_line);
+            let Some(line) = line else { continue };
+            if let Err(parting) = self.handle(id, &line, observe) {
+                self.part(id, parting, observe);
             }
         }
     }

@@ -164,6 +164,7 @@ pub fn play() {
             "endless" => state.endless(),
             "deaf" => state.deaf(),
             "crowd" => state.crowd(number(1)),
+            "hoard" => state.hoard(number(1)),
             "seat" => state.squat(),
             "fork" => fork(),
             other => panic!("no order {other}"),
@@ -284,6 +285,14 @@ impl State {
         let line = format!(r#"{{"version":{PROTOCOL_VERSION},"op":"return","slot":{slot}}}"#);
         writeln!(agent, "{line}").unwrap();
         answer("returned");
+    }
+
+    /// Takes as many ports as it may.
+    fn hoard(&mut self, count: usize) {
+        let address = if IS_V6 { "[::1]:0" } else { "127.0.0.1:0" };
+        let hoarded = (0..count).map_while(|_| UdpSocket::bind(address).ok());
+        self.kept.extend(hoarded.map(OwnedFd::from));
+        answer(self.kept.len());
     }
 
     fn barriers(&mut self, index: usize, count: usize) {
