@@ -26,6 +26,8 @@ pub enum Attachment {
         interface: u32,
         /// Which way.
         direction: Direction,
+        /// The program's identity: somebody may have removed it since and put another there.
+        program: u32,
     },
 }
 
@@ -47,7 +49,7 @@ pub fn attach(
         // What kernels before 6.6 say.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let attached = clsact(program, interface, direction);
-            attached.map(|()| Attachment::Clsact { interface, direction })
+            attached.map(|program| Attachment::Clsact { interface, direction, program })
         }
         Err(error) => Err(error),
     }
@@ -74,7 +76,8 @@ fn tcx(program: BorrowedFd<'_>, interface: u32, direction: Direction) -> std::io
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-fn clsact(program: BorrowedFd<'_>, interface: u32, direction: Direction) -> std::io::Result<()> {
+/// The program's identity.
+fn clsact(program: BorrowedFd<'_>, interface: u32, direction: Direction) -> std::io::Result<u32> {
     let mut hook = hook(interface, direction);
     // SAFETY: the hook is described in full; it is there already if others use it.
     let created = checked(unsafe { libbpf_sys::bpf_tc_hook_create(&raw mut hook) });
@@ -85,7 +88,16 @@ fn clsact(program: BorrowedFd<'_>, interface: u32, direction: Direction) -> std:
     let mut options = filter();
     options.prog_fd = program.as_raw_fd();
     // SAFETY: hook and options are described in full.
-    checked(unsafe { libbpf_sys::bpf_tc_attach(&raw const hook, &raw mut options) }).map(drop)
+    checked(unsafe { libbpf_sys::bpf_tc_attach(&raw const hook, &raw mut options) })?;
+    Ok(options.prog_id)
+}
+
+/// Identity of the program that is attached as a filter of Omnes, if there is one.
+fn attached(interface: u32, direction: Direction) -> Option<u32> {
+    let (hook, mut options) = (hook(interface, direction), filter());
+    // SAFETY: hook and options are described in full.
+    let code = unsafe { libbpf_sys::bpf_tc_query(&raw const hook, &raw mut options) };
+    (code == 0).then_some(options.prog_id)
 }
 
 fn detach(interface: u32, direction: Direction) -> std::io::Result<()> {
@@ -118,8 +130,9 @@ pub(crate) fn filter() -> libbpf_sys::bpf_tc_opts {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if let Self::Clsact { interface, direction } = self {
-            // The interface may be gone already.
+        let Self::Clsact { interface, direction, program } = self else { return };
+        if attached(*interface, *direction) == Some(*program) {
+            // The interface may be gone by now.
             let _ = detach(*interface, *direction);
         }
     }
@@ -134,14 +147,6 @@ mod tests {
 
     /// Loopback is the first interface of every network namespace.
     const LOOPBACK: u32 = 1;
-
-    /// Identity of the program that is attached as a filter, if there is one.
-    fn attached(direction: Direction) -> Option<u32> {
-        let (hook, mut options) = (hook(LOOPBACK, direction), filter());
-        // SAFETY: hook and options are described in full.
-        let code = unsafe { libbpf_sys::bpf_tc_query(&raw const hook, &raw mut options) };
-        (code == 0).then_some(options.prog_id)
-    }
 
     /// Runs `body` in a network namespace of its own; not without root.
     fn in_namespace(body: impl FnOnce() + Send) {
@@ -161,25 +166,35 @@ mod tests {
     #[test]
     fn clsact_filters_go_with_their_attachment_or_are_swept() {
         in_namespace(|| {
-            let kernel = Kernel::load().unwrap();
+            let kernels = [Kernel::load().unwrap(), Kernel::load().unwrap()];
             for direction in [Direction::Ingress, Direction::Egress] {
-                let program = kernel.program("nic_ingress");
-                let attach = || {
-                    clsact(program, LOOPBACK, direction).unwrap();
-                    Attachment::Clsact { interface: LOOPBACK, direction }
+                let attached = || super::attached(LOOPBACK, direction);
+                let attach = |kernel: &Kernel| {
+                    let program = clsact(kernel.program("nic_ingress"), LOOPBACK, direction)?;
+                    Ok(Attachment::Clsact { interface: LOOPBACK, direction, program })
                 };
-                assert_eq!(attached(direction), None);
-                let attachment = attach();
-                assert!(attached(direction).is_some());
-                let again = clsact(program, LOOPBACK, direction);
-                assert_eq!(again.unwrap_err().raw_os_error(), Some(libc::EEXIST));
+                let refused = |error: std::io::Error| error.raw_os_error();
+                assert_eq!(attached(), None);
+                let attachment = attach(&kernels[0]).unwrap();
+                assert!(attached().is_some());
+                assert_eq!(attach(&kernels[1]).err().and_then(refused), Some(libc::EEXIST));
                 drop(attachment);
-                assert_eq!(attached(direction), None);
+                assert_eq!(attached(), None);
                 // As if the process had been killed.
-                std::mem::forget(attach());
+                std::mem::forget(attach(&kernels[0]).unwrap());
                 assert_eq!(sweep(LOOPBACK), 1);
-                assert_eq!(attached(direction), None);
+                assert_eq!(attached(), None);
                 assert_eq!(sweep(LOOPBACK), 0);
+                // One that was removed by hand does not take the next one with it.
+                let removed = attach(&kernels[0]).unwrap();
+                assert_eq!(sweep(LOOPBACK), 1);
+                let next = attach(&kernels[1]).unwrap();
+                let program = attached();
+                assert!(program.is_some());
+                drop(removed);
+                assert_eq!(attached(), program);
+                drop(next);
+                assert_eq!(attached(), None);
             }
         });
     }
