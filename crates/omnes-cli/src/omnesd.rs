@@ -51,8 +51,8 @@ there are too many, they are counted instead.";
 #[derive(Parser)]
 #[command(name = "omnesd", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Args {
-    /// Interface to serve; may be given several times [default: all Ethernet interfaces with an
-    /// address, including those that appear later]
+    /// Interface to serve, also if it appears later; may be given several times [default: all
+    /// Ethernet interfaces with an address]
     #[arg(long = "interface", value_name = "NAME")]
     interfaces: Vec<String>,
     /// Slots that one user may have, 1 to 64; each group of a job takes one or two per node
@@ -125,7 +125,7 @@ impl Log {
             Event::Lent { tenant, .. } | Event::Returned { tenant, .. } => {
                 self.is_told_of_loan(tenant.uid, now)
             }
-            Event::Attached { .. } | Event::Detached { .. } => true,
+            Event::Attached { .. } | Event::Detached { .. } | Event::Absent { .. } => true,
         };
         if is_told {
             say(format_args!("{event}"));

@@ -651,3 +651,23 @@ fn an_agent_of_some_interfaces_serves_only_these() {
     client.attach("eth0").unwrap();
     drop(client.lend(&plan, socket.as_fd(), None).unwrap());
 }
+
+#[test]
+fn a_named_interface_is_served_when_it_comes_and_when_it_comes_again() {
+    let Some(hosts) = network(1) else { return };
+    let config = AgentConfig { interfaces: vec!["late".to_owned()], ..AgentConfig::default() };
+    let agent = Served::start(&hosts[0], config);
+    agent.wait_for(&["no interface late yet"]);
+    let client = agent.client();
+    for _ in 0..2 {
+        hosts[0].command("ip addr flush dev eth0");
+        hosts[0].command("ip link add late type veth peer name far");
+        hosts[0].command("ip link set far up");
+        hosts[0].command("ip link set late up");
+        hosts[0].command(&format!("ip {}", settings(address(0), "late")[0]));
+        let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
+        drop(client.lend(&plan, socket.as_fd(), None).unwrap());
+        hosts[0].command("ip link del late");
+        wait_until("it is back", || client.report().unwrap().slots.is_empty());
+    }
+}

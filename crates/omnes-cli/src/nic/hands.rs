@@ -56,6 +56,10 @@ fn require_root() -> Result<()> {
 }
 
 fn start_agent(names: &[String]) -> Result<()> {
+    // It would wait for one that is not there.
+    if let Some(unknown) = names.iter().find(|name| interfaces::index_of(name).is_none()) {
+        bail!("no such interface: {unknown}");
+    }
     let program = std::env::current_exe().context("where is this program?")?;
     let program = program.with_file_name("omnesd");
     let (path, mut log) = open_log()?;

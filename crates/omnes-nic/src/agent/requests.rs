@@ -252,7 +252,8 @@ impl Agent {
         if self.barred.contains(index) {
             return Err(format!("{name} was detached by hand: omnes nic attach {name}"));
         }
-        if !self.config.interfaces.is_empty() {
+        let served = &self.config.interfaces;
+        if !served.is_empty() && !served.contains(name) {
             return Err(format!("omnesd does not serve {name}: omnes nic attach {name}"));
         }
         self.attach(*index, name, observe).map_err(|error| error.to_string())

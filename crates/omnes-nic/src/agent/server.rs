@@ -31,7 +31,7 @@ const BACKLOG: i32 = 128;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     /// Names of the interfaces that it serves; if empty, all that have an Ethernet network and an
-    /// address, also those that come later.
+    /// address. In either case also those that come later.
     pub interfaces: Vec<String>,
     /// Slots that one user may have, root too.
     pub slots_per_user: u32,
@@ -53,6 +53,12 @@ pub enum Event {
     },
     /// The firmware is taken off an interface.
     Detached {
+        /// Its name.
+        interface: String,
+    },
+    /// An interface that is to be served is not there when the agent starts. It is attached to
+    /// when a process asks for a slot there.
+    Absent {
         /// Its name.
         interface: String,
     },
@@ -129,6 +135,9 @@ impl fmt::Display for Event {
         match self {
             Self::Attached { interface } => write!(f, "attached to {interface}"),
             Self::Detached { interface } => write!(f, "detached from {interface}"),
+            Self::Absent { interface } => {
+                write!(f, "no interface {interface} yet: attached to when a rank needs it")
+            }
             Self::Lent { slot, tenant } => write!(f, "lent slot {slot}: {tenant}"),
             Self::Returned { slot, tenant, reason } => {
                 write!(f, "returned slot {slot} ({reason}): {tenant}")
@@ -217,27 +226,23 @@ impl Agent {
             paused_until: None,
             config,
         };
-        for interface in agent.wanted()? {
-            agent.attach(interface.0, &interface.1, observe)?;
+        for name in agent.wanted()? {
+            match interfaces::index_of(&name) {
+                Some(index) => agent.attach(index, &name, observe)?,
+                None => observe(&Event::Absent { interface: name }),
+            }
         }
         Ok(agent)
     }
 
-    /// Index and name of the interfaces to attach to at the start.
-    fn wanted(&self) -> Result<Vec<(u32, String)>, NicError> {
-        if self.config.interfaces.is_empty() {
-            let what = "cannot list the interfaces";
-            let all = interfaces::usable().map_err(|source| NicError::System { what, source })?;
-            return Ok(all.into_iter().map(|it| (it.index, it.name)).collect());
+    /// Names of the interfaces to attach to at the start.
+    fn wanted(&self) -> Result<Vec<String>, NicError> {
+        if !self.config.interfaces.is_empty() {
+            return Ok(self.config.interfaces.clone());
         }
-        let index = |name: &String| match interfaces::index_of(name) {
-            Some(index) => Ok((index, name.clone())),
-            None => Err(NicError::System {
-                what: "no such interface",
-                source: io::Error::new(io::ErrorKind::NotFound, name.clone()),
-            }),
-        };
-        self.config.interfaces.iter().map(index).collect()
+        let what = "cannot list the interfaces";
+        let all = interfaces::usable().map_err(|source| NicError::System { what, source })?;
+        Ok(all.into_iter().map(|it| it.name).collect())
     }
 
     /// Attaches the firmware to an interface, unless it is.
