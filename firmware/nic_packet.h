@@ -208,9 +208,10 @@ static __always_inline int nic_is_own(struct __sk_buff *skb, const struct nic_pa
 }
 
 /* nic_scratch gives this processor's scratch memory. Nobody else uses it before this
- * packet is dealt with: what its clones meet on their way out makes no steps. Where
- * a kernel lets others in all the same (PREEMPT_RT), a step may be spoilt: its tag
- * is wrong then, and who misses it asks. */
+ * packet is dealt with: what its clones meet on their way out makes no steps. Assumes
+ * that one packet's program is not preempted for another's on the same processor, as
+ * it may be on a kernel with PREEMPT_RT: a step may then leave with another's words,
+ * and a tag that is right for them. */
 static __always_inline struct nic_scratch *nic_scratch(void)
 {
 	u32 zero = 0;
