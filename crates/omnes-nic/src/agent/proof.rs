@@ -3,10 +3,10 @@
 //! A slot takes in and answers packets to a port, so it may be lent only to the owner of the port.
 //! That it is bound there is not enough: another's socket may share the port, the socket may be of
 //! another network namespace, where anybody can take any address, or belong to another user. All
-//! three are found among the kernel's UDP sockets ([`Sockets`]), which shows those of the agent's own
-//! namespace with their ports, users and inodes. Options that allow sharing are refused as well; by
-//! themselves they show nothing, for they can be set and taken back. A socket of the same user that
-//! is connected may be there: it takes nothing but what its one peer sends to it.
+//! three are found among the kernel's UDP sockets ([`Sockets`]), which shows those of the agent's
+//! own namespace with their ports, users and inodes. Options that allow sharing are refused as
+//! well; by themselves they show nothing, for they can be set and taken back. A socket of the same
+//! user that is connected may be there: it takes nothing but what its one peer sends to it.
 //!
 //! The socket of a group is shared by nature, with other jobs of that group. It must be the
 //! caller's, and so must be all others at that port: a slot for another user's group could only be
