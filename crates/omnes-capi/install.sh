@@ -87,9 +87,9 @@ if [[ -x $target/omnesd ]]; then
     install -d "$(dirname "$destination/$unit")"
     sed "s|/usr/local/bin/omnesd|$escaped/bin/omnesd|" "$here/../../dist/omnesd.service" \
         >"$destination/$unit"
-    # Units elsewhere are not found.
+    # Units elsewhere are not found; with DESTDIR, whoever packages knows.
     case ${DESTDIR:-}:$prefix in
-        :/usr | :/usr/local | ?*) ;;
+        :/usr | :/usr/local | [!:]*) ;;
         *) echo "install: systemd is told of the agent by: systemctl link $prefix/$unit" ;;
     esac
 fi

@@ -93,6 +93,7 @@ fn a_prefix_may_have_any_name_and_what_was_installed_can_be_removed() {
     };
     let said = make("install");
     assert!(said.contains("the loader does not look in"), "{said}");
+    assert!(said.contains("systemctl link"), "{said}");
     let mut asked = Command::new(pkg_config);
     asked.args(["--variable=libdir", "omnes"]);
     let library = output_of(asked.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
