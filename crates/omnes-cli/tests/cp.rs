@@ -328,6 +328,36 @@ fn a_tree_of_an_overlays_lower_layer_is_refused_and_one_of_its_upper_is_replaced
 }
 
 #[test]
+fn a_tree_with_mounts_below_it_is_refused_and_what_they_hold_stays() {
+    let place = Place::new();
+    for directory in ["tree/new", "0/deep/a b", "1/old", "other"] {
+        fs::create_dir_all(place.path(directory)).unwrap();
+    }
+    fs::write(place.path("other/kept"), "").unwrap();
+    let script = format!(
+        "mount --bind other '0/deep/a b' || exit 77
+         {OMNES} run -n 2 --timeout 60s -- {OMNES} cp --force tree {{rank}}; status=$?
+         [ -e other/kept ] || exit 3
+         umount '0/deep/a b' && {OMNES} run -n 2 --timeout 60s -- {OMNES} cp --force tree {{rank}} \
+             || exit 4
+         [ -d 0/new ] && [ -d 1/new ] && [ ! -d 0/deep ] && exit $status"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", &script]).current_dir(place.0.path());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    if output.status.code() == Some(77) || told.starts_with("unshare:") {
+        eprintln!("skipped: needs mounts");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let mount = place.0.path().canonicalize().unwrap().join("0/deep/a b");
+    let refused = format!("rank 0: 0: {} is mounted below it", mount.display());
+    assert!(told.contains(&refused), "{told}");
+    assert!(!told.contains("rank 1: "), "{told}");
+}
+
+#[test]
 fn a_destination_that_cannot_be_made_names_the_rank_and_leaves_nothing() {
     let place = Place::new();
     place.write("source", 1000);

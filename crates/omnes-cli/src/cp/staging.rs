@@ -5,7 +5,8 @@
 //! hidden name (`.omnes-…`) beside the destination. It appears in one step, by a link or a rename,
 //! so nobody sees a part of it. Without `--force` that step fails if the destination has been
 //! created meanwhile. A directory that is replaced is exchanged with its successor, then removed;
-//! where the file system cannot exchange (NFS), for a moment neither is there.
+//! where the file system cannot exchange (NFS), for a moment neither is there. Nothing is removed
+//! across a mount: a directory with mounts below it is not replaced.
 //!
 //! Directories above the destination are made if they are missing, and removed again if the copy
 //! does not appear. What a signal leaves is removed by `leftovers`; after KILL a hidden directory
@@ -13,10 +14,11 @@
 
 use super::leftovers::{self, Leftovers};
 use super::sys;
+use rustix::fs::{AtFlags, CWD, DirEntry, FileType, unlinkat};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -75,6 +77,14 @@ pub enum StagingError {
     /// No rename reaches it.
     #[error("{}: is a mount point, which cannot be replaced", .0.display())]
     MountPoint(PathBuf),
+    /// It would go with the directory, and what it holds would not.
+    #[error("{}: {} is mounted below it; unmount that first", .path.display(), .mount.display())]
+    MountBelow {
+        /// The destination.
+        path: PathBuf,
+        /// The first mount point found below it.
+        mount: PathBuf,
+    },
     /// An overlay renames only directories of its upper layer.
     #[error("{}: lies in a lower layer of an overlay and cannot be renamed; remove it first",
         .0.display())]
@@ -364,7 +374,11 @@ fn check_existing(dest: &Path, kind: Kind, existing: Existing) -> Result<(), Sta
         Kind::Directory if !found.is_dir() => other_kind("no directory", "one"),
         _ if existing == Existing::Keep => Err(StagingError::Exists(dest.to_owned())),
         _ if sys::is_mount_point(dest) => Err(StagingError::MountPoint(dest.to_owned())),
-        _ => Ok(()),
+        Kind::File => Ok(()),
+        Kind::Directory => match sys::mount_below(dest) {
+            Some(mount) => Err(StagingError::MountBelow { path: dest.to_owned(), mount }),
+            None => Ok(()),
+        },
     }
 }
 
@@ -420,27 +434,69 @@ fn hidden_path<T>(
     Err(last)
 }
 
-/// Removes a tree, also where its directories may not be written to. What cannot be removed stays:
-/// this happens after the copy has succeeded or failed, and cannot change which.
+/// Removes a tree, also where its directories may not be written to, but nothing of file systems
+/// that are mounted below it. What cannot be removed stays: this happens after the copy has
+/// succeeded or failed, and cannot change which.
 pub fn remove_tree(path: &Path) {
-    if fs::remove_dir_all(path).is_err() {
+    let remove = || {
+        remove_entries(sys::hold_directory(CWD, path)?.as_fd())?;
+        fs::remove_dir(path)
+    };
+    if remove().is_err() {
         open_up(path);
-        let _ = fs::remove_dir_all(path);
+        let _ = remove();
     }
 }
 
-/// Lets this user write in a directory and all below it. Each is held open and named by that, so
-/// whoever else may write there cannot put a link in its place.
+/// Removes what a directory holds, as far as it can; gives the first error. Directories are held
+/// open, so whoever else may write there cannot put a link in the place of one.
+fn remove_entries(directory: BorrowedFd<'_>) -> io::Result<()> {
+    let mount = sys::mount_of(directory)?;
+    let remove = |entry: &DirEntry| {
+        let name = entry.file_name();
+        if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+            match sys::hold_directory(directory, name) {
+                Ok(below) if sys::mount_of(below.as_fd())? != mount => {
+                    return Err(ErrorKind::CrossesDevices.into());
+                }
+                Ok(below) => {
+                    remove_entries(below.as_fd())?;
+                    return Ok(unlinkat(directory, name, AtFlags::REMOVEDIR)?);
+                }
+                Err(error) if error.kind() == ErrorKind::NotADirectory => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(unlinkat(directory, name, AtFlags::empty())?)
+    };
+    let mut all = Ok(());
+    for entry in sys::entries(directory)? {
+        let entry = entry?;
+        if ![c".", c".."].contains(&entry.file_name()) {
+            all = all.and(remove(&entry));
+        }
+    }
+    all
+}
+
+/// Lets this user write in a directory and all below it on the same mount. Each is held open and
+/// named by that, so whoever else may write there cannot put a link in its place.
 fn open_up(directory: &Path) {
-    let mut options = File::options();
-    options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW);
-    let Ok(held) = options.open(directory) else { return };
+    let Ok(held) = sys::hold_directory(CWD, directory) else { return };
+    open_up_held(held.as_fd());
+}
+
+fn open_up_held(held: BorrowedFd<'_>) {
     let directory = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
     let _ = fs::set_permissions(&directory, fs::Permissions::from_mode(0o700));
+    let Ok(mount) = sys::mount_of(held) else { return };
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .for_each(|entry| open_up(&entry.path()));
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let Ok(below) = sys::hold_directory(held, entry.file_name()) else { continue };
+        if sys::mount_of(below.as_fd()).is_ok_and(|other| other == mount) {
+            open_up_held(below.as_fd());
+        }
+    }
 }
 
 /// Directories above the destination that were missing; removed on drop unless kept.
