@@ -7,8 +7,10 @@
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 
 /// Whether somebody reads what is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +41,32 @@ pub fn bytes(bytes: &[u8]) -> Result<Reader, CannotWrite> {
     if bytes.is_empty() {
         return Ok(reader());
     }
-    let mut stdout = io::stdout().lock();
-    settle(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+    settle(write_all(io::stdout().lock(), bytes))
+}
+
+/// Writes `bytes` as they are; where `output` does not block, as some parents hand it over, waits
+/// until it has room.
+pub fn write_all(mut output: impl Write + AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    loop {
+        let written =
+            if bytes.is_empty() { output.flush().map(|()| 0) } else { output.write(bytes) };
+        match written {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wait_for_room(&output)?,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns when something can be written, or nothing ever more.
+fn wait_for_room(output: &impl AsFd) -> io::Result<()> {
+    match poll(&mut [PollFd::new(output, PollFlags::OUT)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether a reader is left, as far as can be told without writing.

@@ -1,8 +1,8 @@
 //! Lines to stderr that stay whole: several ranks may share it, and the standard macros write a
 //! line piece by piece.
 
+use crate::print;
 use std::fmt;
-use std::io::Write;
 
 /// Writes `omnes: ` and the line by one call.
 pub fn notice(line: fmt::Arguments<'_>) {
@@ -12,7 +12,7 @@ pub fn notice(line: fmt::Arguments<'_>) {
 /// Writes the line by one call.
 pub fn write_line(line: fmt::Arguments<'_>) {
     // Nobody is left to tell if stderr is closed.
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = print::write_all(std::io::stderr().lock(), format!("{line}\n").as_bytes());
 }
 
 /// An error with its causes, each told once: a message may hold its cause already.

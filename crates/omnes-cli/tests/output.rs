@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use std::ffi::OsStr;
 use std::fs::{OpenOptions, Permissions};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -117,6 +119,90 @@ fn notes_that_cannot_be_written_are_no_failure() {
         let output = command.stderr(full).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command:?}: {output:?}");
         assert!(!output.stdout.is_empty(), "{command:?}");
+    }
+}
+
+/// A pipe that holds all it can.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'.'; 4096]).is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    (reader, writer)
+}
+
+/// A job whose ranks only KILL ends, once they are there, and whose notes nobody reads; its ranks'
+/// outputs are at their end when all ranks are.
+fn unread_job(options: &str) -> (Child, BufReader<PipeReader>, PipeReader) {
+    let (errors, full) = full_pipe();
+    let (output, ranks) = std::io::pipe().unwrap();
+    let mut command = command(&format!("run -n 2 --grace 100ms {options} -- sh -c"));
+    command.arg("trap '' INT TERM HUP; echo ready; exec sleep 60").stdout(ranks).stderr(full);
+    let process = command.spawn().unwrap();
+    drop(command);
+    let mut output = BufReader::new(output);
+    for _ in 0..2 {
+        output.read_line(&mut String::new()).unwrap();
+    }
+    (process, output, errors)
+}
+
+#[test]
+fn a_time_limit_holds_while_nobody_reads_the_notes() {
+    // Without prefix, the ranks hold the output that is read here.
+    let options = "--no-prefix --timeout 1s";
+    let (mut process, mut output, mut errors) = unread_job(options);
+    let pid = process.id();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let deadline = Instant::now() + PATIENCE;
+    while std::fs::read_to_string(&children).unwrap() != "" {
+        if Instant::now() > deadline {
+            process.kill().unwrap();
+            panic!("the ranks live on");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(process.try_wait().unwrap(), None, "the notes are lost");
+    let mut told = String::new();
+    errors.read_to_string(&mut told).unwrap();
+    assert!(told.contains("are over (--timeout)"), "{told}");
+    assert!(told.ends_with("2 still running: SIGKILL\n"), "{told}");
+    assert_eq!(output.read_to_string(&mut String::new()).unwrap(), 0);
+    assert_eq!(process.wait().unwrap().code(), Some(124));
+}
+
+#[test]
+fn a_signal_ends_a_launcher_whose_notes_nobody_reads() {
+    for options in ["--no-prefix", "--timeout 60s"] {
+        let (process, _output, _errors) = unread_job(options);
+        let pid = libc::pid_t::try_from(process.id()).unwrap();
+        // SAFETY: plain system call; the launcher is our child and not yet reaped.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+        assert_eq!(status_soon(process), Some(128 + libc::SIGTERM), "{options}");
+    }
+}
+
+#[test]
+fn output_that_does_not_block_is_waited_for() {
+    for redirection in ["", " >&2"] {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+        let mut command = job("-- sh -c");
+        command.arg(format!("yes 0123456789 | head -n 50000{redirection}"));
+        if redirection.is_empty() {
+            command.stdout(writer);
+        } else {
+            command.stderr(writer);
+        }
+        let process = command.spawn().unwrap();
+        drop(command);
+        // The pipe is full before it is read.
+        std::thread::sleep(Duration::from_millis(500));
+        let mut read = String::new();
+        reader.read_to_string(&mut read).unwrap();
+        let whole = read.lines().filter(|line| line.ends_with("] 0123456789")).count();
+        assert_eq!((whole, read.lines().count()), (100_000, 100_000), "{redirection}");
+        assert_eq!(status_soon(process), Some(0), "{redirection}");
     }
 }
 

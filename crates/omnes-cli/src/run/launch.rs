@@ -1,11 +1,13 @@
 //! The life of a job: start every rank, watch them, end all of them.
 //!
-//! Runs on the main thread and starts the ranks there (see `process`). Two further threads sleep:
-//! one for output, from when all ranks are started, and one for signals. A rank that cannot be
-//! started ends those that were.
+//! Runs on the main thread and starts the ranks there (see `process`). Three further threads sleep:
+//! one for output, from when all ranks are started, one for notes, and one for signals. While ranks
+//! live, the main thread writes nothing: who does not read what we write does not keep us from
+//! ending them. A rank that cannot be started ends those that were.
 
 use super::job::{Job, KEY_NAME};
 use super::joining;
+use super::notes::Notes;
 use super::output::{Pump, Streams};
 use super::placement::{Host, Place, Site};
 use super::process::{Process, signal_name, tie_to_launcher};
@@ -14,7 +16,6 @@ use super::start::Waiting;
 use super::supervise::{Note, Order, Supervisor};
 use super::warden::Warden;
 use super::{signals, ssh};
-use crate::stderr::notice;
 use crate::units::short_time;
 use anyhow::{Context, Result};
 use libc::{SIGCONT, SIGINT, SIGTSTP};
@@ -70,6 +71,9 @@ pub struct Options {
 
 /// Runs the job to its end and gives the launcher's exit status.
 ///
+/// Returns when all output is written; after a signal that ended the job, it waits at most the
+/// grace for a reader, and what is not read then is lost.
+///
 /// Errors: the environment does not allow it (threads, pipes, output directory, lab), or output of
 /// ranks is lost because ours cannot be written. A command that cannot be started is told on
 /// standard error and gives 126 or 127.
@@ -87,16 +91,17 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
         waiting: Waiting::new(places),
         streams: Streams::new(job.size),
         pump: None,
+        notes: Notes::start()?,
+        is_signalled: false,
         warden,
         job,
         site,
         options,
         by_user: Published::default(),
     };
-    match watched.supervise(&heard, places.len())? {
-        Outcome::Refused(status) => Ok(status),
-        Outcome::Over(status) => watched.end().map(|()| status),
-    }
+    let status = watched.supervise(&heard, places.len());
+    let written = watched.end();
+    status.and_then(|status| written.map(|()| status))
 }
 
 /// The local command of one rank.
@@ -168,7 +173,7 @@ fn feed_from_terminal(mut stdin: ChildStdin) -> Result<()> {
 }
 
 /// Tells why a command cannot be started; those that were started end as the caller drops them.
-fn refuse(program: &str, place: &Place, error: &std::io::Error) -> Result<u8> {
+fn refuse(program: &str, place: &Place, error: &std::io::Error, notes: &Notes) -> Result<u8> {
     let way_out = match (&place.host, error.kind()) {
         (Host::Ssh(_), ErrorKind::NotFound) => "not found; install ssh or name another with --ssh",
         (_, ErrorKind::NotFound) => "not found; give its path, or put it into a PATH directory",
@@ -185,17 +190,9 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error) -> Result<u8> {
             ));
         }
     };
-    notice(format_args!("cannot start '{program}': {way_out}"));
+    notes.add(format!("cannot start '{program}': {way_out}"));
     let is_missing = error.kind() == ErrorKind::NotFound;
     Ok(if is_missing { NOT_FOUND_STATUS } else { NOT_EXECUTABLE_STATUS })
-}
-
-/// How a job went.
-enum Outcome {
-    /// A rank could not be started, which was told; with this status.
-    Refused(u8),
-    /// All ranks have ended.
-    Over(u8),
 }
 
 /// A running job.
@@ -206,6 +203,9 @@ struct Watched<'a> {
     streams: Streams,
     /// Once no rank waits to be started.
     pump: Option<Pump>,
+    notes: Notes,
+    /// A signal to the launcher has reached the ranks.
+    is_signalled: bool,
     /// Dropped after the ranks: only then is the job over.
     warden: Warden,
     job: &'a Job,
@@ -217,20 +217,20 @@ struct Watched<'a> {
 
 impl Watched<'_> {
     /// Starts the ranks, waits until every one has ended, and does what the supervisor orders
-    /// meanwhile.
-    fn supervise(&mut self, heard: &Receiver<i32>, size: usize) -> Result<Outcome> {
+    /// meanwhile; gives the status, also where a rank could not be started, which was told.
+    fn supervise(&mut self, heard: &Receiver<i32>, size: usize) -> Result<u8> {
         let Options { grace, timeout, .. } = *self.options;
         let mut supervisor = Supervisor::new(Instant::now(), size, grace, timeout);
         loop {
             if let Some(status) = self.start_next()? {
-                return Ok(Outcome::Refused(status));
+                return Ok(status);
             }
             self.look_for_ends(&mut supervisor);
             if self.waiting.is_empty() && self.pump.is_none() {
                 self.pump = Some(self.streams.start().context("cannot start to copy output")?);
             }
             if supervisor.is_over() {
-                return Ok(Outcome::Over(supervisor.status()));
+                return Ok(supervisor.status());
             }
             let look = (!self.waiting.is_empty()).then(|| Instant::now() + LOOK_INTERVAL);
             match next_signal(heard, supervisor.poll_timeout().into_iter().chain(look).min()) {
@@ -265,7 +265,10 @@ impl Watched<'_> {
             let program = command.get_program().to_owned();
             let mut process = match Process::start(place.rank, place.host.to_string(), command) {
                 Ok(process) => process,
-                Err(error) => return refuse(&program.to_string_lossy(), place, &error).map(Some),
+                Err(error) => {
+                    let program = program.to_string_lossy();
+                    return refuse(&program, place, &error, &self.notes).map(Some);
+                }
             };
             let connected = connect(&mut process, self.job, place, &mut self.streams);
             self.ranks.push(process);
@@ -297,6 +300,7 @@ impl Watched<'_> {
         {
             self.by_user.add(Published::by(&self.ranks, &place));
         }
+        self.is_signalled |= matches!(note, Some(Note::Forwarded(_)));
         if let Some(signal) = signal {
             self.signal(signal);
         }
@@ -304,8 +308,7 @@ impl Watched<'_> {
             return;
         }
         if let (Some(note), Voice::Stderr) = (note, self.options.voice) {
-            // A closed stderr must not end the job.
-            notice(format_args!("{}", self.describe(note)));
+            self.notes.add(self.describe(note));
         }
     }
 
@@ -359,9 +362,13 @@ impl Watched<'_> {
         if let Some(place) = published::place(self.job) {
             self.by_user.remove(&place);
         }
-        // Our output may be blocked by a slow reader; a signal may now end that at once.
+        // Our output may be blocked by a slow reader. A signal that comes now ends the wait at
+        // once; one that has come before bounds it.
         signals::release();
-        Ok(self.pump.map_or(Ok(()), Pump::finish)?)
+        let until = Instant::now().checked_add(self.options.grace).filter(|_| self.is_signalled);
+        let written = self.pump.map_or(Ok(()), |pump| pump.finish(until));
+        self.notes.finish(until);
+        Ok(written?)
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `start` | which ranks are started next |
 //! | `process` | one rank as a child of the launcher |
 //! | `output` | lines of all ranks, prefixed |
+//! | `notes` | what the launcher itself tells |
 //! | `signals`, `supervise` | what the launcher hears, and what it decides |
 //! | `warden` | ends what is left when the launcher is killed |
 //! | `joining` | whether ranks may still wait for each other |
@@ -28,6 +29,7 @@ mod job;
 mod joining;
 mod launch;
 mod layout;
+mod notes;
 mod output;
 mod placement;
 mod process;

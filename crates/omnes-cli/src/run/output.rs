@@ -14,9 +14,10 @@
 
 use crate::print::{self, CannotWrite, Reader};
 use std::fs::File;
-use std::io::{IsTerminal, PipeReader, PipeWriter, Read, Write};
+use std::io::{IsTerminal, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Instant;
 
 /// Longer lines are broken, so that a rank that writes no line ends cannot fill the memory.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -51,7 +52,7 @@ impl Sink {
     fn write(self, bytes: &[u8]) -> Result<Reader, CannotWrite> {
         match self {
             Sink::Stdout => print::bytes(bytes),
-            Sink::Stderr => match std::io::stderr().lock().write_all(bytes) {
+            Sink::Stderr => match print::write_all(std::io::stderr().lock(), bytes) {
                 Ok(()) => Ok(Reader::Listens),
                 Err(_) => Ok(Reader::Gone),
             },
@@ -70,7 +71,7 @@ struct Stream {
 
 /// The thread that copies, and the pipe whose closing ends it.
 pub struct Pump {
-    thread: JoinHandle<Result<(), CannotWrite>>,
+    ended: Receiver<Result<(), CannotWrite>>,
     stop: PipeWriter,
 }
 
@@ -97,20 +98,37 @@ impl Streams {
     /// Starts to copy from all that were added. Errors if no thread or no pipe can be made.
     pub fn start(&mut self) -> std::io::Result<Pump> {
         let (stopped, stop) = std::io::pipe()?;
+        let (end, ended) = channel();
         let streams = std::mem::take(&mut self.streams);
-        let thread = std::thread::Builder::new()
-            .name("output".to_owned())
-            .spawn(move || copy(streams, &stopped))?;
-        Ok(Pump { thread, stop })
+        let copy = move || {
+            // Whoever has ceased to wait is told nothing.
+            let _ = end.send(copy(streams, &stopped));
+        };
+        std::thread::Builder::new().name("output".to_owned()).spawn(copy)?;
+        Ok(Pump { ended, stop })
     }
 }
 
 impl Pump {
-    /// Writes what the pipes hold, and returns; call it when all ranks are reaped. Errors if any of
-    /// the ranks' output is lost.
-    pub fn finish(self) -> Result<(), CannotWrite> {
+    /// Writes what the pipes hold, and returns, at the latest at `until`; call it when all ranks
+    /// are reaped. Errors if any of the ranks' output is lost, but not if it is only not read in
+    /// time.
+    pub fn finish(self, until: Option<Instant>) -> Result<(), CannotWrite> {
         drop(self.stop);
-        self.thread.join().expect("the output thread does not panic")
+        await_end(&self.ended, until).unwrap_or(Ok(()))
+    }
+}
+
+/// What a thread says at its end; `None` if it is still writing at `until`.
+pub fn await_end<T>(ended: &Receiver<T>, until: Option<Instant>) -> Option<T> {
+    let said = match until {
+        None => ended.recv().map_err(RecvTimeoutError::from),
+        Some(until) => ended.recv_timeout(until.saturating_duration_since(Instant::now())),
+    };
+    match said {
+        Ok(said) => Some(said),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => unreachable!("threads that write do not panic"),
     }
 }
 
