@@ -12,7 +12,7 @@
 //! | `spread` | the children of all ranks, for any source, in one table | [`Spread`] |
 //! | `co_roots` | which co-root serves which ranks in a large broadcast | [`CoRoots`] |
 //! | [`network`] | the way of packets through switches, and copies there | [`network::Network`] |
-//! | [`barrier`] | the step table of a rank, steps and messages in closed form | [`BarrierAlgorithm`] |
+//! | [`barrier`] | steps of a rank, and their number in closed form | [`BarrierAlgorithm`] |
 //!
 //! Guarantees: the same arguments give the same answer on every machine; all members that agree
 //! on size and parameters agree on the structure. Mistakes of the caller give a [`TopoError`];
