@@ -67,6 +67,8 @@ pub struct JobConfig {
     pub alike: Vec<(&'static str, String)>,
     /// Which form of the kernel's NIC may put small packets into this process's memory.
     pub receive_queue: Option<Preference>,
+    /// How long the job must have run before that.
+    pub queue_after: Duration,
 }
 
 impl JobConfig {

@@ -160,7 +160,7 @@ pub enum OperationError {
     /// barrier's packets any more.
     #[error(
         "the kernel NIC no longer runs this barrier: omnesd has withdrawn its slot or has ended, \
-         or the program was detached"
+         the interface was removed, or the program was detached from it"
     )]
     NicLost,
     /// There is no multicast.

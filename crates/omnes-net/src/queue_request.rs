@@ -1,7 +1,7 @@
 //! Opening a receive queue of the kernel's NIC, once a job has shown that it is worth it.
 //!
 //! It concerns this rank alone: packets find the queue or the sockets, and the others cannot tell.
-//! So nobody is asked. A thread of its own does it, for loading firmware takes milliseconds and an
+//! So nobody is asked. A thread of its own does it, for loading firmware takes 0.1 s or more and an
 //! agent may not answer, while the rank must give signs of life. A job of few calls is over before.
 
 use crate::links::Links;
@@ -9,6 +9,7 @@ use crate::signals::without_signals;
 use omnes_nic::{Nic, OpenQueue, Preference, QueuePlan};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Calls after which a job is worth a queue.
 const CALLS_MIN: u64 = 200;
@@ -19,6 +20,7 @@ pub(crate) type Opened = (OpenQueue, Vec<usize>);
 /// A queue to be opened.
 pub(crate) struct QueueRequest {
     preference: Preference,
+    not_before: Instant,
     plan: QueuePlan,
     /// The plan's sockets, by index, and descriptors of the same.
     indices: Vec<usize>,
@@ -31,8 +33,14 @@ pub(crate) struct Opening(JoinHandle<Option<Opened>>);
 impl QueueRequest {
     /// For the sockets of `links`; none if no packets of the job come by a network that the NIC
     /// serves.
-    pub(crate) fn new(preference: Option<Preference>, job: u32, links: &Links) -> Option<Self> {
+    pub(crate) fn new(
+        preference: Option<Preference>,
+        after: Duration,
+        job: u32,
+        links: &Links,
+    ) -> Option<Self> {
         let preference = preference?;
+        let not_before = Instant::now() + after;
         let (plan, indices) = links.queue_plan(job)?;
         let all = links.descriptors();
         let double = |index: &usize| {
@@ -40,12 +48,12 @@ impl QueueRequest {
             unsafe { BorrowedFd::borrow_raw(all[*index]) }.try_clone_to_owned()
         };
         let sockets = indices.iter().map(double).collect::<Result<_, _>>().ok()?;
-        Some(Self { preference, plan, indices, sockets })
+        Some(Self { preference, not_before, plan, indices, sockets })
     }
 
-    /// True after so many calls.
+    /// True after so many calls, and so long.
     pub(crate) fn is_due(&self, calls: u64) -> bool {
-        calls >= CALLS_MIN
+        calls >= CALLS_MIN && Instant::now() >= self.not_before
     }
 
     /// Begins to open it; none if there is no thread to be had.

@@ -129,6 +129,8 @@ pub struct Config {
     pub offloads: Offloads,
     /// Where this rank publishes its counters, for `omnes stat`.
     pub stats: StatsPlace,
+    /// How long a job must have run before it is worth loading the kernel NIC's firmware.
+    pub(crate) nic_after: Duration,
 }
 
 impl Config {
@@ -164,6 +166,7 @@ impl Config {
             mtu_bytes: None,
             offloads: Offloads { gso: true, gro: true },
             stats: StatsPlace::Usual,
+            nic_after: Duration::ZERO,
         }
     }
 

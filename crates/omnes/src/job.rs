@@ -14,7 +14,7 @@ use omnes_net::{ChannelConfig, Engine, JobConfig, MulticastConfig};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Channel of the collective operations.
 pub(crate) const COLLECTIVE: usize = 0;
@@ -28,6 +28,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Job {
     pub(crate) engine: Engine,
     pub(crate) config: Config,
+    pub(crate) joined_at: Instant,
     /// Ranks by node, each node's leader first; the same on all ranks.
     pub(crate) nodes: Vec<Vec<u32>>,
     /// Of its communicators.
@@ -82,6 +83,7 @@ impl Job {
             encryption: config.encryption,
             alike: config.alike(),
             receive_queue: config.nic.preference(),
+            queue_after: config.nic_after,
         };
         let engine = Engine::join_through(job, listener)?;
         let nodes = engine.nodes();
@@ -91,6 +93,7 @@ impl Job {
         Ok(Self {
             engine,
             config,
+            joined_at: Instant::now(),
             nodes,
             numbers: Numbers::default(),
             has_multicast,

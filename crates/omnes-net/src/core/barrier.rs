@@ -24,6 +24,8 @@ pub(super) struct Barriers {
     given_back: Counters,
     /// When slots for multi-send that are gone were looked for.
     looked_at: Instant,
+    /// Packets that could not be sent, by the last look at the pages.
+    send_errors: u64,
 }
 
 struct Awaited {
@@ -167,6 +169,7 @@ impl Core {
     /// that waits for all is not news. Slots that are gone are noticed here.
     pub(super) fn show_pages(&mut self) {
         let mut lost = Vec::new();
+        self.excuse_doorbells();
         for Slot { communicator, slot, .. } in &self.barriers.slots {
             let now = self.clock.now();
             self.endpoint.collective_mut().handle_nic(now, *communicator, &view(slot.page()));
@@ -185,6 +188,16 @@ impl Core {
         if now.since(*looked_at) >= LOST_INTERVAL {
             *looked_at = now;
             self.links.take_lost_slots().for_each(|slot| given_back.add(&slot.page().counters()));
+        }
+    }
+
+    /// Where this host cannot send, as its link is down, the NIC is not to blame: how long that may
+    /// last is the peer timeout's matter.
+    fn excuse_doorbells(&mut self) {
+        let send_errors = self.links.counters().send_errors;
+        if send_errors != self.barriers.send_errors {
+            self.barriers.send_errors = send_errors;
+            self.endpoint.collective_mut().excuse_doorbells();
         }
     }
 

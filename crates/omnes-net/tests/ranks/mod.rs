@@ -36,6 +36,7 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         addresses: Vec::new(),
         alike: Vec::new(),
         receive_queue: None,
+        queue_after: Duration::ZERO,
     }
 }
 

@@ -172,6 +172,10 @@ impl Group {
         self.unheard >= DOORBELLS_MAX
     }
 
+    pub(super) fn excuse_doorbells(&mut self) {
+        self.unheard = 0;
+    }
+
     /// True if the kernel's NIC runs the barriers of this group.
     pub(super) fn is_nic(&self) -> bool {
         self.network.as_ref().is_some_and(Network::is_nic)

@@ -40,7 +40,8 @@ struct Group {
     runner: Runner,
     /// Barriers entered by calls that wait without a limit; the same on all ranks.
     calls: u32,
-    has_tried_nic: bool,
+    /// Calls after which the kernel NIC is tried; the same on all ranks.
+    nic_at: u32,
     /// A barrier that somebody has given up waiting for.
     unfinished: Option<Unfinished>,
 }
@@ -123,12 +124,13 @@ impl Communicator {
     /// NIC's.
     fn counted(&self, mut group: Group, form: Option<BarrierForm>) -> Result<Group, Error> {
         let groups = &self.inner.barriers;
-        let may_move = form.is_none() && group.runner == Runner::Host && !group.has_tried_nic;
-        if may_move && group.calls >= CALLS_BEFORE_NIC {
-            groups.update(group.id, |group| group.has_tried_nic = true);
-            // Without the NIC it goes on as before.
-            if let Ok(better) = self.try_nic(group.algorithm)? {
-                group = better;
+        let may_move = form.is_none() && group.runner == Runner::Host;
+        if may_move && group.calls >= group.nic_at {
+            let is_time = self.is_time_for_nic()?;
+            let nic_at = if is_time { u32::MAX } else { group.calls.saturating_mul(2) };
+            groups.update(group.id, |group| group.nic_at = nic_at);
+            if is_time && let Ok(better) = self.try_nic(group.algorithm)? {
+                group = better; // Without the NIC it goes on as before.
             }
         }
         groups.update(group.id, |group| group.calls = group.calls.saturating_add(1));
@@ -249,8 +251,8 @@ impl Communicator {
         if runner == Runner::Host {
             self.job().engine.open_collective(self.group_config(id, algorithm, runner), None);
         }
-        let (calls, has_tried_nic, unfinished) = (0, false, None);
-        let group = Group { id, algorithm, runner, calls, has_tried_nic, unfinished };
+        let (calls, nic_at, unfinished) = (0, CALLS_BEFORE_NIC, None);
+        let group = Group { id, algorithm, runner, calls, nic_at, unfinished };
         self.inner.barriers.lock().push(group);
         group
     }

@@ -127,6 +127,7 @@ impl NicAccess {
 const REASON_BYTES: usize = 160;
 
 pub(super) const ONE_NODE: &str = "all ranks are on one node";
+const TOO_EARLY: &str = "too early";
 const SWITCHED_OFF: &str = "switched off";
 
 impl Communicator {
@@ -137,6 +138,16 @@ impl Communicator {
         let reason = self.nic_obstacle();
         let reason = reason.unwrap_or_else(|| "not tried before a few barriers".to_owned());
         NicState::User { reason }
+    }
+
+    /// True if the job has run for long enough on all members. Collective.
+    pub(super) fn is_time_for_nic(&self) -> Result<bool, Error> {
+        let job = self.job();
+        if job.config.nic_after.is_zero() {
+            return Ok(true);
+        }
+        let is_early = job.joined_at.elapsed() < job.config.nic_after;
+        Ok(self.first_obstacle(is_early.then_some(TOO_EARLY))?.is_none())
     }
 
     /// Why this rank can have no slot for barriers here, as far as it knows without asking for one.
