@@ -422,13 +422,13 @@ fn hostile_processes_keep_nobody_waiting() {
     let orders = [(NOBODY - 1, "linger"), (NOBODY, "half"), (NOBODY, "endless"), (NOBODY, "deaf")];
     let mut hostile: Vec<Actor> =
         orders.map(|(user, _)| Actor::start_as(&hosts[0], user, None)).into();
-    hostile.iter_mut().zip(orders).for_each(|(actor, (_, what))| actor.order(what));
-    let refused = hostile[0].hear();
-    assert!(refused.contains("no UDP socket"), "{refused}");
-    // Nor does it take long to find a port among thousands of others' sockets.
+    // Among thousands of others' sockets a port is to be found.
     let mut hoarder = Actor::start_as(&hosts[0], NOBODY - 2, None);
     let hoarded: usize = hoarder.tell("hoard 20000").parse().unwrap();
     assert!(hoarded > 900, "{hoarded}");
+    hostile.iter_mut().zip(orders).for_each(|(actor, (_, what))| actor.order(what));
+    let refused = hostile[0].hear();
+    assert!(refused.contains("no UDP socket"), "{refused}");
     // One who asks sensibly is served, while the others do what they can.
     let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
     let start = std::time::Instant::now();
