@@ -572,12 +572,8 @@ fn the_unit_file_starts_what_there_is() {
     let unit = unit_file();
     assert!(unit.contains("ExecStart=/usr/local/bin/omnesd $OMNESD_ARGS"), "{unit}");
     let arguments = unit.lines().find_map(|line| line.split_once("OMNESD_ARGS=")).unwrap().1;
-    // All that the example has is understood: what is wrong is the interface, or the user.
-    let words = arguments.trim_end_matches('"').split(' ').map(|word| match word {
-        "eth1" => "no-such-thing",
-        word => word,
-    });
-    let output = Command::new(OMNESD).args(words).stdin(Stdio::null()).output().unwrap();
-    let said = text(&output.stderr);
-    assert!(said.contains("no-such-thing") || said.contains("must be root"), "{said}");
+    // All that the example has is understood, up to the word behind it.
+    let words = arguments.trim_end_matches('"').split(' ');
+    let output = Command::new(OMNESD).args(words).arg("--help").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }

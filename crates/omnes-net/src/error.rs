@@ -41,6 +41,28 @@ pub enum NetError {
         /// Its address towards rank 0, or at rank 0 the rendezvous'.
         reached: IpAddr,
     },
+    /// The rendezvous address means another host on each link.
+    #[error(
+        "the rendezvous address '{address}' is a link-local one, which ranks cannot use; give a \
+         global or unique-local one"
+    )]
+    LinkLocal {
+        /// What was given.
+        address: String,
+    },
+    /// This host has no route to another rank's address.
+    #[error(
+        "rank {rank} at {address} cannot be reached from this host: {source}; set OMNES_INTERFACE \
+         to a network that all hosts share"
+    )]
+    NoRoute {
+        /// The other rank.
+        rank: Rank,
+        /// Its address.
+        address: SocketAddr,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
     /// The rendezvous address cannot be resolved here.
     #[error("cannot resolve the rendezvous address '{address}': {source}; give host:port")]
     Resolve {

@@ -89,8 +89,9 @@ impl Links {
         if self.is_connected {
             for (rank, address) in peers.iter().enumerate() {
                 if let Some(index) = self.index(Rank(rank as u32)) {
-                    let connected = self.sockets[index].connect(*address);
-                    connected.map_err(|source| NetError::System { what: "connect", source })?;
+                    let (rank, address) = (Rank(rank as u32), *address);
+                    let connected = self.sockets[index].connect(address);
+                    connected.map_err(|source| NetError::NoRoute { rank, address, source })?;
                 }
             }
         }

@@ -4,12 +4,13 @@
 //! So nobody is asked. A thread of its own does it, for loading firmware takes 0.1 s or more and an
 //! agent may not answer, while the rank must give signs of life. A job of few calls is over before.
 
+use crate::job::JobConfig;
 use crate::links::Links;
 use crate::signals::without_signals;
 use omnes_nic::{Nic, OpenQueue, Preference, QueuePlan};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Calls after which a job is worth a queue.
 const CALLS_MIN: u64 = 200;
@@ -33,14 +34,9 @@ pub(crate) struct Opening(JoinHandle<Option<Opened>>);
 impl QueueRequest {
     /// For the sockets of `links`; none if no packets of the job come by a network that the NIC
     /// serves.
-    pub(crate) fn new(
-        preference: Option<Preference>,
-        after: Duration,
-        job: u32,
-        links: &Links,
-    ) -> Option<Self> {
-        let preference = preference?;
-        let not_before = Instant::now() + after;
+    pub(crate) fn new(config: &JobConfig, job: u32, links: &Links) -> Option<Self> {
+        let preference = config.receive_queue?;
+        let not_before = Instant::now() + config.queue_after;
         let (plan, indices) = links.queue_plan(job)?;
         let all = links.descriptors();
         let double = |index: &usize| {

@@ -197,6 +197,11 @@ fn resolve(address: &str) -> std::io::Result<Vec<SocketAddr>> {
     if resolved.is_empty() { Err(ErrorKind::NotFound.into()) } else { Ok(resolved) }
 }
 
+/// True for an address that needs a zone, which the tables of ranks do not carry.
+fn is_link_local(address: &SocketAddr) -> bool {
+    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
 /// What may keep ranks of other machines from coming to `address`, which `given` has been resolved
 /// to: many systems give the machine's own name an address of that machine alone.
 fn hint(given: &str, address: SocketAddr) -> String {
@@ -225,9 +230,15 @@ impl Rendezvous {
 
     /// Where rank 0 is to be found; never empty.
     pub(crate) fn resolve(&self, until: &mut Deadline<'_>) -> Result<Vec<SocketAddr>, NetError> {
+        let link_local = || NetError::LinkLocal { address: self.address.clone() };
+        // The resolver does not know a text with a zone and brackets.
+        if self.address.starts_with('[') && self.address.contains('%') {
+            return Err(link_local());
+        }
         loop {
             let left = until.left();
             match resolve(&self.address) {
+                Ok(addresses) if addresses.iter().all(is_link_local) => return Err(link_local()),
                 Ok(addresses) => return Ok(addresses),
                 // A host that has just started may get its name later; a text stays what it is.
                 Err(source) if source.kind() == ErrorKind::InvalidInput || left.is_zero() => {

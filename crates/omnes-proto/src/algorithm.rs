@@ -31,8 +31,8 @@ pub enum Forwarding {
 /// use omnes_proto::broadcast::Policy;
 ///
 /// assert_eq!("multicast".parse(), Ok(BcastAlgorithm::Multicast(Policy::COMBINED)));
-/// assert_eq!("original".parse::<Bcast>()?.to_string(), "binomial:store");
-/// assert_eq!("co-root=4+skewed=8".parse::<Bcast>()?.to_string(), "co-root=4+skewed=8");
+/// assert_eq!("original".parse::<BcastAlgorithm>()?.to_string(), "binomial:store");
+/// assert_eq!("co-root=4+skewed=8".parse::<BcastAlgorithm>()?.to_string(), "co-root=4+skewed=8");
 /// # Ok::<(), omnes_proto::algorithm::BcastAlgorithmError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

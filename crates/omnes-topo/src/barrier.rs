@@ -135,7 +135,7 @@ impl Step {
 /// ```
 /// use omnes_topo::BarrierAlgorithm;
 ///
-/// let counts = |b: Barrier| Ok((b.steps(10)?, b.messages(10)?));
+/// let counts = |b: BarrierAlgorithm| Ok((b.steps(10)?, b.messages(10)?));
 /// assert_eq!(counts(BarrierAlgorithm::GatherBroadcast)?, (8, 18));
 /// assert_eq!(counts("pairwise".parse()?)?, (5, 28));
 /// assert_eq!(counts(BarrierAlgorithm::Dissemination)?, (4, 40));

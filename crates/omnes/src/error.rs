@@ -59,7 +59,8 @@ pub enum Error {
     /// A rank of the communicator has died or is unreachable.
     #[error(
         "rank {rank} has failed: it ended without leaving the job, or was silent for \
-         four fifths of OMNES_PEER_TIMEOUT; if it is still running, raise that timeout"
+         four fifths of OMNES_PEER_TIMEOUT; if it is still running, raise that timeout, or look \
+         whether a firewall or NAT drops UDP packets between the hosts"
     )]
     PeerFailed {
         /// Its rank in the communicator, or in the job if it is not a member.
@@ -111,7 +112,8 @@ pub enum Error {
     /// The other ranks have declared this rank failed.
     #[error(
         "rank {by} has declared this rank failed, because it did not answer in time; the job \
-         continues without it; if it was only slow, raise OMNES_PEER_TIMEOUT"
+         continues without it; if it was only slow, raise OMNES_PEER_TIMEOUT; if it has just \
+         started, a firewall or NAT may drop UDP packets between the hosts"
     )]
     DeclaredFailed {
         /// The rank that declared it, numbered as in the job.

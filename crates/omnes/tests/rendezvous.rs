@@ -206,6 +206,18 @@ fn encryption_needs_a_key_that_does_not_travel() {
 }
 
 #[test]
+fn link_local_addresses_are_refused_at_once() {
+    for address in ["[fe80::1%lo]:7777", "[fe80::1%1]:7777"] {
+        let wanted = format!(
+            "cannot join the job: the rendezvous address '{address}' is a link-local one, which \
+             ranks cannot use; give a global or unique-local one"
+        );
+        let refused = error_of(join(address, 1, 2, |_| {}));
+        assert!(wanted.ends_with(&refused) && refused.contains("link-local"), "{refused}");
+    }
+}
+
+#[test]
 fn what_keeps_rank_0_from_starting_is_told_to_all() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |config| config.interface = Some("::1/128".parse().unwrap()));

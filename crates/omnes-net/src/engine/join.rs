@@ -112,23 +112,14 @@ impl Engine {
         let own = links.own_address();
         let own = own.map_err(|source| NetError::System { what: "local address", source })?;
         let packet_bytes = u32::from(met.payload_bytes) + overhead_bytes(&config, own);
-        let JobConfig {
-            rank,
-            size,
-            peer_timeout,
-            while_waiting,
-            receive_queue,
-            queue_after,
-            swallows,
-            ..
-        } = config;
+        let request = QueueRequest::new(&config, met.job.0, &links);
+        let JobConfig { rank, size, peer_timeout, while_waiting, swallows, .. } = config;
         let Met { job, key, addresses, payload_bytes, narrow, crowd, nodes, streams } = met;
         let warning = |narrow| mtu_warning(&narrow, packet_bytes, payload_bytes);
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
         let waker = rings.waker().map_err(|source| NetError::System { what: "eventfd", source })?;
         let poller = Poller::new(links.descriptors(), links.readable(), watch.descriptor(), waker);
-        let request = QueueRequest::new(receive_queue, queue_after, job.0, &links);
         let core = Core::new(Parts {
             endpoint,
             links,

@@ -45,9 +45,18 @@ def to_read(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def to_write(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensor, or a copy whose elements lie one behind the other and which is copied back."""
-    check_written("the tensor", tensor)
+    """The tensor, or a copy whose elements lie one behind the other and which is copied back.
+
+    A tensor that can be read and not written, as its elements share memory, is refused only after
+    the operation, in which the others take part: their next one would meet this one otherwise.
+    """
+    check_read("the tensor", tensor)
     place = tensor.detach()
+    try:
+        check_written("the tensor", tensor)
+    except TypeError:
+        yield place.clone(memory_format=torch.contiguous_format)
+        raise
     memory = _in_order(place)
     yield memory
     if memory is not place:

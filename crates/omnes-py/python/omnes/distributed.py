@@ -121,6 +121,7 @@ def _called(
         @functools.wraps(method)
         def call(self: ProcessGroup, *args: Any, **named: Any) -> Work:
             self._joined  # refuses what comes after the end, or from a child
+            self._collectives += 1
             opts = named.get("opts", args[-1] if args else None)
             limit_s = self._limit_s(getattr(opts, "timeout", None))
 
@@ -166,6 +167,8 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         # Why an exchange was; the next one would take its late messages for those of its own.
         self._given_up = ""
         self._queue = _queue.Queue()
+        # Collectives so far, by which PyTorch's tools compare ranks.
+        self._collectives = 0
         self._process = os.getpid()
         self._ranks: Communicator | None = join(rank, size, through(store, rank, size))
         _ending.add(self)
@@ -207,6 +210,12 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         # None while PyTorch sets the group up: it would attach what asks for a backend in C++.
         is_set_up = self in torch.distributed.distributed_c10d._world.pg_map
         return [torch.device("cpu")] if is_set_up else []
+
+    def _set_sequence_number_for_group(self) -> None:
+        self._collectives = 0
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._collectives
 
     def get_group_store(self) -> Store:
         return self._store

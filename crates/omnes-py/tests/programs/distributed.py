@@ -63,6 +63,31 @@ BITS = {
 }
 
 
+def refusals(rank, size):
+    """Who cannot write a tensor takes part all the same: the next one brings its own data."""
+    shared = torch.full((1,), 5.0 + rank).expand(4)
+    if rank == 1:
+        dist.broadcast(shared, 1)
+    else:
+        raises(TypeError, dist.broadcast, shared, 1)
+    if rank == 1:
+        raises(TypeError, dist.reduce, shared, 1)
+    else:
+        dist.reduce(shared, 1)
+    parts = [torch.full((4,), 9.0)] * size if rank == 1 else None
+    if rank == 0:
+        raises(TypeError, dist.scatter, shared, parts, 1)
+    else:
+        dist.scatter(torch.zeros(4), parts, 1)
+    raises(TypeError, dist.all_reduce, shared)
+    tensor = torch.full((4,), float(rank))
+    dist.broadcast(tensor, 1)
+    assert tensor.tolist() == [1.0] * 4
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [float(size)] * 4
+    assert dist.group.WORLD._get_sequence_number_for_group() > 5
+
+
 def waves(of_rank, dtype, *shape):
     return torch.complex(data(of_rank, *shape), data(of_rank + 100, *shape)).to(dtype)
 
@@ -362,6 +387,7 @@ with warnings.catch_warnings():
     rank, size = dist.get_rank(), dist.get_world_size()
     for each in (
         broadcasts,
+        refusals,
         reductions,
         gathers,
         reduce_scatters,

@@ -7,7 +7,7 @@
 //! use omnes_wire::Kind;
 //!
 //! let mut cluster = Cluster::builder().ranks(4).build();
-//! let group = cluster.open_barriers_of_all(Barrier::Dissemination, Runner::Nic);
+//! let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, Runner::Nic);
 //! let _loss = cluster.rule(drop().kind(Kind::Step).seq(1).step(0).to(2).times(1));
 //! cluster.enter_all(group);
 //! cluster.run_until_quiescent();
