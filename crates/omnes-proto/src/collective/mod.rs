@@ -1,7 +1,7 @@
 //! Barriers: nobody leaves before all have entered.
 //!
 //! Source: the collective protocol of the barrier paper [CB-R2–R11], with all its algorithms and
-//! the counter as tables of [`omnes_topo::Barrier`]; the steps are made by `omnes-firmware`, here
+//! the counter as tables of [`omnes_topo::BarrierAlgorithm`]; the steps are made by `omnes-firmware`, here
 //! or in the kernel's NIC. Beyond it: several ranks per node, several barriers under way, a wait
 //! that follows the network, and who is missing.
 //!
