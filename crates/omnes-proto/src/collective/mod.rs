@@ -1,9 +1,9 @@
 //! Barriers: nobody leaves before all have entered.
 //!
 //! Source: the collective protocol of the barrier paper [CB-R2–R11], with all its algorithms and
-//! the counter as tables of [`omnes_topo::BarrierAlgorithm`]; the steps are made by `omnes-firmware`, here
-//! or in the kernel's NIC. Beyond it: several ranks per node, several barriers under way, a wait
-//! that follows the network, and who is missing.
+//! the counter as tables of [`omnes_topo::BarrierAlgorithm`]; the steps are made by
+//! `omnes-firmware`, here or in the kernel's NIC. Beyond it: several ranks per node, several
+//! barriers under way, a wait that follows the network, and who is missing.
 //!
 //! ```text
 //!   node A: ranks ─JOIN─▶ leader ◀──steps between leaders──▶ leader ◀─JOIN─ ranks :node B
