@@ -116,7 +116,8 @@ class MpiSite(Site):
             variables.append("MPICHFIX_YIELD=1")
         if job.impl.endswith(PRELOADED):
             preloads.insert(0, self.args.preload[library])
-            variables += self.args.env
+            # What a job of some seconds has; ranks wait a second before they load firmware.
+            variables += ["OMNES_NIC=kernel", *self.args.env]
         program = [BUILT / f"collbench.{library}", "--json", *options]
         if self.args.loss:
             return self.launch(library, job.n, preloads, variables) + program
@@ -349,7 +350,7 @@ def parse_arguments():
     add("--sync", choices=("barrier", "messages"), default="barrier",
         help="how ranks of MPIs meet before an iteration (default: %(default)s)")
     add("--env", action="append", default=[], metavar="NAME=VALUE",
-        help="variable for preloaded ranks; may be repeated")
+        help="variable for preloaded ranks, which have OMNES_NIC=kernel; may be repeated")
     add("--loss", type=percentage, metavar="SHARE", help="packets that every link loses, as 1%%")
     add("--passed", action="store_true", help="also the cost of calls that are not taken")
     add("--target", type=float, default=0.85, help="share to keep (default: %(default)s)")

@@ -164,9 +164,10 @@ typedef struct omnes_status {
  * its ranks have joined. *world gets the communicator of all ranks; it is set
  * to NULL on failure. End it with omnes_finalize() or omnes_abandon().
  * Errors: OMNES_ERROR_ARGUMENT if world is NULL; OMNES_ERROR_NO_LAUNCHER,
- * OMNES_ERROR_INVALID_VARIABLE or OMNES_ERROR_RANK if settings in the environment are
- * missing or invalid; OMNES_ERROR_JOIN if the ranks do not find each other;
- * OMNES_ERROR_NO_MULTICAST if OMNES_MULTICAST=on and multicast does not work;
+ * OMNES_ERROR_INVALID_VARIABLE or OMNES_ERROR_RANK if settings in the
+ * environment are missing or invalid; OMNES_ERROR_JOIN if the ranks do not find
+ * each other; OMNES_ERROR_NO_MULTICAST if OMNES_MULTICAST=on and multicast does
+ * not work;
  * OMNES_ERROR_MULTISEND if OMNES_MULTISEND names a tree that is not possible;
  * OMNES_ERROR_NO_NIC if OMNES_MULTISEND requires slots and a rank got none;
  * OMNES_ERROR_PEER_FAILED.
@@ -723,11 +724,11 @@ const char *omnes_last_error(void);
 /*
  * omnes_last_error_rank returns the rank that the error of omnes_last_error()
  * names, or -1 if it names none, as most do. For OMNES_ERROR_PEER_FAILED,
- * OMNES_ERROR_PEER_LEFT, OMNES_ERROR_PEER_GAVE_UP, OMNES_ERROR_COLLECTIVES_BROKEN,
- * OMNES_ERROR_EXCHANGE and, if calls are mismatched, OMNES_ERROR_MISMATCH,
- * it is the rank concerned, in the communicator of the call; for
- * OMNES_ERROR_DECLARED_FAILED it is the rank that has declared the caller failed,
- * numbered as in the job.
+ * OMNES_ERROR_PEER_LEFT, OMNES_ERROR_PEER_GAVE_UP,
+ * OMNES_ERROR_COLLECTIVES_BROKEN, OMNES_ERROR_EXCHANGE and, if calls are
+ * mismatched, OMNES_ERROR_MISMATCH, it is the rank concerned, in the
+ * communicator of the call; for OMNES_ERROR_DECLARED_FAILED it is the rank that
+ * has declared the caller failed, numbered as in the job.
  */
 int omnes_last_error_rank(void);
 

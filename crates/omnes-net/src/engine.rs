@@ -183,8 +183,8 @@ impl Engine {
         self.enter(|core| core.release(operation))
     }
 
-    /// The same after an error: of a message of which more than 4 MiB have not been
-    /// sent the rest never is, and its receiver is told.
+    /// The same after an error: of a message of which more than 4 MiB have not been sent the rest
+    /// never is, and its receiver is told.
     pub fn abandon(&self, operation: Operation) {
         self.enter(|core| core.abandon(operation));
     }

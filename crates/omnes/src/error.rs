@@ -250,10 +250,10 @@ pub enum Error {
     /// After a broadcast, ranks to which this rank would have forwarded the data, or more than
     /// 4 MiB of its own that had not been sent, get [`Error::PeerGaveUp`]; all others get the data,
     /// and later broadcasts are not affected. A send of which at most 4 MiB had not been sent still
-    /// arrives; otherwise its receiver gets [`Error::PeerGaveUp`]. A
-    /// barrier continues, except one over messages ([`BarrierForm::Channel`](crate::BarrierForm)).
-    /// After such a barrier, and after any other collective, the communicator has no collective
-    /// operations any more: [`Self::CollectivesBroken`].
+    /// arrives; otherwise its receiver gets that error, too. A barrier continues, except one over
+    /// messages ([`BarrierForm::Channel`](crate::BarrierForm)). After such a barrier, and after any
+    /// other collective, the communicator has no collective operations any more:
+    /// [`Self::CollectivesBroken`].
     #[error("the wait was interrupted")]
     Interrupted,
     /// An invalid algorithm, such as a tree of radix 1.

@@ -24,7 +24,7 @@ pub(super) struct Barriers {
     given_back: Counters,
     /// When slots for multi-send that are gone were looked for.
     looked_at: Instant,
-    /// Packets that could not be sent, by the last look at the pages.
+    /// Packets that could not be sent, when that was last asked.
     send_errors: u64,
 }
 
@@ -168,17 +168,24 @@ impl Core {
     /// Shows the machine all pages, before it asks for what is missing: who has reported to a rank
     /// that waits for all is not news. Slots that are gone are noticed here.
     pub(super) fn show_pages(&mut self) {
-        let mut lost = Vec::new();
-        self.excuse_doorbells();
+        let (mut lost, mut unheard) = (Vec::new(), Vec::new());
         for Slot { communicator, slot, .. } in &self.barriers.slots {
             let now = self.clock.now();
             self.endpoint.collective_mut().handle_nic(now, *communicator, &view(slot.page()));
             let is_awaited =
                 self.barriers.awaited.iter().any(|it| it.communicator == *communicator);
-            let is_unheard = self.endpoint.collective().is_unheard(*communicator);
-            if is_awaited && (slot.is_lost() || is_unheard) {
+            if is_awaited && slot.is_lost() {
                 lost.push(*communicator);
+            } else if is_awaited && self.endpoint.collective().is_unheard(*communicator) {
+                unheard.push(*communicator);
             }
+        }
+        // Where this host cannot send, as its link is down, the NIC is not to blame: how long that
+        // may last is the peer timeout's matter.
+        if !unheard.is_empty() && self.has_failed_to_send() {
+            self.endpoint.collective_mut().excuse_doorbells();
+        } else {
+            lost.append(&mut unheard);
         }
         for communicator in lost {
             self.end_barriers_of(communicator);
@@ -191,14 +198,10 @@ impl Core {
         }
     }
 
-    /// Where this host cannot send, as its link is down, the NIC is not to blame: how long that may
-    /// last is the peer timeout's matter.
-    fn excuse_doorbells(&mut self) {
+    /// True if packets could not be sent since the last time that this was asked.
+    fn has_failed_to_send(&mut self) -> bool {
         let send_errors = self.links.counters().send_errors;
-        if send_errors != self.barriers.send_errors {
-            self.barriers.send_errors = send_errors;
-            self.endpoint.collective_mut().excuse_doorbells();
-        }
+        std::mem::replace(&mut self.barriers.send_errors, send_errors) != send_errors
     }
 
     /// The slot of a group is gone: its barriers cannot end any more.

@@ -55,7 +55,7 @@ def to_write(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     try:
         check_written("the tensor", tensor)
     except TypeError:
-        yield place.clone(memory_format=torch.contiguous_format)
+        yield _in_order(place)
         raise
     memory = _in_order(place)
     yield memory
