@@ -7,7 +7,8 @@
 # libomnes-mpi-openmpi.so and libomnes-mpi-mpich.so; the default is the workspace's release folder.
 #
 # Wrappers that are tried: those that MPICC names, separated by spaces, then mpicc, mpicc.openmpi
-# and mpicc.mpich. The first of each MPI is used. CC links (cc).
+# and mpicc.mpich. The first of each MPI is used. CC links (cc); CPPFLAGS is added where C is
+# compiled.
 #
 # Status: 0; 1 a library cannot be built; 2 usage, a wrong MPICC, or no libomnes.so; 77 there is no
 # MPI to build for, which with --optional is 0.
@@ -59,9 +60,11 @@ is_supported() {
 build() {
     local mpi=$1 wrapper=$2 name=libomnes-mpi-$1.so folder=$scratch/$1 source errors
     local flags=(-std=gnu11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -I"$include")
+    local -a added
+    read -ra added <<<"${CPPFLAGS:-}"
     mkdir "$folder"
     for source in "$here"/c/*.c; do
-        "$wrapper" "${flags[@]}" -c "$source" -o "$folder/$(basename "$source" .c).o"
+        "$wrapper" "${flags[@]}" "${added[@]}" -c "$source" -o "$folder/$(basename "$source" .c).o"
     done
     # Not linked with the MPI, whose functions are those of the program that this is loaded into,
     # bound when they are first called.

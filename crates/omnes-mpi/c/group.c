@@ -23,27 +23,6 @@ static void pass(struct shim_group *group, const char *reason)
 	snprintf(group->reason, sizeof(group->reason), "%s", reason);
 }
 
-/* False if some rank is not of this MPI_COMM_WORLD: it may end at another time. */
-static bool is_of_one_world(MPI_Comm comm, int size)
-{
-	int *own = calloc(2 * (size_t)size, sizeof(int)), *in_world = own + size, rank;
-	MPI_Group group, world;
-
-	if (!own)
-		return false;
-	for (rank = 0; rank < size; rank++)
-		own[rank] = rank;
-	PMPI_Comm_group(comm, &group);
-	PMPI_Comm_group(MPI_COMM_WORLD, &world);
-	PMPI_Group_translate_ranks(group, size, own, world, in_world);
-	PMPI_Group_free(&group);
-	PMPI_Group_free(&world);
-	for (rank = 0; rank < size && in_world[rank] != MPI_UNDEFINED; rank++)
-		;
-	free(own);
-	return rank == size;
-}
-
 static struct shim_group *group_make(MPI_Comm comm)
 {
 	struct shim_group *group = calloc(1, sizeof(*group));
@@ -64,8 +43,6 @@ static struct shim_group *group_make(MPI_Comm comm)
 		pass(group, "it joins two groups");
 	else if (group->size == 1)
 		pass(group, "it has one rank");
-	else if (!is_of_one_world(comm, group->size))
-		pass(group, "its ranks are of several worlds");
 	pthread_mutex_lock(&groups_lock);
 	group->next = groups;
 	groups = group;
@@ -103,10 +80,20 @@ bool shim_pass(struct shim_group *group, enum shim_kind kind)
 	return false;
 }
 
-/* Lets the ranks meet if they have not and may; true if they take such calls. */
-static bool may_take(struct shim_group *group, enum shim_kind kind, enum shim_way way)
+/* Counts a blocking call before they have met; true if it is time to. */
+static bool is_time_to_meet(struct shim_group *group, size_t bytes)
 {
-	if (group->standing == SHIM_UNMET && way == SHIM_BLOCKING)
+	group->calls_unmet++;
+	return group->mpi == MPI_COMM_WORLD || bytes >= SHIM_MEETING_BYTES ||
+	       group->calls_unmet >= SHIM_MEETING_CALLS;
+}
+
+/* Lets the ranks meet if it is time to; true if they take such calls. */
+static bool may_take(struct shim_group *group, enum shim_kind kind, enum shim_way way,
+		     size_t bytes)
+{
+	if (group->standing == SHIM_UNMET && way == SHIM_BLOCKING &&
+	    is_time_to_meet(group, bytes))
 		shim_group_meet(group);
 	return group->standing == SHIM_TAKEN && group->takes[kind] &&
 	       (way == SHIM_BLOCKING || group->takes_requests);
@@ -122,7 +109,7 @@ static bool take(struct shim_group *group, enum shim_kind kind, size_t bytes)
 
 bool shim_take(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes)
 {
-	if ((bytes == 0 && kind != SHIM_BARRIER) || !may_take(group, kind, way))
+	if ((bytes == 0 && kind != SHIM_BARRIER) || !may_take(group, kind, way, bytes))
 		return shim_pass(group, kind);
 	return take(group, kind, bytes);
 }
@@ -150,7 +137,7 @@ static void carrier_make(struct shim_group *group)
 
 bool shim_take_pairs(struct shim_group *group, enum shim_kind kind, size_t bytes)
 {
-	if (!may_take(group, kind, SHIM_BLOCKING))
+	if (!may_take(group, kind, SHIM_BLOCKING, 0))
 		return shim_pass(group, kind);
 	if (!group->has_tried_carrier)
 		carrier_make(group);
@@ -179,6 +166,7 @@ void shim_groups_end(void)
 		group_end(group);
 	}
 	pthread_mutex_unlock(&groups_lock);
+	shim_report_small();
 }
 
 /* True if it was there, and so has not ended. */

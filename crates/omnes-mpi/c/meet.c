@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The first blocking call on a communicator: its ranks tell each other where
- * they are and what they want, and all decide alike from what all have said.
- * Everything goes through the MPI and this very communicator.
+ * In one of the first blocking calls on a communicator its ranks tell each
+ * other where they are and what they want, and all decide alike from what all
+ * have said. Everything goes through the MPI and this very communicator.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "shim.h"
 
@@ -86,13 +87,36 @@ static const char *join(struct shim_group *group)
 	return omnes_last_error();
 }
 
+/* False if some rank is not of this MPI_COMM_WORLD: it may end at another time. */
+static bool is_of_one_world(MPI_Comm comm, int size)
+{
+	int *own = calloc(2 * (size_t)size, sizeof(int)), *in_world = own + size, rank;
+	MPI_Group group, world;
+
+	if (!own)
+		return false;
+	for (rank = 0; rank < size; rank++)
+		own[rank] = rank;
+	PMPI_Comm_group(comm, &group);
+	PMPI_Comm_group(MPI_COMM_WORLD, &world);
+	PMPI_Group_translate_ranks(group, size, own, world, in_world);
+	PMPI_Group_free(&group);
+	PMPI_Group_free(&world);
+	for (rank = 0; rank < size && in_world[rank] != MPI_UNDEFINED; rank++)
+		;
+	free(own);
+	return rank == size;
+}
+
 void shim_group_meet(struct shim_group *group)
 {
 	uint64_t says[SAYINGS] = { 0 }, all[SAYINGS];
 	const char *obstacle;
 
 	say(says);
-	if (PMPI_Allreduce(says, all, SAYINGS, MPI_UINT64_T, MPI_MIN, group->mpi) != MPI_SUCCESS)
+	if (!is_of_one_world(group->mpi, group->size))
+		obstacle = "its ranks are of several worlds";
+	else if (PMPI_Allreduce(says, all, SAYINGS, MPI_UINT64_T, MPI_MIN, group->mpi) != MPI_SUCCESS)
 		obstacle = "the MPI's allreduce failed";
 	else
 		obstacle = decide(group, all);

@@ -4,7 +4,7 @@
  *
  *	entry*.c    MPI_Bcast and its like; fortran.c their Fortran names
  *	group.c     what is known of a communicator, and who takes a call
- *	meet.c      the first blocking call: who is there, and the way to them
+ *	meet.c      once per communicator: who is there, and the way to them
  *	data.c      count and datatype as bytes, packed where they lie apart
  *	reduce.c    reductions: the numbers and operations that are taken
  *	combine.c   those of others, which the MPI combines itself
@@ -126,7 +126,7 @@ int shim_finalize(void);
 /* ---- group.c ---- */
 
 enum shim_standing {
-	SHIM_UNMET,   /* its ranks have not met yet */
+	SHIM_UNMET,   /* its ranks have not met yet: everything goes to the MPI */
 	SHIM_TAKEN,   /* they have, and comm is the way to them */
 	SHIM_EXCLUDED /* everything goes to the MPI */
 };
@@ -147,6 +147,7 @@ struct shim_group {
 	/* The MPI's, for parts that are too long for that; MPI_COMM_NULL until there are pairs. */
 	MPI_Comm carrier;
 	bool has_tried_carrier;
+	unsigned calls_unmet; /* blocking ones before its ranks met: the same on all of them */
 	unsigned exchanges; /* of pairs so far, passed ones too: the same on all ranks */
 	bool takes[SHIM_KINDS];
 	bool takes_requests;
@@ -154,6 +155,17 @@ struct shim_group {
 	struct shim_calls calls[SHIM_KINDS];
 	struct shim_group *next;
 };
+
+/*
+ * The ranks of MPI_COMM_WORLD meet in its first blocking call; those of others
+ * in this one, or in the first of so many bytes. A meeting takes as long as
+ * some twenty calls save, and communicators that last for a call are common.
+ * A build for tests may set 1.
+ */
+#ifndef SHIM_MEETING_CALLS
+#define SHIM_MEETING_CALLS 16
+#endif
+#define SHIM_MEETING_BYTES ((size_t)65536)
 
 enum shim_way { SHIM_BLOCKING, SHIM_NONBLOCKING };
 
@@ -169,7 +181,7 @@ struct shim_group *shim_group_of(MPI_Comm comm);
 
 /*
  * The predicate, for a call of so many bytes that could be taken; counts it. A
- * blocking one lets the ranks of a communicator meet if they have not; that is
+ * blocking one lets the ranks of a communicator meet if it is time to; that is
  * why a nonblocking one is passed until then.
  */
 bool shim_take(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes);
@@ -487,5 +499,7 @@ int shim_failure_code(void);
 
 /* Says what became of the group's calls, if somebody wants to know. */
 void shim_report(const struct shim_group *group);
+/* Those that were not worth a line each, when all have ended. */
+void shim_report_small(void);
 
 #endif /* OMNES_SHIM_H */

@@ -74,6 +74,27 @@ fn assert_same_with_and_without(site: &Site, ranks: u32, arguments: &str) {
 }
 
 #[test]
+fn communicators_of_few_short_calls_are_not_worth_connecting() {
+    for site in sites() {
+        let program = site.program("brief");
+        Job::plain(&site, 3).succeed(&program, "").line("brief: ok");
+        let job = Job::preloaded(&site, 3).with("OMNES_MPI_ONE_NODE", "on");
+        let outcome = job.succeed(&program, "");
+        outcome.line("brief: ok");
+        assert!(outcome.world().barriers.are_taken(), "{outcome:?}");
+        let small = "50 communicators of one rank or of fewer than 16 calls: passed 25 barriers, \
+                     50 allreduces";
+        assert_eq!(outcome.small(), Some(small));
+        let report = outcome.report();
+        let named = |name: &str| report.iter().find(|line| line.name == name).unwrap();
+        // From the 16th of 40 calls on.
+        let many = named("many").allreduces;
+        assert!(many.all == 40 && many.taken == 25, "{report:?}");
+        assert!(named("long").bcasts.are_taken(), "{report:?}");
+    }
+}
+
+#[test]
 fn reductions_find_what_the_mpi_finds() {
     for site in sites() {
         let program = site.program("reductions");

@@ -59,10 +59,11 @@ impl<'a> Job<'a> {
         Self::plain(site, ranks).with_library(&site.library)
     }
 
-    /// As [`Self::preloaded`]; one machine counts as many, and what the ranks exchange crosses
-    /// sockets.
+    /// As [`Self::preloaded`]; one machine counts as many, what the ranks exchange crosses sockets,
+    /// and communicators that few calls are made on have them taken too.
     pub fn spread(site: &'a Site, ranks: u32) -> Self {
-        Self::preloaded(site, ranks).with("OMNES_MPI_ONE_NODE", "on").with("OMNES_SHM", "off")
+        let job = Self::plain(site, ranks).with_library(&site.eager);
+        job.with("OMNES_MPI_ONE_NODE", "on").with("OMNES_SHM", "off")
     }
 
     /// With that library preloaded.
@@ -139,6 +140,13 @@ impl Outcome {
         let mut lines = self.report().into_iter();
         let world = lines.find(|line| line.name == "MPI_COMM_WORLD");
         world.unwrap_or_else(|| panic!("no report: {self:?}"))
+    }
+
+    /// What the library says of communicators that were not worth connecting: how many, and their
+    /// calls.
+    pub fn small(&self) -> Option<&str> {
+        let mut lines = self.errors.lines().filter_map(|line| line.strip_prefix("omnes-mpi: "));
+        lines.find(|line| Line::is_of_small(line))
     }
 
     /// The line of output that begins so.

@@ -63,9 +63,15 @@ pub struct Line {
 }
 
 impl Line {
-    /// All of what ranks wrote to stderr.
+    /// All of what ranks wrote to stderr, but for those that share a line.
     pub fn read_all(errors: &str) -> Vec<Self> {
-        errors.lines().filter_map(|line| line.strip_prefix("omnes-mpi: ")).map(Self::read).collect()
+        let lines = errors.lines().filter_map(|line| line.strip_prefix("omnes-mpi: "));
+        lines.filter(|line| !Self::is_of_small(line)).map(Self::read).collect()
+    }
+
+    /// True of the line of communicators that were not worth connecting.
+    pub fn is_of_small(line: &str) -> bool {
+        line.contains(" communicators of one rank or of fewer than ")
     }
 
     /// Reads `NAME, 4 ranks: taken 8 of 9 broadcasts (37 bytes), 4 of 4 barriers; passed: REASON`,

@@ -15,11 +15,16 @@ pub struct Site {
     pub launcher: Launcher,
     /// What they preload.
     pub library: Library,
+    /// The same, with all communicators connected in their first call.
+    pub eager: Library,
     /// Where the programs are.
     folder: PathBuf,
     /// What follows the names of its tools: `.mpich` of `mpirun.mpich`.
     suffix: String,
 }
+
+/// Folder of the libraries whose communicators all connect in their first call.
+const EAGER: &str = "eager";
 
 /// All MPIs that are here. Each one that is not prints what is skipped.
 pub fn sites() -> impl Iterator<Item = Site> {
@@ -43,7 +48,8 @@ impl Site {
         let index = Mpi::ALL.iter().position(|mpi| *mpi == launcher.mpi).unwrap();
         let folder = BUILT[index].get_or_init(|| build(launcher.mpi, &suffix)).clone();
         let library = Library::named(launcher.mpi, &folder).unwrap();
-        Self { launcher, library, folder, suffix }
+        let eager = Library::named(launcher.mpi, &folder.join(EAGER)).unwrap();
+        Self { launcher, library, eager, folder, suffix }
     }
 
     /// Where libraries are looked for: first where this libomnes is, as the folders that cargo adds
@@ -94,16 +100,23 @@ fn build(mpi: Mpi, suffix: &str) -> PathBuf {
     lock.lock().unwrap();
     std::mem::forget(lock);
 
-    let built = executable.parent().unwrap().join("libomnes_c.so");
+    build_library(&compiler, &folder, "");
+    build_library(&compiler, &folder.join(EAGER), "-DSHIM_MEETING_CALLS=1");
+    succeed(make(mpi, &folder).arg(format!("MPICC={compiler}")).arg("c"));
+    folder
+}
+
+fn build_library(compiler: &str, folder: &Path, flags: &str) {
+    std::fs::create_dir_all(folder).unwrap();
+    let built = std::env::current_exe().unwrap().with_file_name("libomnes_c.so");
     let soname = concat!("libomnes.so.", env!("CARGO_PKG_VERSION_MAJOR"));
     for name in [soname, "libomnes.so"] {
         let _ = std::fs::remove_file(folder.join(name));
         symlink(&built, folder.join(name)).unwrap();
     }
-    let script = crate_folder().join("build.sh");
-    succeed(Command::new(script).arg("--quiet").arg(&folder).env("MPICC", &compiler));
-    succeed(make(mpi, &folder).arg(format!("MPICC={compiler}")).arg("c"));
-    folder
+    let mut command = Command::new(crate_folder().join("build.sh"));
+    command.arg("--quiet").arg(folder).env("MPICC", compiler).env("CPPFLAGS", flags);
+    succeed(&mut command);
 }
 
 fn crate_folder() -> PathBuf {
