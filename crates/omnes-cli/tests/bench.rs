@@ -214,6 +214,16 @@ fn nonblocking_operations_tell_how_much_of_them_computation_hides() {
 }
 
 #[test]
+fn ranks_that_may_make_no_files_do_without_shared_memory_and_live_counters() {
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 0; exec \"$0\" run -n 2 -- \"$0\" bench barrier $1", OMNES, SHORT])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn without_a_launcher_the_way_out_is_told() {
     let output = Command::new(OMNES).args(["bench", "bcast"]).env_clear().output().unwrap();
     assert_eq!(output.status.code(), Some(2));

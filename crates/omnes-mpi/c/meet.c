@@ -116,7 +116,8 @@ void shim_group_meet(struct shim_group *group)
 	say(says);
 	if (!is_of_one_world(group->mpi, group->size))
 		obstacle = "its ranks are of several worlds";
-	else if (PMPI_Allreduce(says, all, SAYINGS, MPI_UINT64_T, MPI_MIN, group->mpi) != MPI_SUCCESS)
+	else if (PMPI_Allreduce(says, all, SAYINGS, MPI_UINT64_T, MPI_MIN, group->mpi) !=
+		 MPI_SUCCESS)
 		obstacle = "the MPI's allreduce failed";
 	else
 		obstacle = decide(group, all);

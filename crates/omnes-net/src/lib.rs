@@ -28,6 +28,7 @@ mod driver;
 pub mod duration;
 mod engine;
 mod error;
+mod file_size;
 mod handout;
 mod job;
 mod line;

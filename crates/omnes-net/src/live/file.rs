@@ -11,6 +11,7 @@
 use super::LiveError;
 use super::directory::Directory;
 use super::layout::{self, Identity};
+use crate::file_size;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::OsString;
 use std::os::unix::fs::FileExt;
@@ -56,6 +57,7 @@ impl LiveFile {
         let content = layout::emit(identity, names);
         let bytes = content.len();
         let map = || -> std::io::Result<NonNull<AtomicU64>> {
+            file_size::check(bytes as u64)?;
             let file = directory.create(&name)?;
             file.write_all_at(&content, 0)?;
             // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.

@@ -6,6 +6,7 @@
 
 use super::layout::Layout;
 use super::map::RingMap;
+use crate::file_size;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::fs::{ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -27,6 +28,7 @@ impl Segment {
             Err(Errno::INVAL) => memfd_create("omnes-ring", flags)?,
             other => other?,
         };
+        file_size::check(layout.segment_bytes())?;
         ftruncate(&fd, layout.segment_bytes())?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(Self { fd, layout })
