@@ -1,0 +1,224 @@
+//! How jobs end: by failures, signals, limits, and the end of the launcher.
+
+use super::root::is_root;
+use super::{Job, OMNES, POLITE, STUBBORN, WAIT, omnes_run, shell};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+#[test]
+fn the_first_rank_that_fails_gives_the_status_and_the_others_are_ended() {
+    let script = format!("[ $OMNES_RANK != 1 ] || exit 7; {WAIT}");
+    let (status, _, errors) = shell(&["-n", "3", "--grace", "10ms"], &script);
+    assert_eq!(status, 7);
+    assert_eq!(
+        errors,
+        "omnes: rank 1 on this machine exited with status 7; 2 ranks have 10ms to end\n\
+         omnes: 2 still running after 10ms: SIGTERM\n"
+    );
+}
+
+#[test]
+fn ranks_that_ignore_term_after_a_failure_are_killed() {
+    // Rank 1 fails when rank 0 has opened the pipe's other end, and so ignores TERM already.
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.display();
+    let script = format!(
+        "[ $OMNES_RANK = 0 ] || {{ read line <{pipe}; exit 7; }}
+        trap '' TERM; echo go >{pipe}; exec sleep 60"
+    );
+    let (status, _, errors) = shell(&["-n", "2", "--grace", "10ms"], &script);
+    assert_eq!(status, 7);
+    assert!(errors.ends_with("omnes: 1 still running: SIGKILL\n"), "{errors}");
+}
+
+#[test]
+fn a_rank_that_dies_by_a_signal_gives_128_and_the_signal() {
+    let (status, _, errors) = shell(&["-n", "1"], "kill -SEGV $$");
+    assert_eq!(status, 128 + libc::SIGSEGV);
+    assert_eq!(errors, "omnes: rank 0 on this machine was killed by SIGSEGV\n");
+}
+
+#[test]
+fn term_reaches_the_ranks_which_end_in_their_own_way() {
+    let job = Job::shell(&["-n", "2"], 2, POLITE);
+    job.signal(libc::SIGTERM);
+    let (status, output, errors) = job.finish();
+    assert_eq!(status, Some(3));
+    let mut lines: Vec<_> = output.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] got TERM", "[1] got TERM"]);
+    let first = errors.lines().next();
+    let note = "omnes: SIGTERM forwarded; 2 ranks have 5s to end (a SIGINT kills)";
+    assert_eq!(first, Some(note));
+}
+
+#[test]
+fn an_interrupt_after_a_term_kills_ranks_that_heed_neither() {
+    let mut job = Job::shell(&["-n", "1"], 1, "trap '' INT TERM; echo ready; sleep 60");
+    job.signal(libc::SIGTERM);
+    assert!(job.note().ends_with("(a SIGINT kills)\n"));
+    job.signal(libc::SIGINT);
+    assert_eq!(job.note(), "omnes: 1 still running: SIGKILL\n");
+    assert_eq!(job.finish().0, Some(128 + libc::SIGTERM));
+}
+
+#[test]
+fn interrupt_and_hangup_are_forwarded_as_they_are() {
+    for (signal, status) in [(libc::SIGINT, 130), (libc::SIGHUP, 129)] {
+        let job = Job::shell(&["-n", "2"], 2, WAIT);
+        job.signal(signal);
+        assert_eq!(job.finish().0, Some(status));
+    }
+}
+
+/// A rank that ends when it is continued.
+const GOES_ON: &str = "trap 'echo goes on; exit 0' CONT; sleep 60 & echo ready; wait";
+
+#[test]
+fn a_launcher_that_is_stopped_stops_its_ranks_which_go_on_with_it() {
+    // In a group of its own, as a shell with job control starts it.
+    let mut command = omnes_run(&["-n", "2", "--no-prefix", "--", "sh", "-c", GOES_ON]);
+    let job = Job::start(command.process_group(0), 2);
+    job.signal(libc::SIGTSTP);
+    assert!(job.has_stopped());
+    job.signal(libc::SIGCONT);
+    assert_eq!(job.finish(), (Some(0), "goes on\ngoes on\n".to_owned(), String::new()));
+}
+
+#[test]
+fn a_launcher_that_nobody_would_continue_does_not_stop() {
+    let mut command = omnes_run(&["-n", "2", "--no-prefix", "--", "sh", "-c", GOES_ON]);
+    // SAFETY: the hook makes one system call, by which no shell of this session is left.
+    unsafe {
+        command.pre_exec(|| match libc::setsid() {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+    let job = Job::start(&mut command, 2);
+    job.signal(libc::SIGTSTP);
+    let has_stopped = job.has_stopped();
+    if has_stopped {
+        job.signal(libc::SIGKILL);
+    }
+    let outcome = job.finish();
+    assert!(!has_stopped, "{outcome:?}");
+    assert_eq!(outcome, (Some(0), "goes on\ngoes on\n".to_owned(), String::new()));
+}
+
+#[test]
+fn a_hangup_that_was_ignored_at_the_start_stays_ignored() {
+    let mut command = omnes_run(&["-n", "1", "--", "sh", "-c", POLITE]);
+    // SAFETY: the hook makes one system call; it runs after that of `omnes_run`.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let mut job = Job::start(&mut command, 1);
+    job.signal(libc::SIGHUP);
+    job.signal(libc::SIGTERM);
+    // A forwarded HUP would have been noted first, as its number is the lower one.
+    assert!(job.note().starts_with("omnes: SIGTERM forwarded"));
+    assert_eq!(job.finish().0, Some(3));
+}
+
+#[test]
+fn ranks_that_ignore_a_signal_are_killed_after_the_grace() {
+    let job = Job::shell(&["-n", "2", "--grace", "10ms"], 2, STUBBORN);
+    job.signal(libc::SIGTERM);
+    let (status, _, errors) = job.finish();
+    assert_eq!(status, Some(128 + libc::SIGTERM));
+    assert!(errors.ends_with("omnes: 2 still running: SIGKILL\n"), "{errors}");
+}
+
+#[test]
+fn a_second_interrupt_kills_at_once() {
+    let mut job = Job::shell(&["-n", "2", "--grace", "50s"], 2, STUBBORN);
+    job.signal(libc::SIGINT);
+    assert!(job.note().starts_with("omnes: SIGINT forwarded"));
+    job.signal(libc::SIGINT);
+    assert_eq!(job.finish().0, Some(128 + libc::SIGINT));
+}
+
+#[test]
+fn a_launcher_that_only_waits_for_a_slow_reader_has_no_warden() {
+    // More than a pipe holds, and less than the two between the rank and the reader.
+    let script = "echo ready; head -c 100000 /dev/zero | tr '\\0' x";
+    let job = Job::shell(&["-n", "1"], 1, script);
+    let pid = job.launcher.id();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fs::read_to_string(&children).unwrap() != "" {
+        assert!(Instant::now() < deadline, "the warden stays");
+        std::thread::yield_now();
+    }
+    assert_eq!(job.finish().0, Some(0));
+}
+
+#[test]
+fn ranks_and_what_they_have_started_die_with_a_launcher_that_is_killed() {
+    // Raw output: all of them hold the pipe, so its end is theirs.
+    let script = "trap '' INT TERM HUP; (sleep 20; echo outlived) & echo ready; sleep 20; echo too";
+    let options: &[&[&str]] = &[&["--no-prefix"], &["--no-prefix", "--lab"]];
+    for options in &options[..1 + usize::from(is_root())] {
+        let job = Job::shell(&[&["-n", "3"], *options].concat(), 3, script);
+        job.signal(libc::SIGKILL);
+        assert_eq!(job.finish(), (None, String::new(), String::new()));
+    }
+}
+
+#[test]
+fn a_launcher_that_is_killed_by_the_rank_it_starts_leaves_nothing() {
+    // In some rounds the rank does so before the launcher has heard of its start.
+    let script = "(sleep 20; echo outlived) & kill -KILL $PPID; sleep 20; echo too";
+    for round in 0..50 {
+        let output = omnes_run(&["-n", "1", "--no-prefix", "--", "sh", "-c", script]).output();
+        assert_eq!(String::from_utf8_lossy(&output.unwrap().stdout), "", "round {round}");
+    }
+}
+
+#[test]
+fn what_a_rank_leaves_behind_is_ended_with_the_job() {
+    let (status, output, _) = shell(&["-n", "1"], "sleep 60 & echo done");
+    assert_eq!((status, &*output), (0, "[0] done"));
+}
+
+#[test]
+fn a_job_over_its_time_limit_ends_with_124() {
+    let (status, _, errors) = shell(&["-n", "2", "--timeout", "50ms"], "exec sleep 60");
+    assert_eq!(status, 124);
+    assert_eq!(errors, "omnes: the job's 50ms are over (--timeout); ranks got SIGTERM\n");
+}
+
+#[test]
+fn a_job_whose_rank_has_failed_has_a_time_limit_all_the_same() {
+    let script = "[ $OMNES_RANK != 1 ] || exit 7; exec sleep 60";
+    let options = ["-n", "2", "--grace", "50s", "--timeout", "1s"];
+    let (_, _, errors) = shell(&options, script);
+    let told = "omnes: the job's 1s are over (--timeout); ranks got SIGTERM";
+    assert_eq!(errors.lines().last(), Some(told), "{errors}");
+}
+
+#[test]
+fn ranks_that_wait_for_one_that_has_ended_are_told_of() {
+    let script = format!("[ $OMNES_RANK = 1 ] && exit 0; exec {OMNES} bench barrier");
+    let mut command = omnes_run(&["-n", "3", "--", "sh", "-c", &script]);
+    let mut job = Job::start(command.env_remove("OMNES_STATS"), 0);
+    let expected = "omnes: rank 1 has ended with status 0; if the others wait for it, they do \
+                    until OMNES_JOIN_TIMEOUT (default 60s)\n";
+    assert_eq!(job.note(), expected);
+    job.signal(libc::SIGTERM);
+    job.finish();
+}
+
+#[test]
+fn ranks_that_do_not_meet_may_end_one_after_the_other() {
+    let (status, _, errors) = shell(&["-n", "2"], "[ $OMNES_RANK = 1 ] || exec sleep 4");
+    assert_eq!((status, &*errors), (0, ""));
+}

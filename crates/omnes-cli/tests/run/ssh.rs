@@ -1,0 +1,183 @@
+//! Ranks on other machines, by a stand-in for ssh.
+
+use super::{Job, POLITE, STUBBORN, finish, omnes_run};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A stand-in for ssh in a directory of its own; it writes its words to `words`.
+struct FakeSsh {
+    directory: tempfile::TempDir,
+    script: PathBuf,
+}
+
+impl FakeSsh {
+    /// `act` is shell text; `$2` is the remote command line.
+    fn new(act: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("fake-ssh");
+        let words = directory.path().join("words");
+        let text = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" >>{}\n{act}\n", words.display());
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { directory, script }
+    }
+
+    fn run(&self, hosts: &str, options: &[&str]) -> Command {
+        let mut command = omnes_run(options);
+        command.args(["--hosts", hosts, "--ssh"]).arg(&self.script);
+        command
+    }
+
+    fn words(&self) -> String {
+        fs::read_to_string(self.directory.path().join("words")).unwrap()
+    }
+}
+
+#[test]
+fn ssh_ranks_get_their_host_environment_and_directory() {
+    let ssh = FakeSsh::new(r#"FAKE_HOST=$1 exec sh -c "$2""#);
+    let directory = tempfile::tempdir().unwrap();
+    let odd = directory.path().join("it's a $dir");
+    fs::create_dir(&odd).unwrap();
+    let script = r#"echo $FAKE_HOST $OMNES_RANK/$OMNES_SIZE $OMNES_LOCAL_RANK/$OMNES_LOCAL_SIZE \
+        "$A" "$PWD" ${OMNES_RENDEZVOUS%:*}"#;
+    let mut command = ssh.run("u@a,b:2", &["-n", "3", "--env", "A=it's  $A"]);
+    let (status, output, errors) =
+        finish(command.current_dir(&odd).args(["--", "sh", "-c", script]));
+    let end = format!("it's  $A {} a", fs::canonicalize(&odd).unwrap().display());
+    assert_eq!(output, format!("[0] u@a 0/3 0/1 {end}\n[1] b 1/3 0/2 {end}\n[2] b 2/3 1/2 {end}"));
+    assert_eq!((status, &*errors), (0, ""));
+}
+
+#[test]
+fn the_callers_settings_reach_ssh_ranks_unless_env_says_otherwise() {
+    // This far side has nothing of the launcher's environment.
+    let ssh = FakeSsh::new(r#"exec env -i PATH="$PATH" sh -c "$2""#);
+    let run = |options: &[&str]| {
+        let mut command =
+            ssh.run("a", &[&["-n", "1", "--env", "OMNES_SPIN=2us"], options].concat());
+        command.envs([("OMNES_ENCRYPT", "on"), ("OMNES_NETWORK", "it's $mine")]);
+        command.envs([("OMNES_SPIN", "1us"), ("OMNES_RANK", "7"), ("OMNES_JOB_KEY", "another's")]);
+        command.envs([("OMNES_NO-NAME", "of a shell's variable"), ("OTHER", "stays here")]);
+        let script = r#"echo "$OMNES_ENCRYPT $OMNES_NETWORK $OMNES_SPIN $OMNES_RANK $OTHER.""#;
+        finish(command.args(["--", "sh", "-c", script]))
+    };
+    let (status, output, errors) = run(&[]);
+    assert_eq!((status, &*output, &*errors), (0, "[0] on it's $mine 2us 0 .", ""));
+    assert!(!ssh.words().contains("another"), "{}", ssh.words());
+    let (_, plan, _) = run(&["--dry-run"]);
+    assert!(plan.contains("OMNES_ENCRYPT=on") && !plan.contains("another"), "{plan}");
+}
+
+#[test]
+fn any_argument_survives_the_remote_shell() {
+    let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
+    let arguments =
+        ["", "a b", "it's", "$HOME", "`id`", "\\", "\"", "*", "two\nlines", "-n", "ü;&|"];
+    let mut command = ssh.run("a", &["-n", "1", "--no-prefix"]);
+    let output = command.args(["--", "printf", "<%s>"]).args(arguments).output().unwrap();
+    let expected: String = arguments.iter().map(|argument| format!("<{argument}>")).collect();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+}
+
+#[test]
+fn the_key_reaches_ssh_ranks_but_no_command_line() {
+    let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
+    let mut command = ssh.run("a:2", &["-n", "2", "--no-prefix"]);
+    let script = "echo $OMNES_JOB_KEY; cat"; // cat: standard input must be at its end
+    let (status, output, _) = finish(command.args(["--", "sh", "-c", script]));
+    let keys: Vec<_> = output.lines().collect();
+    assert_eq!((status, keys.len(), keys[0].len()), (0, 2, 32));
+    assert_eq!(keys[0], keys[1]);
+    assert!(ssh.words().contains("OMNES_RANK=1"));
+    assert!(!ssh.words().contains(keys[0]));
+}
+
+#[test]
+fn signals_reach_ssh_ranks_as_they_are() {
+    let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
+    for (signal, word, expected) in [(libc::SIGTERM, "TERM", 3), (libc::SIGINT, "INT", 4)] {
+        let mut command = ssh.run("a:2", &["-n", "2"]);
+        let job = Job::start(command.args(["--", "sh", "-c", POLITE]), 2);
+        job.signal(signal);
+        let (status, output, _) = job.finish();
+        assert_eq!(status, Some(expected), "{output}");
+        assert_eq!(output.matches(&format!("got {word}")).count(), 2, "{output}");
+    }
+}
+
+#[test]
+fn ssh_ranks_end_with_the_connection() {
+    // This ssh stays as a process of its own, so that its death leaves the far side to itself.
+    let ssh = FakeSsh::new(r#"sh -c "$2"; exit"#);
+    let mut command = ssh.run("a:2", &["-n", "2", "--no-prefix"]);
+    let job = Job::start(command.args(["--", "sh", "-c", STUBBORN]), 2);
+    job.signal(libc::SIGKILL);
+    assert_eq!(job.finish(), (None, String::new(), String::new()));
+}
+
+#[test]
+fn statuses_of_ssh_ranks_and_of_ssh_itself_are_told_apart() {
+    let ssh = FakeSsh::new(r#"[ "$1" != lost ] || exit 255; exec sh -c "$2""#);
+    let mut command = ssh.run("a", &["-n", "1"]);
+    let (status, _, errors) = finish(command.args(["--", "sh", "-c", "kill -SEGV $$"]));
+    assert_eq!(status, 139);
+    assert!(errors.contains("rank 0 on a exited with status 139 (128 + SIGSEGV)"), "{errors}");
+    let mut command = ssh.run("a", &["-n", "1"]);
+    assert_eq!(finish(command.args(["--", "no-such-command"])).0, 127);
+    let mut command = ssh.run("lost", &["-n", "1"]);
+    let (status, _, errors) = finish(command.args(["--", "true"]));
+    assert_eq!(status, 255);
+    assert!(errors.contains("rank 0 on lost ended with the connection"), "{errors}");
+}
+
+/// An ssh that notes when it begins to connect and when it is through, host by host; to `a` it is
+/// not before eight are under way.
+const SLOW_SSH: &str = r#"
+log=${0%/*}/log.$1
+echo begin >>"$log"
+[ "$1" != u@a ] || until [ "$(grep -c begin "$log")" -ge 8 ]; do sleep 0.01; done
+echo through >>"$log"
+exec sh -c "$2"
+"#;
+
+#[test]
+fn at_most_eight_ranks_connect_to_a_machine_at_once() {
+    let ssh = FakeSsh::new(SLOW_SSH);
+    let mut command = ssh.run("u@a:20,b:3", &["-n", "23"]);
+    let (status, output, errors) = finish(command.args(["--", "sh", "-c", "echo $OMNES_RANK"]));
+    assert_eq!((status, &*errors), (0, ""));
+    let mut expected: Vec<_> = (0..23).map(|rank| format!("[{rank:2}] {rank}")).collect();
+    expected.sort_unstable();
+    assert_eq!(output, expected.join("\n"));
+    let log = |host| fs::read_to_string(ssh.directory.path().join(host)).unwrap();
+    assert_eq!(log("log.b").matches("through").count(), 3);
+    let log = log("log.u@a");
+    let connecting = log.lines().scan(0, |connecting, line| {
+        *connecting += if line == "begin" { 1 } else { -1 };
+        Some(*connecting)
+    });
+    assert_eq!(connecting.max(), Some(8), "{log}");
+}
+
+#[test]
+fn ranks_that_wait_for_others_to_connect_are_not_started_after_a_failure() {
+    // The first is refused at once, and no other gets through.
+    let ssh = FakeSsh::new(r#"! mkdir "${0%/*}/first" 2>/dev/null || exit 255; exec sleep 60"#);
+    let mut command = ssh.run("a:20", &["-n", "20", "--grace", "10ms"]);
+    let (status, _, errors) = finish(command.args(["--", "true"]));
+    assert_eq!(status, 255, "{errors}");
+    assert!(errors.contains("ended with the connection"), "{errors}");
+    let started = ssh.words().lines().filter(|word| *word == "a").count();
+    assert!((8..=9).contains(&started), "{started}");
+}
+
+#[test]
+fn a_missing_ssh_is_named() {
+    let mut command = omnes_run(&["-n", "1", "--hosts", "a", "--ssh", "no-such-ssh", "--", "true"]);
+    let (status, _, errors) = finish(&mut command);
+    assert_eq!(status, 127);
+    assert!(errors.contains("'no-such-ssh': not found; install ssh"), "{errors}");
+}
