@@ -1,6 +1,6 @@
 //! What every network must do, as one body per promise; each is run as every rank of a job.
 //!
-//! The same bodies run as threads over loopback (`tests/loopback.rs`) and as processes under any
+//! The same bodies run as threads over loopback (`tests/loopback`) and as processes under any
 //! launcher (`examples/conformance.rs`), there also with loss, delay and other links. A body works
 //! for any number of ranks, asserts what it finds, and leaves no message behind, so that bodies can
 //! follow each other on one communicator. Ranks without a partner only watch.

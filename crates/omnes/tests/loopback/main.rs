@@ -2,18 +2,19 @@
 //! conformance with ranks as threads, and what only threads can see.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "../bodies/mod.rs"]
 mod bodies;
+mod departed;
+#[path = "../ranks/mod.rs"]
 mod ranks;
 
 use bodies::{BYTES_MAX, Body};
 use omnes::{
-    BarrierAlgorithm, Cloning, Communicator, Config, Error, JobKey, MultiSend, Multicast,
-    MulticastState, OwnedRequest, ReduceAlgorithm, ReduceOp, Source, Tree,
+    BarrierAlgorithm, Cloning, Config, Error, JobKey, MultiSend, Multicast, MulticastState,
+    ReduceAlgorithm, ReduceOp, Source, Tree,
 };
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 /// Runs all bodies that `filter` lets through.
 fn conform(host: &str, size: u32, adjust: fn(&mut Config), filter: fn(&Body) -> bool) {
@@ -345,148 +346,6 @@ fn nobody_leaves_a_barrier_before_all_have_entered() {
     }
 }
 
-/// Lets four of five ranks call what the fifth has left before.
-fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Error> + Sync) {
-    with_ranks(
-        5,
-        |_| {},
-        |comm| {
-            comm.barrier().unwrap();
-            let me = comm.rank();
-            if me == 3 {
-                // Who is still in that barrier would be told of the farewell.
-                for peer in those_still_there(&comm) {
-                    comm.recv(peer, 8, &mut []).unwrap();
-                }
-                return; // Drops its communicator: a farewell without the last barrier.
-            }
-            comm.send(3, 8, &[]).unwrap();
-            let error = call(&comm).unwrap_err();
-            assert!(matches!(error, Error::PeerLeft { rank: 3 }), "{what}, rank {me}: {error}");
-            // Those that are still there can talk to each other.
-            if me < 2 {
-                comm.scope(|scope| {
-                    let mut got = [0; 1];
-                    let _ = scope.isend(1 - me, 1, &[7]).unwrap();
-                    comm.recv(1 - me, 1, &mut got).unwrap();
-                    assert_eq!(got, [7]);
-                });
-            }
-            // Nobody leaves before all have seen who it was.
-            let others = those_still_there(&comm);
-            for peer in others.iter().filter(|peer| **peer != me) {
-                comm.send(*peer, 9, &[]).unwrap();
-            }
-            for peer in others.iter().filter(|peer| **peer != me) {
-                comm.recv(*peer, 9, &mut []).unwrap();
-            }
-        },
-    );
-}
-
-#[test]
-fn barrier_that_a_departed_rank_cannot_join_ends_with_its_name() {
-    for barrier in BarrierAlgorithm::ALL {
-        end_with_its_name("barrier", |comm| comm.barrier_with(barrier));
-    }
-}
-
-#[test]
-fn reduction_that_a_departed_rank_cannot_join_ends_with_its_name() {
-    for algorithm in ["flat", "binomial", "blocks", "ring"] {
-        let algorithm = algorithm.parse().unwrap();
-        for length in [10, 300_000] {
-            end_with_its_name("allreduce", |comm| {
-                comm.allreduce_with(&mut vec![1i64; length], ReduceOp::Sum, algorithm)
-            });
-        }
-    }
-}
-
-#[test]
-fn scan_that_a_departed_rank_cannot_join_ends_with_its_name() {
-    for length in [10, 300_000] {
-        end_with_its_name("scan", |comm| {
-            comm.scan(&mut vec![1i64; length], ReduceOp::Sum)?;
-            // Whoever waits for nobody hears of it later.
-            comm.barrier()
-        });
-        end_with_its_name("exscan", |comm| {
-            comm.exscan(&mut vec![1i64; length], ReduceOp::Sum)?;
-            comm.barrier()
-        });
-    }
-}
-
-#[test]
-fn what_was_started_and_a_departed_rank_cannot_join_ends_with_its_name() {
-    for length in [10, 100_000] {
-        end_with_its_name("iallreduce", |comm| {
-            let mut data = vec![1i64; length];
-            comm.scope(|scope| scope.iallreduce(&mut data, ReduceOp::Sum)?.wait().map(drop))
-        });
-        end_with_its_name("ireduce_scatter", |comm| {
-            let mut data = vec![1i64; length];
-            comm.scope(|scope| scope.ireduce_scatter(&mut data, ReduceOp::Sum)?.0.wait().map(drop))
-        });
-        end_with_its_name("iallgatherv", |comm| {
-            let lengths: Vec<_> = (0..5).map(|rank| rank * length).collect();
-            let own = vec![1; lengths[comm.rank() as usize]];
-            let mut all = vec![0; 10 * length];
-            comm.scope(|scope| scope.iallgatherv(&own, &mut all, &lengths)?.wait().map(drop))
-        });
-        end_with_its_name("ialltoall", |comm| {
-            let (data, mut buffer) = (vec![1; 5 * length], vec![0; 5 * length]);
-            comm.scope(|scope| scope.ialltoall(&data, &mut buffer)?.wait().map(drop))
-        });
-    }
-}
-
-#[test]
-fn operation_that_panics_leaves_the_others_with_an_error() {
-    let outcomes = with_ranks(
-        4,
-        |_| {},
-        |comm| {
-            let combine = |into: &mut [u8], from: &[u8]| {
-                assert_ne!(comm.rank(), 0, "on purpose");
-                into.copy_from_slice(from);
-            };
-            let mut data = vec![1; 100_000];
-            let reduce = || comm.allreduce_by(&mut data, 1, &combine);
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(reduce));
-            // Whoever has heard of it leaves too, which others may hear before.
-            let is_told = |error| {
-                matches!(error, Error::CollectivesBroken { rank: 0, .. } | Error::PeerLeft { .. })
-            };
-            outcome.map(|reduced| is_told(reduced.unwrap_err()))
-        },
-    );
-    assert!(outcomes[0].is_err());
-    assert!(outcomes[1..].iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
-}
-
-#[test]
-fn gather_that_a_departed_rank_cannot_join_ends_with_its_name() {
-    for bytes in [10, 1_000_000] {
-        end_with_its_name("allgather", |comm| {
-            comm.allgather(&vec![1; bytes], &mut vec![0; 5 * bytes])
-        });
-        end_with_its_name("alltoall", |comm| {
-            comm.alltoall(&vec![1; 5 * bytes], &mut vec![0; 5 * bytes])
-        });
-        end_with_its_name("allgatherv", |comm| {
-            let lengths: Vec<_> = (0..5).map(|rank| rank * bytes).collect();
-            let own = vec![1; lengths[comm.rank() as usize]];
-            comm.allgatherv(&own, &mut vec![0; 10 * bytes], &lengths)
-        });
-    }
-}
-
-fn those_still_there(comm: &Communicator) -> Vec<u32> {
-    (0..comm.size()).filter(|rank| *rank != 3).collect()
-}
-
 #[test]
 fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
     let large = vec![7; 1 << 20];
@@ -513,54 +372,6 @@ fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
             });
             assert_eq!((first == large, &second), (true, b"x"));
             comm.barrier().unwrap();
-        },
-    );
-}
-
-#[test]
-fn who_has_left_starts_nothing_any_more() {
-    for memory in [false, true] {
-        with_ranks(
-            2,
-            |config| config.shared_memory = memory,
-            |comm| {
-                let copy = comm.dup().unwrap();
-                copy.barrier().unwrap();
-                let other = 1 - comm.rank();
-                comm.finalize().unwrap();
-                let mut data = [1u8; 4];
-                let has_left = |outcome: Result<(), Error>| match outcome {
-                    Err(Error::AlreadyLeft) => {}
-                    outcome => panic!("{outcome:?}"),
-                };
-                has_left(copy.ibarrier_owned().and_then(OwnedRequest::wait).map(|_| ()));
-                has_left(copy.barrier());
-                has_left(copy.barrier_timeout(Duration::from_secs(1)));
-                has_left(copy.bcast(0, &mut data));
-                has_left(copy.allreduce(&mut data, ReduceOp::Sum));
-                has_left(copy.send(other, 7, &data));
-                has_left(copy.recv(other, 7, &mut data).map(|_| ()));
-                has_left(copy.allgather(&[1], &mut [0, 0]));
-            },
-        );
-    }
-}
-
-#[test]
-fn a_part_of_the_ranks_cannot_take_them_out_of_the_job() {
-    with_ranks(
-        3,
-        |_| {},
-        |comm| {
-            let part = comm.split((comm.rank() < 2).then_some(0), 0).unwrap();
-            if let Some(part) = part {
-                let refused = part.clone().finalize().unwrap_err();
-                assert!(matches!(refused, Error::NotAllRanks { size: 2, job: 3 }), "{refused}");
-                part.barrier().unwrap();
-            }
-            comm.barrier().unwrap();
-            // In whatever order they are.
-            comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap().finalize().unwrap();
         },
     );
 }
@@ -597,36 +408,6 @@ fn lengths_that_cannot_be_are_named_with_what_they_should_be() {
                 }
             }
             comm.finalize().unwrap();
-        },
-    );
-}
-
-#[test]
-fn a_rank_that_cannot_finalize_has_left_though_another_communicator_lives() {
-    let rank_1_has_heard = std::sync::Barrier::new(2);
-    with_ranks(
-        3,
-        |_| {},
-        |comm| {
-            let pair = comm.split((comm.rank() < 2).then_some(0), 0).unwrap();
-            match comm.rank() {
-                0 => {
-                    let failed = comm.finalize();
-                    assert!(matches!(failed, Err(Error::PeerFailed { rank: 2 })), "{failed:?}");
-                    rank_1_has_heard.wait();
-                }
-                1 => {
-                    // Rank 2's end does not break a communicator without it.
-                    let gone = pair.unwrap().recv(0, 1, &mut []);
-                    assert!(matches!(gone, Err(Error::PeerLeft { rank: 0 })), "{gone:?}");
-                    rank_1_has_heard.wait();
-                }
-                // A rank that panics says no farewell.
-                _ => drop(catch_unwind(AssertUnwindSafe(move || {
-                    let _dropped = (comm, pair);
-                    resume_unwind(Box::new(()))
-                }))),
-            }
         },
     );
 }
