@@ -1,10 +1,10 @@
 //! Data of all ranks at one of them, or at all; data of one rank or of all, a part to each.
 //!
 //! Cost for N ranks with B bytes each: gather and scatter N - 1 messages of B bytes, or, of short
-//! parts in jobs of many ranks, of several parts on their way over a tree (`rows`); allgather of
-//! few bytes, or of short parts, these and a broadcast, of more a broadcast of B bytes by each rank
-//! where there is multicast, so that every byte leaves its rank once, else, and of long parts over
-//! slow links, N - 1 steps around a ring; all-to-all N (N - 1) messages.
+//! parts in jobs of many ranks, of several parts on their way over a tree (`tree_gather`);
+//! allgather of few bytes, or of short parts, these and a broadcast, of more a broadcast of B bytes
+//! by each rank where there is multicast, so that every byte leaves its rank once, else, and of
+//! long parts over slow links, N - 1 steps around a ring; all-to-all N (N - 1) messages.
 //!
 //! Parts may be of different lengths, also of none, where each rank knows those that concern it: a
 //! root that gathers or scatters all, the others their own; in an allgather everybody all; in an
@@ -16,12 +16,12 @@ use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::compare::Call;
 use crate::error::Error;
+use crate::in_flight::InFlight;
 use crate::pairwise::{may_be_at_once, steps_at_once};
 use crate::parts::Parts;
 use crate::reduce::MEETING_RANK;
 use crate::ring::Around;
-use crate::rows::{FLAT_RANKS_MAX, PART_BYTES_MAX};
-use crate::under_way::UnderWay;
+use crate::tree_gather::{FLAT_RANKS_MAX, PART_BYTES_MAX};
 use std::ops::Range;
 
 /// Up to so many bytes of all ranks together, an allgather meets at one rank; up to more where
@@ -297,7 +297,7 @@ impl Communicator {
             Ok(parts) => Bytes::of(&all[parts.range(rank)]),
             Err(_) => nothing(),
         };
-        let mut sends = UnderWay::new(self);
+        let mut sends = InFlight::new(self);
         for rank in (0..self.size()).filter(|rank| *rank != me) {
             // SAFETY: waited for, or given up, before this returns.
             unsafe { sends.send(rank, Purpose::Scatter, part(rank))? };
@@ -310,7 +310,7 @@ impl Communicator {
 
     /// This rank's part in a scatter, which comes from the root.
     fn receive_part(&self, root: u32, own: &mut [u8]) -> Result<(), Error> {
-        let mut receive = UnderWay::new(self);
+        let mut receive = InFlight::new(self);
         // SAFETY: waited for at once.
         unsafe { receive.receive(root, Purpose::Scatter, Bytes::of_mut(own))? };
         receive.wait_for(own.len())
@@ -407,36 +407,36 @@ impl Communicator {
     ) -> Result<(), Error> {
         // All of many at once would overrun the root: each sends when it is called.
         let is_called = self.size() > FLAT_RANKS_MAX;
-        let mut under_way = UnderWay::new(self);
+        let mut in_flight = InFlight::new(self);
         if self.rank() != root {
             if is_called {
                 // SAFETY: there is no memory.
-                unsafe { under_way.receive(root, Purpose::Gather, nothing())? };
-                under_way.wait_for(0)?;
+                unsafe { in_flight.receive(root, Purpose::Gather, nothing())? };
+                in_flight.wait_for(0)?;
             }
             // SAFETY: promised by the caller; waited for at once.
-            unsafe { under_way.send(root, Purpose::Gather, own)? };
-            return under_way.wait_until_left(0);
+            unsafe { in_flight.send(root, Purpose::Gather, own)? };
+            return in_flight.wait_until_left(0);
         }
         let others = || (0..self.size()).filter(|rank| *rank != root);
-        let mut calls = UnderWay::new(self);
+        let mut calls = InFlight::new(self);
         let (mut next, mut bytes) = (others().peekable(), 0);
         let mut lengths = Ok(());
         for rank in others() {
             // Long messages wait for their receives: not all may come at once.
-            let may_come = |under_way: usize, bytes: usize, coming: u32| {
-                may_be_at_once(under_way + 1, bytes + part(coming).length)
+            let may_come = |in_flight: usize, bytes: usize, coming: u32| {
+                may_be_at_once(in_flight + 1, bytes + part(coming).length)
             };
-            while let Some(coming) = next.next_if(|it| may_come(under_way.len(), bytes, *it)) {
+            while let Some(coming) = next.next_if(|it| may_come(in_flight.len(), bytes, *it)) {
                 bytes += part(coming).length;
                 // SAFETY: promised by the caller; waited for, or given up, before this returns.
-                unsafe { under_way.receive(coming, Purpose::Gather, part(coming))? };
+                unsafe { in_flight.receive(coming, Purpose::Gather, part(coming))? };
                 if is_called {
                     // SAFETY: there is no memory.
                     unsafe { calls.send(coming, Purpose::Gather, nothing())? };
                 }
             }
-            match under_way.wait_for(part(rank).length) {
+            match in_flight.wait_for(part(rank).length) {
                 Err(error) if error.is_of_length() => lengths = lengths.and(Err(error)),
                 outcome => outcome?,
             }
@@ -453,9 +453,9 @@ impl Communicator {
         &self,
         data: Bytes,
         range: impl Fn(u32) -> Range<usize>,
-    ) -> Result<UnderWay<'_>, Error> {
+    ) -> Result<InFlight<'_>, Error> {
         let part = |rank| data.part(range(rank));
-        let mut under_way = UnderWay::new(self);
+        let mut in_flight = InFlight::new(self);
         let lengths = || (0..self.size()).map(|rank| part(rank).length);
         let longest = lengths().max().unwrap_or(0);
         // Every step around a ring takes as long as the longest part.
@@ -466,15 +466,15 @@ impl Communicator {
         if has_no_group || are_even && self.passes_around(longest) {
             // SAFETY: promised by the caller.
             unsafe { self.pass_around(data, range, Around::Gather)? };
-            return Ok(under_way);
+            return Ok(in_flight);
         }
         for root in (0..self.size()).filter(|root| part(*root).length > 0) {
             let fitting = BROADCAST_BYTES_MAX / part(root).length;
             let at_once = fitting.clamp(BROADCASTS_MIN, BROADCASTS_MAX);
-            under_way.wait_until_left(at_once - 1)?;
+            in_flight.wait_until_left(at_once - 1)?;
             // SAFETY: promised by the caller.
-            under_way.push_begun(unsafe { self.begin_bcast(root, part(root), algorithm)? });
+            in_flight.push_begun(unsafe { self.begin_bcast(root, part(root), algorithm)? });
         }
-        Ok(under_way)
+        Ok(in_flight)
     }
 }

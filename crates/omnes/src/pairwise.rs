@@ -3,7 +3,7 @@
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
-use crate::under_way::UnderWay;
+use crate::in_flight::InFlight;
 
 /// Steps under way at once, by count or by bytes, whichever are more: enough to hide the way of an
 /// answer, and no more senders to one rank than a switch has room for.
@@ -39,7 +39,7 @@ impl Communicator {
         let (me, size) = (u64::from(self.rank()), u64::from(self.size()));
         let to = |step: u32| ((me + u64::from(step)) % size) as u32;
         let from = |step: u32| ((me + size - u64::from(step)) % size) as u32;
-        let (mut receives, mut sends) = (UnderWay::new(self), UnderWay::new(self));
+        let (mut receives, mut sends) = (InFlight::new(self), InFlight::new(self));
         let mut started = 1;
         for step in 1..self.size() {
             let ahead = (step as usize + at_once).min(self.size() as usize) as u32;

@@ -2,8 +2,8 @@
 
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
+use crate::in_flight::InFlight;
 use crate::job::POINT_TO_POINT;
-use crate::under_way::UnderWay;
 use omnes_net::{Completion, Disruption, Message, Operation, Outcome, Pattern, Reply};
 
 /// Which ranks a receive accepts messages from.
@@ -105,7 +105,7 @@ impl Communicator {
         wanted: impl Into<Tag>,
         buffer: &mut [u8],
     ) -> Result<Status, Error> {
-        let mut sent = UnderWay::new(self);
+        let mut sent = InFlight::new(self);
         // SAFETY: waited for, or given up, before this returns.
         sent.push_begun(unsafe { self.begin_send(to, tag, data)? });
         let received = self.recv(from, wanted, buffer);

@@ -5,8 +5,8 @@ use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator};
 use crate::compare::Call;
 use crate::error::Error;
+use crate::pending::{Begun, Pending};
 use crate::point_to_point::{Source, Status, Tag};
-use crate::work::{Begun, Work};
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -25,7 +25,7 @@ pub struct OwnedRequest {
 }
 
 enum State {
-    Open(Work),
+    Open(Pending),
     Done(Status),
     /// It has failed, and said so.
     Over,
@@ -78,7 +78,7 @@ impl Communicator {
         bytes: usize,
     ) -> Result<OwnedRequest, Error> {
         let data = Bytes { base, length: bytes };
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; whoever drops the request releases the operation.
         let begun = unsafe { self.begin_bcast(root, data, self.usual_bcast(bytes))? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -101,7 +101,7 @@ impl Communicator {
     ) -> Result<OwnedRequest, Error> {
         // SAFETY: promised by the caller.
         let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) };
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; whoever drops the request releases the operation.
         Ok(OwnedRequest::new(self.clone(), unsafe { self.begin_send(to, tag, data)? }))
     }
 
@@ -122,9 +122,9 @@ impl Communicator {
         bytes: usize,
     ) -> Result<OwnedRequest, Error> {
         let data = Bytes { base, length: bytes };
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; whoever drops the request releases the operation.
         let operation = unsafe { self.start_message_receive(from.into(), tag.into(), data)? };
-        Ok(OwnedRequest::new(self.clone(), Begun::UnderWay(Work::Receive(operation))))
+        Ok(OwnedRequest::new(self.clone(), Begun::Pending(Pending::Receive(operation))))
     }
 
     /// Enters a barrier without waiting for it, as [`Scope::ibarrier`](crate::Scope::ibarrier)
@@ -140,7 +140,7 @@ impl Communicator {
 impl OwnedRequest {
     pub(crate) fn new(communicator: Communicator, begun: Begun) -> Self {
         let state = match begun {
-            Begun::UnderWay(work) => State::Open(work),
+            Begun::Pending(pending) => State::Open(pending),
             Begun::Done(status) => State::Done(status),
         };
         Self { communicator, state }
@@ -157,7 +157,7 @@ impl OwnedRequest {
         let outcome = match &mut self.state {
             State::Done(status) => return Ok(Some(*status)),
             State::Over => return Err(Error::RequestFailed),
-            State::Open(work) => self.communicator.test_work(work),
+            State::Open(pending) => self.communicator.test_pending(pending),
         };
         let Some(outcome) = outcome else { return Ok(None) };
         self.state = outcome.as_ref().map_or(State::Over, |status| State::Done(*status));
@@ -170,7 +170,7 @@ impl OwnedRequest {
     /// As [`Self::test`].
     pub fn wait(mut self) -> Result<Status, Error> {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Open(work) => self.communicator.wait_for_work(work),
+            State::Open(pending) => self.communicator.wait_for_pending(pending),
             State::Done(status) => Ok(status),
             State::Over => Err(Error::RequestFailed),
         }
@@ -185,8 +185,8 @@ impl fmt::Debug for OwnedRequest {
 
 impl Drop for OwnedRequest {
     fn drop(&mut self) {
-        if let State::Open(work) = &self.state {
-            self.communicator.release_work(work);
+        if let State::Open(pending) = &self.state {
+            self.communicator.release_pending(pending);
         }
     }
 }

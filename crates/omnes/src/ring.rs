@@ -6,8 +6,8 @@
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
+use crate::in_flight::InFlight;
 use crate::reduce::Combine;
-use crate::under_way::UnderWay;
 use omnes_wire::Rank;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -184,13 +184,13 @@ impl Communicator {
 
         let receive = |unit| {
             let (place, room) = course.incoming(unit);
-            let mut receive = UnderWay::new(self);
+            let mut receive = InFlight::new(self);
             // SAFETY: promised by the caller; what was sent from there has ended, as below.
             unsafe { receive.receive(course.ring.back(1), Purpose::Ring, room.unwrap_or(place))? };
             Ok::<_, Error>(receive)
         };
         let send = |unit| {
-            let mut send = UnderWay::new(self);
+            let mut send = InFlight::new(self);
             // SAFETY: promised by the caller; what has come stays as it is until it is passed on.
             unsafe { send.send(course.ring.next(), Purpose::Ring, course.outgoing(unit))? };
             Ok::<_, Error>(send)

@@ -7,9 +7,9 @@ use crate::barrier::BarrierKind;
 use crate::bcast::BcastAlgorithm;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
+use crate::in_flight::InFlight;
+use crate::pending::{Begun, Pending};
 use crate::point_to_point::{Source, Status, Tag};
-use crate::under_way::UnderWay;
-use crate::work::{Begun, Work};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
@@ -60,7 +60,7 @@ impl Communicator {
 /// panics, it abandons them.
 pub struct Scope<'scope, 'env> {
     pub(crate) communicator: &'scope Communicator,
-    open: RefCell<Vec<(RequestId, Work)>>,
+    open: RefCell<Vec<(RequestId, Pending)>>,
     started: Cell<RequestId>,
     /// Invariant: a shorter life would let in memory that ends before the scope.
     memory: PhantomData<&'env mut &'env ()>,
@@ -117,7 +117,7 @@ impl<'env> Scope<'_, 'env> {
         // SAFETY: `buffer` is borrowed for longer than the scope lives.
         let operation =
             unsafe { self.communicator.start_message_receive(from.into(), tag.into(), data)? };
-        Ok(self.request(Begun::UnderWay(Work::Receive(operation))))
+        Ok(self.request(Begun::Pending(Pending::Receive(operation))))
     }
 
     /// Starts a broadcast of the root's `buffer`, of the same length on all ranks. Several may be
@@ -171,18 +171,18 @@ impl<'env> Scope<'_, 'env> {
     }
 
     pub(crate) fn request(&self, begun: Begun) -> Request<'_> {
-        let work = match begun {
-            Begun::UnderWay(work) => work,
+        let pending = match begun {
+            Begun::Pending(pending) => pending,
             Begun::Done(status) => return Request { scope: self, state: State::Done(status) },
         };
         let id = self.started.get();
         self.started.set(id + 1);
-        self.open.borrow_mut().push((id, work));
+        self.open.borrow_mut().push((id, pending));
         Request { scope: self, state: State::Open(id) }
     }
 
     /// Where an open request is in its scope's list.
-    fn place(open: &[(RequestId, Work)], id: RequestId) -> usize {
+    fn place(open: &[(RequestId, Pending)], id: RequestId) -> usize {
         let place = open.iter().position(|(other, _)| *other == id);
         place.expect("an open request is in its scope")
     }
@@ -192,15 +192,15 @@ impl Ends for Scope<'_, '_> {
     fn wait(&self, id: RequestId) -> Result<Status, Error> {
         let mut open = self.open.borrow_mut();
         let place = Self::place(&open, id);
-        let (_, work) = open.remove(place);
+        let (_, pending) = open.remove(place);
         drop(open);
-        self.communicator.wait_for_work(work)
+        self.communicator.wait_for_pending(pending)
     }
 
     fn test(&self, id: RequestId) -> Option<Result<Status, Error>> {
         let mut open = self.open.borrow_mut();
         let place = Self::place(&open, id);
-        let outcome = self.communicator.test_work(&mut open[place].1);
+        let outcome = self.communicator.test_pending(&mut open[place].1);
         if outcome.is_some() {
             open.remove(place);
         }
@@ -210,11 +210,11 @@ impl Ends for Scope<'_, '_> {
 
 impl Drop for Scope<'_, '_> {
     fn drop(&mut self) {
-        let works = self.open.take().into_iter().map(|(_, work)| work);
-        let mut works = UnderWay::of(self.communicator, works);
+        let open = self.open.take().into_iter().map(|(_, pending)| pending);
+        let mut open = InFlight::of(self.communicator, open);
         // Those of a thread that panics are given up.
         if !std::thread::panicking() {
-            works.wait_for_each();
+            open.wait_for_each();
         }
     }
 }

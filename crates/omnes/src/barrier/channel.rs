@@ -16,17 +16,17 @@ impl Communicator {
         let schedule = algorithm
             .schedule(Rank(self.rank()), self.size())
             .expect("a rank below the size has a schedule");
-        let mut under_way = Vec::new();
+        let mut in_flight = Vec::new();
         for step in schedule {
-            self.barrier_step(step, &mut under_way)?;
-            under_way.clear();
+            self.barrier_step(step, &mut in_flight)?;
+            in_flight.clear();
         }
         Ok(())
     }
 
-    /// Sends and receives all of a step, then waits; the first error, if there is one. `under_way`
+    /// Sends and receives all of a step, then waits; the first error, if there is one. `in_flight`
     /// is empty at first and holds what was waited for afterwards.
-    fn barrier_step(&self, step: Step, under_way: &mut Vec<Operation>) -> Result<(), Error> {
+    fn barrier_step(&self, step: Step, in_flight: &mut Vec<Operation>) -> Result<(), Error> {
         let nothing = Bytes::of(&[]);
         let (own, size) = (Rank(self.rank()), self.size());
         let purpose =
@@ -35,18 +35,18 @@ impl Communicator {
         for from in step.receive_from.ranks(own, size) {
             // SAFETY: no byte is read or written.
             match unsafe { self.start_receive(from.0, purpose, nothing) } {
-                Ok(receive) => under_way.push(receive),
+                Ok(receive) => in_flight.push(receive),
                 Err(error) => started = started.and(Err(error)),
             }
         }
         for to in step.send_to.ranks(own, size) {
             // SAFETY: as above.
             match unsafe { self.start_send(to.0, purpose, nothing, 0) } {
-                Ok(sent) => under_way.extend(sent),
+                Ok(sent) => in_flight.extend(sent),
                 Err(error) => started = started.and(Err(error)),
             }
         }
-        let waited = self.wait_for_all(under_way);
+        let waited = self.wait_for_all(in_flight);
         started.and(waited)
     }
 }

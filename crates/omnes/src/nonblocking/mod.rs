@@ -27,12 +27,12 @@ use crate::given_up::goes_part_by_part;
 use crate::job::COLLECTIVE;
 use crate::pairwise::steps_at_once;
 use crate::parts::Parts;
+use crate::pending::{Begun, Pending};
 use crate::point_to_point::Status;
 use crate::reduce::{Blocks, ElementType, MEETING_RANK, ReduceAlgorithm, ReduceOp};
 use crate::ring::{PART_BYTES_MIN, Ring};
-use crate::rows::FLAT_RANKS_MAX;
-use crate::way::Way;
-use crate::work::{Begun, Work};
+use crate::tree_gather::FLAT_RANKS_MAX;
+use crate::two_level_tree::TreeNeighbours;
 use omnes_net::{Combiner, Fold, Operation, Round, Schedule, Transfer};
 use omnes_topo::Tree;
 use std::collections::VecDeque;
@@ -80,8 +80,8 @@ fn fold(into: Bytes, from: Bytes) -> Fold {
 impl Communicator {
     /// Starts to combine the data of all ranks.
     ///
-    /// # Safety
-    /// `data` must be valid, and used by nobody else, until the work has ended or was released.
+    /// # Safety `data` must be valid, and used by nobody else, until the operation has ended or was
+    /// released.
     pub(crate) unsafe fn begin_allreduce(
         &self,
         data: Bytes,
@@ -166,7 +166,7 @@ impl Communicator {
     /// not looked at on other ranks, or all equal.
     ///
     /// # Safety
-    /// Both must be valid, and used by nobody else, until the work has ended or was released;
+    /// Both must be valid, and used by nobody else, until the operation has ended or was released;
     /// `own` is only read, and `all` not looked at on other ranks.
     pub(crate) unsafe fn begin_gather(
         &self,
@@ -286,9 +286,8 @@ impl Communicator {
         Ok(self.inner.nonblocking.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// # Safety
-    /// The memory of the plan must be valid, and used by nobody else, until the work has ended or
-    /// was released.
+    /// # Safety The memory of the plan must be valid, and used by nobody else, until the operation
+    /// has ended or was released.
     unsafe fn begin_plan(
         &self,
         collective: Collective,
@@ -310,7 +309,7 @@ impl Communicator {
         let started = unsafe { self.engine_to_start()?.start_schedule(schedule) };
         let operation = started.map_err(|error| self.error(error))?;
         let status = Status { source, tag: 0, bytes };
-        Ok(Begun::UnderWay(Work::Scheduled(Scheduled {
+        Ok(Begun::Pending(Pending::Scheduled(Scheduled {
             operation,
             collective,
             status,
@@ -391,7 +390,7 @@ impl Communicator {
 
     /// Each rank combines what its children send with its own, and sends that to its parent.
     fn push_up(&self, plan: &mut Plan, tree: Tree, root: u32, data: Bytes) {
-        let Way { parent, children } = self.way(self.rank(), tree, root);
+        let TreeNeighbours { parent, children } = self.tree_neighbours(self.rank(), tree, root);
         plan.room = vec![0; children.len() * data.length];
         let room = Bytes::of_mut(&mut plan.room);
         let row = |child: usize| room.part_of(child as u32, data.length);
@@ -405,7 +404,8 @@ impl Communicator {
 
     /// What the rank has at which short data meet goes to all.
     fn push_out(&self, plan: &mut Plan, data: Bytes) {
-        let Way { parent, children } = self.way(self.rank(), TREE_OUT, MEETING_RANK);
+        let TreeNeighbours { parent, children } =
+            self.tree_neighbours(self.rank(), TREE_OUT, MEETING_RANK);
         let receives = parent.iter().map(|parent| self.transfer(*parent, data)).collect();
         plan.push(Round { receives, ..Round::default() });
         // The largest subtrees first.

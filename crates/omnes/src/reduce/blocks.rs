@@ -7,9 +7,9 @@
 use super::operator::Combine;
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
+use crate::in_flight::InFlight;
 use crate::pairwise::steps_at_once;
 use crate::ring::Around;
-use crate::under_way::UnderWay;
 use std::ops::Range;
 
 /// Longest slice of a block, unless an element is longer.
@@ -69,7 +69,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         let blocks = Blocks::of(data.len(), combine.element_bytes, self.size());
         let data = Bytes::of_mut(data);
-        let mut results = UnderWay::new(self);
+        let mut results = InFlight::new(self);
         for slice in 0..blocks.slices() {
             let range = |rank| blocks.slice(slice, rank);
             // SAFETY: what is under way uses other slices, and has ended, or been given up, before

@@ -23,9 +23,9 @@ use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::compare::Call;
 use crate::error::Error;
+use crate::in_flight::InFlight;
 use crate::parts::Parts;
-use crate::rows::PART_BYTES_MAX;
-use crate::under_way::UnderWay;
+use crate::tree_gather::PART_BYTES_MAX;
 use std::ops::Range;
 
 /// Up to so many ranks the way along the chain is hardly longer than that to one rank and back, and
@@ -327,9 +327,9 @@ impl Communicator {
         let mut rooms = vec![0; 2 * at_once * segments.longest()];
         let (data, rooms) = (Bytes::of_mut(data), Bytes::of_mut(&mut rooms));
         let link = Link { prefix, combine, is_last, data, segments, at_once, rooms };
-        let mut receives = UnderWay::new(self);
-        let mut sends: Vec<_> = (0..at_once).map(|_| UnderWay::new(self)).collect();
-        let receive = |receives: &mut UnderWay<'_>, index: usize| match me.checked_sub(1) {
+        let mut receives = InFlight::new(self);
+        let mut sends: Vec<_> = (0..at_once).map(|_| InFlight::new(self)).collect();
+        let receive = |receives: &mut InFlight<'_>, index: usize| match me.checked_sub(1) {
             // SAFETY: the room is read before it is used again, and lives as long as this.
             Some(before) if index < count => unsafe {
                 receives.receive(before, Purpose::Reduce, link.incoming(index))

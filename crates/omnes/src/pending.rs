@@ -15,7 +15,7 @@ use omnes_net::{Disruption, Operation, WhenFull};
 use std::time::Instant;
 
 /// An operation under way.
-pub(crate) enum Work {
+pub(crate) enum Pending {
     /// A message to another rank, with what it ends with.
     Send(Operation, Status),
     /// A message of another rank.
@@ -36,7 +36,7 @@ pub(crate) struct Broadcast {
 
 /// What became of an operation that was to be started.
 pub(crate) enum Begun {
-    UnderWay(Work),
+    Pending(Pending),
     /// It is done, as far as the caller is concerned.
     Done(Status),
 }
@@ -45,7 +45,7 @@ impl Communicator {
     /// Starts this rank's part of a broadcast, without waiting for anybody.
     ///
     /// # Safety
-    /// `data` must stay valid, and be used by nobody else, until the work has ended or was
+    /// `data` must stay valid, and be used by nobody else, until the operation has ended or was
     /// released.
     pub(crate) unsafe fn begin_bcast(
         &self,
@@ -61,19 +61,19 @@ impl Communicator {
         if part.origin == Origin::Itself && started.sends.is_empty() {
             return Ok(Begun::Done(status));
         }
-        Ok(Begun::UnderWay(Work::Broadcast(Broadcast { started, status })))
+        Ok(Begun::Pending(Pending::Broadcast(Broadcast { started, status })))
     }
 
     /// Starts a message, without waiting for anybody.
     ///
     /// # Safety
-    /// `data` must stay valid and unchanged until the work has ended or was released.
+    /// `data` must stay valid and unchanged until the operation has ended or was released.
     pub(crate) unsafe fn begin_send(&self, to: u32, tag: u32, data: &[u8]) -> Result<Begun, Error> {
         let status = Status { source: self.rank(), tag, bytes: data.len() };
         // SAFETY: promised by the caller.
         let started = unsafe { self.start_message(to, tag, data)? };
         Ok(started.map_or(Begun::Done(status), |operation| {
-            Begun::UnderWay(Work::Send(operation, status))
+            Begun::Pending(Pending::Send(operation, status))
         }))
     }
 
@@ -89,50 +89,52 @@ impl Communicator {
 
     fn begun_barrier(&self, started: Option<Operation>) -> Begun {
         match started {
-            Some(operation) => Begun::UnderWay(Work::Collective(operation)),
+            Some(operation) => Begun::Pending(Pending::Collective(operation)),
             None => Begun::Done(Status { source: self.rank(), tag: 0, bytes: 0 }),
         }
     }
 
-    pub(crate) fn wait_for_work(&self, work: Work) -> Result<Status, Error> {
-        match work {
-            Work::Send(operation, status) => self.wait_for_message(operation).map(|_| status),
-            Work::Receive(operation) => {
+    pub(crate) fn wait_for_pending(&self, pending: Pending) -> Result<Status, Error> {
+        match pending {
+            Pending::Send(operation, status) => self.wait_for_message(operation).map(|_| status),
+            Pending::Receive(operation) => {
                 self.wait_for_message(operation).map(|completion| self.status(completion))
             }
-            Work::Collective(operation) => {
+            Pending::Collective(operation) => {
                 let outcome = self.wait_for(operation).map(|completion| self.status(completion));
                 self.tell_if_nic_is_lost(outcome)
             }
-            Work::Scheduled(scheduled) => {
+            Pending::Scheduled(scheduled) => {
                 let Scheduled { operation, collective, status, given_up } = scheduled;
                 self.see_through(collective, || match given_up {
                     Some((rank, _)) => Err(Error::PeerGaveUp { rank }),
                     None => self.wait_for(operation).map(|_| status),
                 })
             }
-            Work::Broadcast(Broadcast { started, status }) => {
+            Pending::Broadcast(Broadcast { started, status }) => {
                 self.finish(started, status.bytes).map(|()| status)
             }
         }
     }
 
-    /// The outcome, if the work has ended: it is over then. Moves all operations on.
-    pub(crate) fn test_work(&self, work: &mut Work) -> Option<Result<Status, Error>> {
+    /// The outcome, if the operation has ended: it is over then. Moves all operations on.
+    pub(crate) fn test_pending(&self, pending: &mut Pending) -> Option<Result<Status, Error>> {
         let engine = &self.job().engine;
-        let outcome = match work {
-            Work::Send(operation, status) => {
+        let outcome = match pending {
+            Pending::Send(operation, status) => {
                 let outcome = engine.test(*operation, |gone| self.breaks_message(gone))?;
                 return Some(outcome.map(|_| *status).map_err(|error| self.error(error)));
             }
-            Work::Receive(operation) => engine.test(*operation, |gone| self.breaks_message(gone)),
-            Work::Collective(operation) => {
+            Pending::Receive(operation) => {
+                engine.test(*operation, |gone| self.breaks_message(gone))
+            }
+            Pending::Collective(operation) => {
                 let outcome = engine.test(*operation, |gone| self.breaks_collective(gone))?;
                 let outcome = outcome.map(|completion| self.status(completion));
                 return Some(self.tell_if_nic_is_lost(outcome.map_err(|error| self.error(error))));
             }
-            Work::Scheduled(scheduled) => return self.test_scheduled(scheduled),
-            Work::Broadcast(broadcast) => return self.test_broadcast(broadcast),
+            Pending::Scheduled(scheduled) => return self.test_scheduled(scheduled),
+            Pending::Broadcast(broadcast) => return self.test_broadcast(broadcast),
         };
         let done = outcome?.map(|completion| self.status(completion));
         Some(done.map_err(|error| self.error(error)))
@@ -181,13 +183,15 @@ impl Communicator {
         Some(Ok(*status))
     }
 
-    /// Gives work up, so that its memory is free.
-    pub(crate) fn release_work(&self, work: &Work) {
-        match work {
-            Work::Send(operation, _) | Work::Receive(operation) | Work::Collective(operation) => {
+    /// Gives an operation up, so that its memory is free.
+    pub(crate) fn release_pending(&self, pending: &Pending) {
+        match pending {
+            Pending::Send(operation, _)
+            | Pending::Receive(operation)
+            | Pending::Collective(operation) => {
                 self.job().engine.release(*operation);
             }
-            Work::Scheduled(Scheduled { operation, collective, given_up, .. }) => {
+            Pending::Scheduled(Scheduled { operation, collective, given_up, .. }) => {
                 let ended = match given_up {
                     Some(_) => None,
                     None => self.job().engine.release(*operation),
@@ -195,7 +199,7 @@ impl Communicator {
                 let ended = ended.map(|outcome| outcome.map_err(|error| self.error(error)));
                 self.dropped(*collective, ended);
             }
-            Work::Broadcast(Broadcast { started, .. }) => self.release(started),
+            Pending::Broadcast(Broadcast { started, .. }) => self.release(started),
         }
     }
 }

@@ -3,17 +3,17 @@
 
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
-use crate::work::{Begun, Work};
+use crate::pending::{Begun, Pending};
 use std::collections::VecDeque;
 
 /// Operations in the order in which they were started. Dropped before they have ended, as after an
 /// error or a panic, they are given up, so that their memory is free.
-pub(crate) struct UnderWay<'comm> {
+pub(crate) struct InFlight<'comm> {
     communicator: &'comm Communicator,
-    works: VecDeque<Work>,
+    operations: VecDeque<Pending>,
 }
 
-impl<'comm> UnderWay<'comm> {
+impl<'comm> InFlight<'comm> {
     pub(crate) fn new(communicator: &'comm Communicator) -> Self {
         Self::of(communicator, [])
     }
@@ -21,9 +21,9 @@ impl<'comm> UnderWay<'comm> {
     /// Those that have been started already.
     pub(crate) fn of(
         communicator: &'comm Communicator,
-        works: impl IntoIterator<Item = Work>,
+        operations: impl IntoIterator<Item = Pending>,
     ) -> Self {
-        Self { communicator, works: works.into_iter().collect() }
+        Self { communicator, operations: operations.into_iter().collect() }
     }
 
     /// Starts a message, whose data are all there.
@@ -38,7 +38,7 @@ impl<'comm> UnderWay<'comm> {
     ) -> Result<(), Error> {
         // SAFETY: promised by the caller; dropped operations are released.
         let send = unsafe { self.communicator.start_send(to, purpose, data, data.length)? };
-        self.works.extend(send.map(Work::Collective));
+        self.operations.extend(send.map(Pending::Collective));
         Ok(())
     }
 
@@ -55,20 +55,20 @@ impl<'comm> UnderWay<'comm> {
     ) -> Result<(), Error> {
         // SAFETY: promised by the caller; dropped operations are released.
         let receive = unsafe { self.communicator.start_receive(from, purpose, room)? };
-        self.works.push_back(Work::Collective(receive));
+        self.operations.push_back(Pending::Collective(receive));
         Ok(())
     }
 
     /// Adds a collective that may be under way.
     pub(crate) fn push_begun(&mut self, begun: Begun) {
-        if let Begun::UnderWay(work) = begun {
-            self.works.push_back(work);
+        if let Begun::Pending(operation) = begun {
+            self.operations.push_back(operation);
         }
     }
 
     /// Number of them.
     pub(crate) fn len(&self) -> usize {
-        self.works.len()
+        self.operations.len()
     }
 
     /// Waits until the oldest, a receive, has ended, and refuses what is not of that length.
@@ -78,31 +78,35 @@ impl<'comm> UnderWay<'comm> {
 
     /// Waits until the oldest, of which there is one, has ended; its bytes.
     fn wait_for_oldest(&mut self) -> Result<u64, Error> {
-        match self.works.pop_front().expect("something is under way") {
+        match self.operations.pop_front().expect("something is under way") {
             // Whose message it is, nobody asks, and to number it takes time.
-            Work::Collective(operation) => self.communicator.wait_for(operation).map(|it| it.bytes),
-            work => self.communicator.wait_for_work(work).map(|status| status.bytes as u64),
+            Pending::Collective(operation) => {
+                self.communicator.wait_for(operation).map(|it| it.bytes)
+            }
+            operation => {
+                self.communicator.wait_for_pending(operation).map(|status| status.bytes as u64)
+            }
         }
     }
 
     /// Waits for all, however they end: whoever wants an outcome has waited for it alone.
     pub(crate) fn wait_for_each(&mut self) {
-        while let Some(work) = self.works.pop_front() {
-            let _ = self.communicator.wait_for_work(work);
+        while let Some(operation) = self.operations.pop_front() {
+            let _ = self.communicator.wait_for_pending(operation);
         }
     }
 
     /// Waits until no more than so many are under way.
     pub(crate) fn wait_until_left(&mut self, left: usize) -> Result<(), Error> {
-        while self.works.len() > left {
+        while self.operations.len() > left {
             self.wait_for_oldest()?;
         }
         Ok(())
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.works.iter().for_each(|work| self.communicator.release_work(work));
+        self.operations.iter().for_each(|operation| self.communicator.release_pending(operation));
     }
 }

@@ -1,13 +1,13 @@
-//! The way of all ranks' data to one of them, or back: the ranks of a node meet at one of them,
-//! through shared memory, and only those are in a tree over the network.
+//! The tree by which all ranks' data come to one of them, or back: the ranks of a node meet at one
+//! of them, through shared memory, and only those are in a tree over the network.
 
 use crate::bcast::within_node;
 use crate::communicator::Communicator;
 use omnes_topo::Tree;
 use omnes_wire::Rank;
 
-/// With whom a rank exchanges data on the way.
-pub(crate) struct Way {
+/// With whom a rank exchanges data in it.
+pub(crate) struct TreeNeighbours {
     /// The next rank towards the root; nobody at the root.
     pub(crate) parent: Option<u32>,
     /// Those for which this rank is the next, in the order in which theirs are ready: those with
@@ -16,15 +16,15 @@ pub(crate) struct Way {
 }
 
 impl Communicator {
-    /// The way of `rank` in a tree over the nodes whose numbers have been checked.
-    pub(crate) fn way(&self, rank: u32, tree: Tree, root: u32) -> Way {
+    /// Those of `rank`, with a tree over the nodes whose numbers have been checked.
+    pub(crate) fn tree_neighbours(&self, rank: u32, tree: Tree, root: u32) -> TreeNeighbours {
         let nodes = self.nodes();
         let own = nodes.node_of(rank);
         let (parent, children) = within_node(nodes.members(own), rank, root);
         let mut children: Vec<u32> = children.into_iter().map(|child| child.0).collect();
         if let Some(parent) = parent {
             children.reverse();
-            return Way { parent: Some(parent.0), children };
+            return TreeNeighbours { parent: Some(parent.0), children };
         }
         // On the root's node it is the root that meets the other nodes.
         let of_root = nodes.node_of(root);
@@ -35,6 +35,6 @@ impl Communicator {
         children.splice(0..0, others.into_iter().map(head));
         // Those to whom a broadcast comes last have the smallest subtrees, and are ready first.
         children.reverse();
-        Way { parent: parent.map(head), children }
+        TreeNeighbours { parent: parent.map(head), children }
     }
 }

@@ -13,8 +13,8 @@
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
+use crate::in_flight::InFlight;
 use crate::parts::Parts;
-use crate::under_way::UnderWay;
 use omnes_topo::Tree;
 use std::ops::Range;
 
@@ -57,7 +57,7 @@ impl Communicator {
 
     /// This rank's row of `parts`.
     fn row(&self, root: u32, parts: &Parts) -> Row {
-        let way = self.way(self.rank(), TREE, root);
+        let way = self.tree_neighbours(self.rank(), TREE, root);
         let mut row = Row { parts: Vec::new(), parent: way.parent, children: Vec::new() };
         row.push(self.rank(), parts.length(self.rank()));
         for child in way.children {
@@ -71,7 +71,7 @@ impl Communicator {
     /// Appends the row of `rank`.
     fn append_row(&self, rank: u32, root: u32, parts: &Parts, row: &mut Row) {
         row.push(rank, parts.length(rank));
-        let children = self.way(rank, TREE, root).children;
+        let children = self.tree_neighbours(rank, TREE, root).children;
         children.into_iter().for_each(|child| self.append_row(child, root, parts, row));
     }
 
@@ -96,7 +96,7 @@ impl Communicator {
         // SAFETY: the row lives until this returns, and its parts are disjoint.
         unsafe { self.receive_rows(&row, data)? };
         if let Some(parent) = row.parent {
-            let mut send = UnderWay::new(self);
+            let mut send = InFlight::new(self);
             // SAFETY: waited for at once.
             unsafe { send.send(parent, Purpose::Gather, data)? };
             return send.wait_until_left(0);
@@ -113,7 +113,7 @@ impl Communicator {
     /// # Safety
     /// Nobody else may use `data` until this returns.
     unsafe fn receive_rows(&self, row: &Row, data: Bytes) -> Result<(), Error> {
-        let mut receives = UnderWay::new(self);
+        let mut receives = InFlight::new(self);
         for (child, range) in &row.children {
             // SAFETY: promised by the caller; waited for, or given up, before this returns.
             unsafe { receives.receive(*child, Purpose::Gather, data.part(range.clone()))? };
@@ -154,7 +154,7 @@ impl Communicator {
         {
             return came;
         }
-        let mut sends = UnderWay::new(self);
+        let mut sends = InFlight::new(self);
         for (child, range) in &row.children {
             let range = if came.is_ok() { range.clone() } else { 0..0 };
             // SAFETY: waited for, or given up, before this returns.
@@ -170,7 +170,7 @@ impl Communicator {
     /// # Safety
     /// Nobody else may use `data` until this returns.
     unsafe fn receive_row(&self, from: u32, data: Bytes) -> Result<(), Error> {
-        let mut receive = UnderWay::new(self);
+        let mut receive = InFlight::new(self);
         // SAFETY: promised by the caller; waited for at once.
         unsafe { receive.receive(from, Purpose::Scatter, data)? };
         receive.wait_for(data.length)
