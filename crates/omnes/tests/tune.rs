@@ -6,7 +6,7 @@
 
 mod ranks;
 
-use omnes::tune::{Cache, Cost, Effort, Entry, Figures, Plan, Way};
+use omnes::tune::{Cache, Candidate, Cost, Effort, Entry, Figures, Plan};
 use omnes::{BcastAlgorithm, Communicator, Config, MultiSend, Multicast, NicChoice, Tune};
 use ranks::with_ranks;
 use std::path::{Path, PathBuf};
@@ -58,16 +58,16 @@ fn casts(comm: &Communicator) -> u64 {
 }
 
 /// Figures by which `favourite` takes no time, and everything else much.
-fn in_favour_of(favourite: Way) -> Figures {
-    let cost = |way| {
-        if way == favourite {
+fn in_favour_of(favourite: Candidate) -> Figures {
+    let cost = |candidate| {
+        if candidate == favourite {
             Cost::default()
         } else {
             Cost { level_ns: 1_000_000, level_byte_ps: 1_000, stream_byte_ps: 1_000 }
         }
     };
-    let multicast = Some(cost(Way::Multicast));
-    let (binomial, chain) = (cost(Way::Binomial), cost(Way::Chain));
+    let multicast = Some(cost(Candidate::Multicast));
+    let (binomial, chain) = (cost(Candidate::Binomial), cost(Candidate::Chain));
     Figures { multicast, binomial, chain, lambda_thousandths: None }
 }
 
@@ -77,7 +77,9 @@ fn first_job_measures_and_the_next_ones_take_what_it_kept() {
     let (measured, _) = outcome(4, kept_in(&path));
     let figures = measured.unwrap();
     assert!(figures.multicast.is_some());
-    assert!(Way::ALL.iter().all(|way| figures.time_ns(*way, 4, 1 << 20).unwrap() > 0));
+    assert!(
+        Candidate::ALL.iter().all(|candidate| figures.time_ns(*candidate, 4, 1 << 20).unwrap() > 0)
+    );
     let entries = cache(&path).entries();
     let [Entry { network, figures: kept, effort: Effort::Quick, .. }] = &entries[..] else {
         panic!("{entries:?}");
@@ -98,7 +100,7 @@ fn job_after_a_while_measures_once_more_and_medians_hold() {
     let (_directory, path) = place();
     outcome(4, kept_in(&path));
     let mut first = cache(&path).entries().remove(0);
-    first.figures = in_favour_of(Way::Chain);
+    first.figures = in_favour_of(Candidate::Chain);
     first.measured_unix_s -= 3600;
     cache(&path).store(first.clone()).unwrap();
     let (figures, _) = outcome(4, kept_in(&path));
@@ -119,17 +121,17 @@ fn what_figures_favour_is_used_by_all_ranks_though_only_rank_0_has_them() {
     let (_directory, path) = place();
     outcome(4, kept_in(&path));
     let network = cache(&path).entries()[0].network.clone();
-    for way in Way::ALL {
-        let entry = Entry::new(network.clone(), in_favour_of(way), Effort::Thorough);
+    for candidate in Candidate::ALL {
+        let entry = Entry::new(network.clone(), in_favour_of(candidate), Effort::Thorough);
         cache(&path).store(entry).unwrap();
         let (figures, chosen) = outcome(4, kept_in(&path));
-        assert_eq!((figures, chosen), (Some(in_favour_of(way)), [way.bcast(1); 2]));
+        assert_eq!((figures, chosen), (Some(in_favour_of(candidate)), [candidate.bcast(1); 2]));
         let sent = with_ranks(4, kept_in(&path), |comm| {
             let sent = casts(&comm);
             comm.finalize().unwrap();
             sent
         });
-        assert_eq!(sent, [0, u64::from(way == Way::Multicast), 0, 0], "{way}");
+        assert_eq!(sent, [0, u64::from(candidate == Candidate::Multicast), 0, 0], "{candidate}");
     }
 }
 
@@ -232,7 +234,7 @@ fn tree_of_multisends_follows_from_the_lambda_that_rank_0_has_kept() {
     // Hops of [MS-R17]; at seven and more all eight nodes are children of the root, as at six.
     for (thousandths, tree) in [(1000, "postal=1:loop"), (7000, "postal=6:loop")] {
         let lambda_thousandths = Some(thousandths);
-        let figures = Figures { lambda_thousandths, ..in_favour_of(Way::Multicast) };
+        let figures = Figures { lambda_thousandths, ..in_favour_of(Candidate::Multicast) };
         let entry = Entry::new(network.clone(), figures, Effort::Thorough);
         cache(&path).store(entry).unwrap();
         let briefs = with_ranks(8, multisending(&path), |comm| {
@@ -274,7 +276,7 @@ fn hops_are_measured_on_demand_and_change_the_tree_on_all_ranks() {
         }
         let found = (comm.figures().unwrap(), comm.multisend().unwrap().tree);
         let mut data = [comm.rank() as u8; 3000];
-        comm.bcast_with(2, &mut data, Way::Multicast.bcast(1)).unwrap();
+        comm.bcast_with(2, &mut data, Candidate::Multicast.bcast(1)).unwrap();
         assert_eq!(data, [2; 3000]);
         comm.finalize().unwrap();
         found
@@ -298,11 +300,11 @@ fn parts_of_a_job_choose_by_its_figures() {
     let (_directory, path) = place();
     outcome(5, kept_in(&path));
     let network = cache(&path).entries()[0].network.clone();
-    let entry = Entry::new(network, in_favour_of(Way::Chain), Effort::Thorough);
+    let entry = Entry::new(network, in_favour_of(Candidate::Chain), Effort::Thorough);
     cache(&path).store(entry).unwrap();
     with_ranks(5, kept_in(&path), |comm| {
         let part = comm.split(Some(comm.rank() % 2), 0).unwrap().unwrap();
-        assert_eq!(part.chosen_bcast(8), Way::Chain.bcast(1));
+        assert_eq!(part.chosen_bcast(8), Candidate::Chain.bcast(1));
         assert_eq!(casts(&part), 0);
         comm.finalize().unwrap();
     });

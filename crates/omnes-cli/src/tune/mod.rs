@@ -37,16 +37,17 @@ Examples:
 Broadcast algorithms compared: multicast; binomial, a tree; chain, from rank
 to rank. The predicted time of a message of at most 128 KiB, until the slowest
 rank has it, is
-  T = depth * (level + bytes * level byte)
-where depth is 1 for multicast, log2(ranks) for the tree and ranks - 1 for the
-chain; `level` and `level byte` are the measured costs per message and per
-byte. Bytes beyond the first 128 KiB are pipelined and cost `stream byte`
-each; in the tree log2(ranks) times that, because the root sends each byte
-that often. The algorithm with the smallest T is used; among those within an
-eighth of it, the first in the order above. A communicator with fewer than
-half of the nodes does not use multicast, because all nodes would receive it.
-At the start of a job, chains of more than 64 ranks are not measured; the
-tree's costs are used for them.
+  T = depth * (us/level + bytes * ns/byte/level)
+where depth, the number of levels, is 1 for multicast, log2(ranks) for the
+tree and ranks - 1 for the chain. Bytes beyond the first 128 KiB are pipelined
+and cost `ns/byte pipelined` each; in the tree log2(ranks) times that, because
+the root sends each byte that often. The table shows both costs as measured,
+and for each size the measured time and, in brackets, the predicted one. The
+algorithm with the smallest T is used; among those within an eighth of it, the
+first in the order above. A communicator with fewer than half of the nodes
+does not use multicast, because all nodes would receive it. At the start of a
+job, chains of more than 64 ranks are not measured; the tree's costs are used
+for them.
 
 Where multi-send replaces multicast, its hops are measured first, by size:
 send, the host's time for a multi-send to one destination; transmit, the time

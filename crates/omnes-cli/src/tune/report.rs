@@ -5,7 +5,7 @@ use crate::print;
 use crate::units::{format_bytes, format_us};
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
-use omnes::tune::{Cost, Effort, Entry, Figures, Hop, Measured, Network, Way};
+use omnes::tune::{Candidate, Cost, Effort, Entry, Figures, Hop, Measured, Network};
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ pub struct Report<'entry> {
     /// Number of measurements that `figures` are the medians of.
     measurements: usize,
     figures: &'entry Figures,
-    /// Which way is taken, from which size on.
+    /// Which algorithm is used, from which size on.
     ranges: Vec<Range>,
     /// What was measured, if it was now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -49,20 +49,20 @@ struct HopLine {
 #[derive(Serialize)]
 struct Range {
     from_bytes: u64,
-    way: Way,
+    algorithm: Candidate,
 }
 
-/// One size, all ways.
+/// One size, all algorithms.
 #[derive(Serialize)]
 struct Size {
     bytes: u64,
-    chosen: Way,
+    chosen: Candidate,
     times: Vec<Time>,
 }
 
 #[derive(Serialize)]
 struct Time {
-    way: Way,
+    algorithm: Candidate,
     /// Lower quartile of the samples.
     measured_ns: u64,
     /// By the figures.
@@ -74,20 +74,23 @@ impl<'entry> Report<'entry> {
     /// Of `entry`, and the times behind it, if they are known.
     pub fn new(entry: &'entry Entry, measured: &[Measured]) -> Self {
         let Entry { network, figures, effort, measured_unix_s, .. } = entry;
-        let ways = if network.has_multicast { &Way::ALL[..] } else { &Way::TREES };
-        let ranges = figures.ranges(ways, network.ranks, BYTES_MAX).into_iter();
+        let candidates =
+            if network.has_multicast { &Candidate::ALL[..] } else { &Candidate::TREES };
+        let ranges = figures.ranges(candidates, network.ranks, BYTES_MAX).into_iter();
         let mut sizes: Vec<u64> = measured.iter().map(|it| it.point.bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
         let time = |it: &Measured| Time {
-            way: it.way,
+            algorithm: it.candidate,
             measured_ns: it.point.time_ns,
-            model_ns: figures.time_ns(it.way, network.ranks, it.point.bytes).unwrap_or_default(),
+            model_ns: figures
+                .time_ns(it.candidate, network.ranks, it.point.bytes)
+                .unwrap_or_default(),
             samples: it.times,
         };
         let size = |bytes| Size {
             bytes,
-            chosen: figures.best(ways, network.ranks, bytes),
+            chosen: figures.best(candidates, network.ranks, bytes),
             times: measured.iter().filter(|it| it.point.bytes == bytes).map(time).collect(),
         };
         Self {
@@ -97,7 +100,7 @@ impl<'entry> Report<'entry> {
             measured_unix_s: *measured_unix_s,
             measurements: entry.measurements(),
             figures,
-            ranges: ranges.map(|(from_bytes, way)| Range { from_bytes, way }).collect(),
+            ranges: ranges.map(|(from_bytes, algorithm)| Range { from_bytes, algorithm }).collect(),
             sizes: sizes.into_iter().map(size).collect(),
             hops: Vec::new(),
         }
@@ -145,20 +148,20 @@ impl<'entry> Report<'entry> {
         if let Some(thousandths) = self.figures.lambda_thousandths {
             text += &format!("multi-send: lambda {:.3}\n", f64::from(thousandths) / 1e3);
         }
-        for Range { from_bytes, way } in &self.ranges {
-            text += &format!("from {:>9}: {way}\n", format_bytes(*from_bytes));
+        for Range { from_bytes, algorithm } in &self.ranges {
+            text += &format!("from {:>9}: {algorithm}\n", format_bytes(*from_bytes));
         }
         text + "\n"
     }
 
     fn costs(&self) -> Table {
-        let mut table = table(&["way", "level us", "level byte ns", "stream byte ns"]);
-        for way in Way::ALL {
-            let Some(cost) = self.figures.cost(way) else { continue };
+        let mut table = table(&["algorithm", "us/level", "ns/byte/level", "ns/byte pipelined"]);
+        for candidate in Candidate::ALL {
+            let Some(cost) = self.figures.cost(candidate) else { continue };
             let Cost { level_ns, level_byte_ps, stream_byte_ps } = cost;
             let thousandth = |value: u64| format!("{:.3}", value as f64 / 1e3);
             let figures = [level_ns, level_byte_ps, stream_byte_ps].map(thousandth);
-            table.add_row([way.name().to_owned()].into_iter().chain(figures));
+            table.add_row([candidate.name().to_owned()].into_iter().chain(figures));
         }
         table
     }
@@ -184,8 +187,9 @@ impl<'entry> Report<'entry> {
     }
 
     fn times(&self) -> Table {
-        let ways: Vec<Way> = self.sizes[0].times.iter().map(|time| time.way).collect();
-        let columns = ways.iter().map(|way| format!("{way} us"));
+        let candidates: Vec<Candidate> =
+            self.sizes[0].times.iter().map(|time| time.algorithm).collect();
+        let columns = candidates.iter().map(|candidate| format!("{candidate} us"));
         let header: Vec<_> =
             ["size".to_owned()].into_iter().chain(columns).chain(["chosen".to_owned()]).collect();
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -248,13 +252,16 @@ mod tests {
     }
 
     fn measured() -> Vec<Measured> {
-        let point =
-            |way, bytes, time_ns| Measured { way, point: Point { bytes, time_ns }, times: 9 };
+        let point = |candidate, bytes, time_ns| Measured {
+            candidate,
+            point: Point { bytes, time_ns },
+            times: 9,
+        };
         vec![
-            point(Way::Binomial, 8, 76_540),
-            point(Way::Binomial, 4 << 20, 10_000_000),
-            point(Way::Chain, 8, 180_000),
-            point(Way::Chain, 4 << 20, 4_000_000),
+            point(Candidate::Binomial, 8, 76_540),
+            point(Candidate::Binomial, 4 << 20, 10_000_000),
+            point(Candidate::Chain, 8, 180_000),
+            point(Candidate::Chain, 4 << 20, 4_000_000),
         ]
     }
 
@@ -315,8 +322,8 @@ mod tests {
         let report = serde_json::to_value(Report::new(&entry(), &measured())).unwrap();
         assert_eq!(report["figures"]["multicast"], serde_json::Value::Null);
         assert_eq!(report["figures"]["chain"]["level_ns"], 25_000);
-        assert_eq!(report["ranges"][0]["way"], "binomial");
-        assert_eq!(report["ranges"][1]["way"], "chain");
+        assert_eq!(report["ranges"][0]["algorithm"], "binomial");
+        assert_eq!(report["ranges"][1]["algorithm"], "chain");
         assert_eq!(report["sizes"][0]["chosen"], "binomial");
         assert_eq!(report["sizes"][1]["times"][1]["measured_ns"], 4_000_000);
         assert_eq!((&report["effort"], &report["measurements"]), (&"thorough".into(), &1.into()));

@@ -6,7 +6,7 @@
 //! communicators of a good part of the nodes that hear it ([`is_for_many`]).
 
 use super::nodes::is_for_many;
-use super::tune::{Figures, Way};
+use super::tune::{Candidate, Figures};
 use super::{BcastAlgorithm, PIPELINE_BYTES};
 use omnes_topo::Tree;
 use std::sync::{Mutex, PoisonError};
@@ -40,21 +40,24 @@ impl Situation {
     pub(crate) fn choice(&self) -> BcastAlgorithm {
         let is_for_many = is_for_many(self.nodes, self.nodes_reached);
         let has_multicast = self.has_multicast && self.nodes > 1 && is_for_many;
-        let way = match self.network_figures() {
+        let candidate = match self.network_figures() {
             Some(figures) => {
-                let ways = if has_multicast { &Way::ALL[..] } else { &Way::TREES };
-                figures.best(ways, self.ranks, self.bytes as u64)
+                let candidates =
+                    if has_multicast { &Candidate::ALL[..] } else { &Candidate::TREES };
+                figures.best(candidates, self.ranks, self.bytes as u64)
             }
-            None if has_multicast && self.nodes >= MULTICAST_NODES_MIN => Way::Multicast,
+            None if has_multicast && self.nodes >= MULTICAST_NODES_MIN => Candidate::Multicast,
             None => return BcastAlgorithm::tree(self.tree()),
         };
-        way.bcast(self.nodes)
+        candidate.bcast(self.nodes)
     }
 
     /// The tree without multicast.
     pub(crate) fn tree(&self) -> Tree {
         let is_chain = match self.network_figures() {
-            Some(figures) => figures.best(&Way::TREES, self.ranks, self.bytes as u64) == Way::Chain,
+            Some(figures) => {
+                figures.best(&Candidate::TREES, self.ranks, self.bytes as u64) == Candidate::Chain
+            }
             // A chain loads every link once, which counts for large messages; where ranks share
             // cores, all copies are made by the same cores, and a shallow tree wakes fewer ranks
             // in turn.
@@ -66,7 +69,8 @@ impl Situation {
     /// True if the root of a binomial tree sends more pieces beyond a first copy of the message
     /// than a chain has levels more, each of which takes the time of a piece at least.
     fn pays_as_chain(&self) -> bool {
-        let (chain, binomial) = (Way::Chain.depth(self.ranks), Way::Binomial.depth(self.ranks));
+        let (chain, binomial) =
+            (Candidate::Chain.depth(self.ranks), Candidate::Binomial.depth(self.ranks));
         let pieces = self.bytes as u64 / PIPELINE_BYTES;
         self.ranks > 2 && pieces.saturating_mul(binomial - 1) >= chain - binomial
     }

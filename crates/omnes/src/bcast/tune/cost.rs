@@ -38,7 +38,7 @@ const FIGURE_MAX: u64 = 1_000_000_000_000;
 /// A broadcast algorithm that the library chooses by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum Candidate {
     /// Multicast ([`Policy::usual`]).
     Multicast,
     /// Down a binomial tree.
@@ -47,7 +47,7 @@ pub enum Way {
     Chain,
 }
 
-impl Way {
+impl Candidate {
     /// All; of equally good ones the first is taken, which sends the fewest packets.
     pub const ALL: [Self; 3] = [Self::Multicast, Self::Binomial, Self::Chain];
     /// Those that need no multicast.
@@ -90,7 +90,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -121,8 +121,9 @@ impl Cost {
     /// The figures that fit `points` best, measured with `ranks` ranks: least squares of the
     /// relative errors. Nothing without a point of at most one piece; without a longer one, later
     /// bytes cost what the first ones do.
-    pub fn fit(way: Way, ranks: u32, points: &[Point]) -> Option<Self> {
-        let (depth, copies) = (way.depth(ranks).max(1) as f64, way.copies(ranks).max(1) as f64);
+    pub fn fit(candidate: Candidate, ranks: u32, points: &[Point]) -> Option<Self> {
+        let (depth, copies) =
+            (candidate.depth(ranks).max(1) as f64, candidate.copies(ranks).max(1) as f64);
         let (short, long): (Vec<Point>, Vec<Point>) =
             points.iter().partition(|it| it.bytes <= PIECE);
         let short: Vec<_> =
@@ -143,14 +144,14 @@ impl Cost {
     }
 
     /// Time until the slowest of `ranks` ranks has a message of `bytes` bytes, in nanoseconds.
-    pub fn time_ns(self, way: Way, ranks: u32, bytes: u64) -> u64 {
+    pub fn time_ns(self, candidate: Candidate, ranks: u32, bytes: u64) -> u64 {
         let first = u128::from(bytes.min(PIECE));
         let further = u128::from(bytes.saturating_sub(PIECE));
         let level_ps = u128::from(self.level_ns) * 1000 + u128::from(self.level_byte_ps) * first;
         let stream_ps = u128::from(self.stream_byte_ps) * further;
         // Below 2^128: figures have 40 bits, shapes 32, bytes 64, in products of two or three.
-        let total_ps =
-            u128::from(way.depth(ranks)) * level_ps + u128::from(way.copies(ranks)) * stream_ps;
+        let total_ps = u128::from(candidate.depth(ranks)) * level_ps
+            + u128::from(candidate.copies(ranks)) * stream_ps;
         u64::try_from(total_ps / 1000).unwrap_or(u64::MAX)
     }
 
@@ -236,33 +237,34 @@ impl Figures {
     }
 
     /// Costs of one algorithm.
-    pub fn cost(&self, way: Way) -> Option<Cost> {
-        match way {
-            Way::Multicast => self.multicast,
-            Way::Binomial => Some(self.binomial),
-            Way::Chain => Some(self.chain),
+    pub fn cost(&self, candidate: Candidate) -> Option<Cost> {
+        match candidate {
+            Candidate::Multicast => self.multicast,
+            Candidate::Binomial => Some(self.binomial),
+            Candidate::Chain => Some(self.chain),
         }
     }
 
     /// Time until the slowest of `ranks` ranks has a message of `bytes` bytes, in nanoseconds.
-    pub fn time_ns(&self, way: Way, ranks: u32, bytes: u64) -> Option<u64> {
-        self.cost(way).map(|cost| cost.time_ns(way, ranks, bytes))
+    pub fn time_ns(&self, candidate: Candidate, ranks: u32, bytes: u64) -> Option<u64> {
+        self.cost(candidate).map(|cost| cost.time_ns(candidate, ranks, bytes))
     }
 
     /// The best `among` the algorithms for a message of `bytes` bytes: the first that is within an
     /// eighth of the fastest. A binomial tree if none of them was measured.
-    pub fn best(&self, among: &[Way], ranks: u32, bytes: u64) -> Way {
-        let time = |way: &Way| self.time_ns(*way, ranks, bytes);
+    pub fn best(&self, among: &[Candidate], ranks: u32, bytes: u64) -> Candidate {
+        let time = |candidate: &Candidate| self.time_ns(*candidate, ranks, bytes);
         let fastest = among.iter().filter_map(time).min();
         let limit = fastest.map(|fastest| fastest.saturating_add(fastest / NEAR));
-        let best = among.iter().find(|way| time(way).is_some_and(|it| Some(it) <= limit));
-        best.copied().unwrap_or(Way::Binomial)
+        let best =
+            among.iter().find(|candidate| time(candidate).is_some_and(|it| Some(it) <= limit));
+        best.copied().unwrap_or(Candidate::Binomial)
     }
 
     /// Which algorithm is best from which size on, up to messages of `bytes_max` bytes; the first
     /// entry starts at 0 bytes. An algorithm that is best for less than a doubling of the size may
     /// be left out.
-    pub fn ranges(&self, among: &[Way], ranks: u32, bytes_max: u64) -> Vec<(u64, Way)> {
+    pub fn ranges(&self, among: &[Candidate], ranks: u32, bytes_max: u64) -> Vec<(u64, Candidate)> {
         let best = |bytes| self.best(among, ranks, bytes);
         let mut ranges = vec![(0, best(0))];
         let mut from = 0;
@@ -280,7 +282,10 @@ impl Figures {
     /// True if no figure is beyond its bounds.
     pub(super) fn is_sound(&self) -> bool {
         self.lambda_thousandths.is_some() == self.lambda().is_some()
-            && Way::ALL.iter().filter_map(|way| self.cost(*way)).all(Cost::is_sound)
+            && Candidate::ALL
+                .iter()
+                .filter_map(|candidate| self.cost(*candidate))
+                .all(Cost::is_sound)
     }
 }
 
@@ -315,7 +320,7 @@ mod tests {
 
     #[test]
     fn depth_follows_the_shape() {
-        let depths = |ranks| Way::ALL.map(|way| way.depth(ranks));
+        let depths = |ranks| Candidate::ALL.map(|candidate| candidate.depth(ranks));
         assert_eq!(depths(1), [0, 0, 0]);
         assert_eq!(depths(2), [1, 1, 1]);
         assert_eq!(depths(3), [1, 2, 2]);
@@ -323,57 +328,61 @@ mod tests {
         assert_eq!(depths(9), [1, 4, 8]);
         for ranks in 2..200 {
             let rounds = Tree::Binomial.fan_out_max(ranks).unwrap();
-            assert_eq!(Way::Binomial.depth(ranks), u64::from(rounds), "{ranks}");
+            assert_eq!(Candidate::Binomial.depth(ranks), u64::from(rounds), "{ranks}");
             let depth = Tree::Chain.depth(ranks).unwrap();
-            assert_eq!(Way::Chain.depth(ranks), u64::from(depth), "{ranks}");
+            assert_eq!(Candidate::Chain.depth(ranks), u64::from(depth), "{ranks}");
         }
     }
 
     #[test]
     fn longer_messages_and_more_ranks_never_take_less_time() {
-        for way in Way::ALL {
+        for candidate in Candidate::ALL {
             for ranks in 1..70 {
-                let times = SIZES.map(|bytes| SWITCHED.time_ns(way, ranks, bytes).unwrap());
-                assert!(times.is_sorted(), "{way} {ranks}: {times:?}");
-                let more = SIZES.map(|bytes| SWITCHED.time_ns(way, ranks + 1, bytes).unwrap());
-                assert!(times.iter().zip(&more).all(|(few, many)| few <= many), "{way} {ranks}");
+                let times = SIZES.map(|bytes| SWITCHED.time_ns(candidate, ranks, bytes).unwrap());
+                assert!(times.is_sorted(), "{candidate} {ranks}: {times:?}");
+                let more =
+                    SIZES.map(|bytes| SWITCHED.time_ns(candidate, ranks + 1, bytes).unwrap());
+                assert!(
+                    times.iter().zip(&more).all(|(few, many)| few <= many),
+                    "{candidate} {ranks}"
+                );
             }
         }
         let most = cost(FIGURE_MAX, FIGURE_MAX, FIGURE_MAX);
-        assert_eq!(most.time_ns(Way::Chain, u32::MAX, u64::MAX), u64::MAX);
+        assert_eq!(most.time_ns(Candidate::Chain, u32::MAX, u64::MAX), u64::MAX);
     }
 
     #[test]
     fn multicast_wins_with_many_ranks_and_trees_between_two() {
         for bytes in SIZES {
-            assert_eq!(SWITCHED.best(&Way::ALL, 8, bytes), Way::Multicast, "{bytes}");
-            // To a single receiver a long message takes as long every way.
+            assert_eq!(SWITCHED.best(&Candidate::ALL, 8, bytes), Candidate::Multicast, "{bytes}");
+            // To a single receiver a long message takes as long by every candidate.
             let is_short = bytes <= 1 << 10;
-            let way = SWITCHED.best(&Way::ALL, 2, bytes);
-            assert_eq!(way != Way::Multicast, is_short, "{bytes}");
-            assert_ne!(SWITCHED.best(&Way::TREES, 8, bytes), Way::Multicast, "{bytes}");
+            let candidate = SWITCHED.best(&Candidate::ALL, 2, bytes);
+            assert_eq!(candidate != Candidate::Multicast, is_short, "{bytes}");
+            assert_ne!(SWITCHED.best(&Candidate::TREES, 8, bytes), Candidate::Multicast, "{bytes}");
         }
         let without = Figures { multicast: None, ..SWITCHED };
-        assert_eq!(without.best(&Way::ALL, 8, 8), Way::Binomial);
-        assert_eq!(without.best(&Way::ALL, 8, 1 << 30), Way::Chain);
-        assert_eq!(without.best(&[], 8, 8), Way::Binomial);
+        assert_eq!(without.best(&Candidate::ALL, 8, 8), Candidate::Binomial);
+        assert_eq!(without.best(&Candidate::ALL, 8, 1 << 30), Candidate::Chain);
+        assert_eq!(without.best(&[], 8, 8), Candidate::Binomial);
     }
 
     #[test]
     fn chain_overtakes_binomial_where_the_lines_meet() {
-        let ranges = SWITCHED.ranges(&Way::TREES, 8, 1 << 30);
+        let ranges = SWITCHED.ranges(&Candidate::TREES, 8, 1 << 30);
         assert_eq!(ranges.len(), 2, "{ranges:?}");
-        let (bytes, way) = ranges[1];
-        assert_eq!((ranges[0], way), ((0, Way::Binomial), Way::Chain));
+        let (bytes, candidate) = ranges[1];
+        assert_eq!((ranges[0], candidate), ((0, Candidate::Binomial), Candidate::Chain));
         // Four more levels are paid off by two copies less: 4 (25 us + 111 us) = 2 · 800 ps · x;
         // from there on it is a matter of how much faster it must be.
         let equal = PIECE + 4 * (25_000_000 + 850 * PIECE) / (2 * 800);
-        let time = |way, bytes| SWITCHED.time_ns(way, 8, bytes).unwrap();
-        assert!(time(Way::Chain, equal).abs_diff(time(Way::Binomial, equal)) <= 2);
+        let time = |candidate, bytes| SWITCHED.time_ns(candidate, 8, bytes).unwrap();
+        assert!(time(Candidate::Chain, equal).abs_diff(time(Candidate::Binomial, equal)) <= 2);
         assert!((equal..2 * equal).contains(&bytes), "{bytes} {equal}");
         let is_much_faster = |bytes| {
-            let fast = time(Way::Chain, bytes);
-            time(Way::Binomial, bytes) > fast + fast / NEAR
+            let fast = time(Candidate::Chain, bytes);
+            time(Candidate::Binomial, bytes) > fast + fast / NEAR
         };
         assert!(is_much_faster(bytes) && !is_much_faster(bytes - 1));
     }
@@ -386,9 +395,9 @@ mod tests {
             chain: cost(1000, 0, 0),
             lambda_thousandths: None,
         };
-        assert_eq!(figures(1000).best(&Way::ALL, 2, 8), Way::Multicast);
-        assert_eq!(figures(1125).best(&Way::ALL, 2, 8), Way::Multicast);
-        assert_eq!(figures(1126).best(&Way::ALL, 2, 8), Way::Binomial);
+        assert_eq!(figures(1000).best(&Candidate::ALL, 2, 8), Candidate::Multicast);
+        assert_eq!(figures(1125).best(&Candidate::ALL, 2, 8), Candidate::Multicast);
+        assert_eq!(figures(1126).best(&Candidate::ALL, 2, 8), Candidate::Binomial);
     }
 
     #[test]
@@ -400,27 +409,33 @@ mod tests {
             chain: cost(20_000, 1_000, 500),
             lambda_thousandths: None,
         };
-        let ranges = figures.ranges(&Way::ALL, 8, 64 << 20);
-        let ways: Vec<_> = ranges.iter().map(|(_, way)| *way).collect();
-        assert_eq!(ways, [Way::Binomial, Way::Chain, Way::Multicast, Way::Chain]);
+        let ranges = figures.ranges(&Candidate::ALL, 8, 64 << 20);
+        let candidates: Vec<_> = ranges.iter().map(|(_, candidate)| *candidate).collect();
+        assert_eq!(
+            candidates,
+            [Candidate::Binomial, Candidate::Chain, Candidate::Multicast, Candidate::Chain]
+        );
         for bytes in (0..64 << 20).step_by(777) {
             let range = ranges.iter().rfind(|(from, _)| *from <= bytes).unwrap();
-            assert_eq!(range.1, figures.best(&Way::ALL, 8, bytes), "{bytes}");
+            assert_eq!(range.1, figures.best(&Candidate::ALL, 8, bytes), "{bytes}");
         }
-        assert_eq!(figures.ranges(&Way::ALL, 8, 0), [(0, Way::Binomial)]);
+        assert_eq!(figures.ranges(&Candidate::ALL, 8, 0), [(0, Candidate::Binomial)]);
     }
 
     #[test]
     fn figures_are_found_again_from_times() {
-        for way in Way::ALL {
+        for candidate in Candidate::ALL {
             let made = cost(30_000, 700, 450);
             for ranks in [3, 8, 100] {
                 let points = [8, 1 << 10, 64 << 10, PIECE, 512 << 10, 4 << 20]
-                    .map(|bytes| Point { bytes, time_ns: made.time_ns(way, ranks, bytes) });
-                let found = Cost::fit(way, ranks, &points).unwrap();
-                assert!(found.level_ns.abs_diff(made.level_ns) <= 10, "{way}: {found:?}");
-                assert!(found.level_byte_ps.abs_diff(made.level_byte_ps) <= 2, "{way}: {found:?}");
-                assert!(found.stream_byte_ps.abs_diff(made.stream_byte_ps) <= 2, "{way}");
+                    .map(|bytes| Point { bytes, time_ns: made.time_ns(candidate, ranks, bytes) });
+                let found = Cost::fit(candidate, ranks, &points).unwrap();
+                assert!(found.level_ns.abs_diff(made.level_ns) <= 10, "{candidate}: {found:?}");
+                assert!(
+                    found.level_byte_ps.abs_diff(made.level_byte_ps) <= 2,
+                    "{candidate}: {found:?}"
+                );
+                assert!(found.stream_byte_ps.abs_diff(made.stream_byte_ps) <= 2, "{candidate}");
             }
         }
     }
@@ -429,15 +444,15 @@ mod tests {
     fn noise_never_makes_a_figure_negative() {
         let point = |bytes, time_ns| Point { bytes, time_ns };
         let falling = [point(8, 50_000), point(PIECE, 20_000), point(512 << 10, 10_000)];
-        let fitted = Cost::fit(Way::Multicast, 8, &falling).unwrap();
+        let fitted = Cost::fit(Candidate::Multicast, 8, &falling).unwrap();
         assert!(fitted.level_ns > 20_000, "{fitted:?}");
         assert_eq!((fitted.level_byte_ps, fitted.stream_byte_ps), (0, 0));
         let steep = [point(1 << 10, 10), point(PIECE, 1_000_000)];
-        let fitted = Cost::fit(Way::Multicast, 8, &steep).unwrap();
+        let fitted = Cost::fit(Candidate::Multicast, 8, &steep).unwrap();
         assert_eq!(fitted.level_ns, 0, "{fitted:?}");
         assert_eq!(fitted.stream_byte_ps, fitted.level_byte_ps);
         let nothing = [point(8, 0), point(PIECE, 0), point(512 << 10, 0)];
-        assert_eq!(Cost::fit(Way::Chain, 1, &nothing), Some(Cost::default()));
-        assert_eq!(Cost::fit(Way::Chain, 8, &[point(1 << 20, 5)]), None);
+        assert_eq!(Cost::fit(Candidate::Chain, 1, &nothing), Some(Cost::default()));
+        assert_eq!(Cost::fit(Candidate::Chain, 8, &[point(1 << 20, 5)]), None);
     }
 }

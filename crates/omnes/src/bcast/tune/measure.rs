@@ -10,15 +10,15 @@
 //! as what else the machines do makes them longer and never shorter, less the time of step 3, which
 //! is half of an empty message's way down the same tree and up again. The last rank of a tree or
 //! chain is also the deepest in the tree of reports, so a report is subtracted as it was spent. An
-//! error of it is common to all ways and changes no choice. The ways take turns, so that what else
-//! the machines do meanwhile slows all of them alike.
+//! error of it is common to all algorithms and changes no choice. The algorithms take turns, so
+//! that what else the machines do meanwhile slows all of them alike.
 //!
 //! Guarantees: all ranks leave with equal figures. Cost: three messages per rank and sample beside
 //! the broadcast itself.
 
 use super::super::BcastAlgorithm;
 use super::super::PIPELINE_BYTES;
-use super::cost::{Cost, Figures, Point, Way};
+use super::cost::{Candidate, Cost, Figures, Point};
 use super::step::{STEP_BYTES, Step};
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
@@ -32,7 +32,7 @@ const TREE: Tree = Tree::Binomial;
 /// Times that the report is measured.
 const REPORTS: usize = 8;
 /// The way whose empty message goes down as reports come up.
-const REPORT_WAY: Way = Way::Binomial;
+const REPORT_ALGORITHM: Candidate = Candidate::Binomial;
 /// Ranks of the longest chain that a job's start measures: what a message takes through more of
 /// them is soon more than the choice can save.
 const QUICK_CHAIN_RANKS_MAX: u32 = 64;
@@ -78,10 +78,11 @@ impl Plan {
         Self { points, budget, sample_max: Duration::MAX, chain_ranks_max: u32::MAX }
     }
 
-    /// The ways that are measured, of those that work among `ranks` ranks.
-    fn ways(&self, ranks: u32, has_multicast: bool) -> Vec<Way> {
-        let work = if has_multicast { &Way::ALL[..] } else { &Way::TREES };
-        let is_measured = |way: &Way| *way != Way::Chain || ranks <= self.chain_ranks_max;
+    /// The algorithms that are measured, of those that work among `ranks` ranks.
+    fn candidates(&self, ranks: u32, has_multicast: bool) -> Vec<Candidate> {
+        let work = if has_multicast { &Candidate::ALL[..] } else { &Candidate::TREES };
+        let is_measured =
+            |candidate: &Candidate| *candidate != Candidate::Chain || ranks <= self.chain_ranks_max;
         work.iter().copied().filter(is_measured).collect()
     }
 }
@@ -90,7 +91,7 @@ impl Plan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measured {
     /// Which way.
-    pub way: Way,
+    pub candidate: Candidate,
     /// Length of the message, and the lower quartile of the samples.
     pub point: Point,
     /// Number of samples.
@@ -99,13 +100,13 @@ pub struct Measured {
 
 /// What fits the times; nothing if a way was not measured, other than a chain.
 pub(super) fn figures(measured: &[Measured], ranks: u32, has_multicast: bool) -> Option<Figures> {
-    let cost = |way| {
-        let points = measured.iter().filter(|it| it.way == way).map(|it| it.point);
-        Cost::fit(way, ranks, &points.collect::<Vec<_>>())
+    let cost = |candidate| {
+        let points = measured.iter().filter(|it| it.candidate == candidate).map(|it| it.point);
+        Cost::fit(candidate, ranks, &points.collect::<Vec<_>>())
     };
-    let multicast = if has_multicast { Some(cost(Way::Multicast)?) } else { None };
-    let binomial = cost(Way::Binomial)?;
-    let chain = cost(Way::Chain).unwrap_or(binomial);
+    let multicast = if has_multicast { Some(cost(Candidate::Multicast)?) } else { None };
+    let binomial = cost(Candidate::Binomial)?;
+    let chain = cost(Candidate::Chain).unwrap_or(binomial);
     Some(Figures { multicast, binomial, chain, lambda_thousandths: None })
 }
 
@@ -119,8 +120,8 @@ impl Communicator {
     ) -> Result<Vec<Measured>, Error> {
         let points = plan.points.iter().filter(|it| it.bytes <= BYTES_MAX);
         let longest = points.clone().map(|it| it.bytes).max();
-        let ways = plan.ways(self.size(), self.has_multicast());
-        let mut leader = Leader::new(self, ways, longest.unwrap_or(0));
+        let candidates = plan.candidates(self.size(), self.has_multicast());
+        let mut leader = Leader::new(self, candidates, longest.unwrap_or(0));
         leader.get_ready()?;
         let mut measured = Vec::new();
         for planned in points {
@@ -146,13 +147,13 @@ impl Communicator {
             self.broadcast(0, &mut bytes, BcastAlgorithm::tree(TREE))?;
             match Step::parse(&bytes).ok_or_else(nonsense)? {
                 Step::Broadcast { bytes, .. } if bytes > BYTES_MAX => return Err(nonsense()),
-                Step::Broadcast { way, bytes } => {
+                Step::Broadcast { candidate, bytes } => {
                     let bytes = bytes as usize;
                     if memory.len() < bytes {
                         // Not zeros, which the kernel would hand out only when they are used.
                         memory.resize(bytes, 1);
                     }
-                    self.broadcast(0, &mut memory[..bytes], way.bcast(self.nodes().count()))?;
+                    self.broadcast(0, &mut memory[..bytes], candidate.bcast(self.nodes().count()))?;
                 }
                 Step::Done(figures) => {
                     self.job().choose_by(figures);
@@ -197,51 +198,51 @@ impl Communicator {
 struct Leader<'world> {
     world: &'world Communicator,
     /// What is measured.
-    ways: Vec<Way>,
+    candidates: Vec<Candidate>,
     memory: Vec<u8>,
     /// Time that a report takes, after which all others wait for what they were told of.
     report: Duration,
 }
 
 impl<'world> Leader<'world> {
-    fn new(world: &'world Communicator, ways: Vec<Way>, longest: u64) -> Self {
-        Self { world, ways, memory: vec![1; longest as usize], report: Duration::ZERO }
+    fn new(world: &'world Communicator, candidates: Vec<Candidate>, longest: u64) -> Self {
+        Self { world, candidates, memory: vec![1; longest as usize], report: Duration::ZERO }
     }
 
     /// Measures a report.
     fn get_ready(&mut self) -> Result<(), Error> {
         // The first broadcasts make buffers, groups and round-trip times.
-        for way in self.ways.clone() {
-            self.sample(way, 0)?;
+        for candidate in self.candidates.clone() {
+            self.sample(candidate, 0)?;
         }
         // The second time with all others waiting before it begins.
         for _ in 0..2 {
             let samples: Result<Vec<_>, _> =
-                (0..REPORTS).map(|_| self.sample(REPORT_WAY, 0)).collect();
+                (0..REPORTS).map(|_| self.sample(REPORT_ALGORITHM, 0)).collect();
             self.report = lower_quartile(&mut samples?) / 2;
         }
         Ok(())
     }
 
-    /// Measures a size, by all ways.
+    /// Measures a size, by all algorithms.
     fn measure(&mut self, planned: &Planned, plan: &Plan) -> Result<Vec<Measured>, Error> {
         let (least, most) = (1.max(*planned.times.start()), *planned.times.end());
-        let (start, ways) = (Instant::now(), self.ways.clone());
-        let budget = plan.budget * ways.len() as u32;
-        let mut samples = vec![Vec::new(); ways.len()];
+        let (start, candidates) = (Instant::now(), self.candidates.clone());
+        let budget = plan.budget * candidates.len() as u32;
+        let mut samples = vec![Vec::new(); candidates.len()];
         let mut times = 0;
         while times < least || times < most && start.elapsed() < budget {
-            for (way, samples) in ways.iter().zip(&mut samples) {
+            for (candidate, samples) in candidates.iter().zip(&mut samples) {
                 if goes_on(samples, plan.sample_max) {
-                    samples.push(self.sample(*way, planned.bytes as usize)?);
+                    samples.push(self.sample(*candidate, planned.bytes as usize)?);
                 }
             }
             times += 1;
         }
-        let measured = ways.iter().zip(&mut samples).map(|(way, samples)| {
+        let measured = candidates.iter().zip(&mut samples).map(|(candidate, samples)| {
             let time_ns = self.without_report(lower_quartile(samples));
             let point = Point { bytes: planned.bytes, time_ns };
-            Measured { way: *way, point, times: samples.len() }
+            Measured { candidate: *candidate, point, times: samples.len() }
         });
         Ok(measured.collect())
     }
@@ -249,21 +250,21 @@ impl<'world> Leader<'world> {
     /// Nanoseconds of a broadcast, of a sample.
     fn without_report(&self, sample: Duration) -> u64 {
         // No broadcast is faster than one message from rank to rank.
-        let hop = self.report / REPORT_WAY.depth(self.world.size()).max(1) as u32;
+        let hop = self.report / REPORT_ALGORITHM.depth(self.world.size()).max(1) as u32;
         let time = sample.saturating_sub(self.report).max(hop);
         u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// One broadcast and the reports of it.
-    fn sample(&mut self, way: Way, bytes: usize) -> Result<Duration, Error> {
-        self.world.tell(Step::Broadcast { way, bytes: bytes as u64 })?;
+    fn sample(&mut self, candidate: Candidate, bytes: usize) -> Result<Duration, Error> {
+        self.world.tell(Step::Broadcast { candidate, bytes: bytes as u64 })?;
         let told = Instant::now();
         while told.elapsed() < self.report {
             // Ranks may share this core, and have to hear of it first.
             std::thread::yield_now();
         }
         let start = Instant::now();
-        let algorithm = way.bcast(self.world.nodes().count());
+        let algorithm = candidate.bcast(self.world.nodes().count());
         self.world.broadcast(0, &mut self.memory[..bytes], algorithm)?;
         self.world.report()?;
         Ok(start.elapsed())
@@ -305,14 +306,17 @@ mod tests {
 
     #[test]
     fn long_chains_are_not_measured_at_a_start_and_take_the_figures_of_a_tree() {
-        let ways = |plan: &Plan, ranks| plan.ways(ranks, true);
+        let candidates = |plan: &Plan, ranks| plan.candidates(ranks, true);
         let quick = Plan::quick();
-        assert_eq!(ways(&quick, 64), Way::ALL);
-        assert_eq!(ways(&quick, 65), [Way::Multicast, Way::Binomial]);
-        assert_eq!(quick.ways(65, false), [Way::Binomial]);
-        assert_eq!(ways(&Plan::thorough(&[8], Duration::ZERO), 65), Way::ALL);
-        let measured =
-            Measured { way: Way::Binomial, point: Point { bytes: 8, time_ns: 700 }, times: 1 };
+        assert_eq!(candidates(&quick, 64), Candidate::ALL);
+        assert_eq!(candidates(&quick, 65), [Candidate::Multicast, Candidate::Binomial]);
+        assert_eq!(quick.candidates(65, false), [Candidate::Binomial]);
+        assert_eq!(candidates(&Plan::thorough(&[8], Duration::ZERO), 65), Candidate::ALL);
+        let measured = Measured {
+            candidate: Candidate::Binomial,
+            point: Point { bytes: 8, time_ns: 700 },
+            times: 1,
+        };
         let found = figures(&[measured], 65, false).map(|it| (it.binomial, it.chain));
         assert!(found.is_some_and(|(binomial, chain)| binomial == chain));
     }
@@ -326,12 +330,16 @@ mod tests {
 
     #[test]
     fn figures_need_all_ways_that_work() {
-        let measured = |way| Measured { way, point: Point { bytes: 8, time_ns: 700 }, times: 1 };
-        let trees = Way::TREES.map(measured);
+        let measured =
+            |candidate| Measured { candidate, point: Point { bytes: 8, time_ns: 700 }, times: 1 };
+        let trees = Candidate::TREES.map(measured);
         let found = figures(&trees, 3, false).map(|it| (it.multicast, it.binomial.level_ns));
         assert_eq!(found, Some((None, 350)));
         assert_eq!(figures(&trees, 3, true), None);
         assert_eq!(figures(&trees[1..], 3, false), None);
-        assert!(figures(&Way::ALL.map(measured), 3, true).is_some_and(|it| it.multicast.is_some()));
+        assert!(
+            figures(&Candidate::ALL.map(measured), 3, true)
+                .is_some_and(|it| it.multicast.is_some())
+        );
     }
 }

@@ -31,7 +31,7 @@ mod network;
 mod step;
 
 pub use cache::{Cache, Effort, Entry, Tune};
-pub use cost::{Cost, Figures, Point, Way};
+pub use cost::{Candidate, Cost, Figures, Point};
 pub use hop::Hop;
 pub use measure::{BYTES_MAX, Measured, Plan, Planned};
 pub use network::Network;
@@ -158,7 +158,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Whether ways differ, and cross a network.
+    /// Whether algorithms differ, and cross a network.
     fn has_choice(&self) -> bool {
         self.size() >= RANKS_MIN && self.nodes().count() > 1
     }

@@ -1,6 +1,6 @@
 //! What rank 0 tells the others to do next while it measures.
 
-use super::cost::{Cost, Figures, Way};
+use super::cost::{Candidate, Cost, Figures};
 
 /// Next thing to do, for all ranks together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -8,7 +8,7 @@ pub(super) enum Step {
     /// A broadcast, then a report.
     Broadcast {
         /// How.
-        way: Way,
+        candidate: Candidate,
         /// Length of the message.
         bytes: u64,
     },
@@ -18,7 +18,7 @@ pub(super) enum Step {
 
 /// Kind, way or presence of multicast, then length or figures.
 pub(super) const STEP_BYTES: usize = 2 + NUMBERS * 8;
-/// Three figures for each of three ways, and lambda.
+/// Three figures for each of three algorithms, and lambda.
 const NUMBERS: usize = LAMBDA + 1;
 /// Where lambda is; 0 if there is none.
 const LAMBDA: usize = 9;
@@ -26,10 +26,10 @@ const LAMBDA: usize = 9;
 impl Step {
     pub(super) fn emit(self) -> [u8; STEP_BYTES] {
         let (kind, detail, numbers) = match self {
-            Self::Broadcast { way, bytes } => {
+            Self::Broadcast { candidate, bytes } => {
                 let mut numbers = [0; NUMBERS];
                 numbers[0] = bytes;
-                (1, way as u8, numbers)
+                (1, candidate as u8, numbers)
             }
             Self::Done(None) => (2, 0, [0; NUMBERS]),
             Self::Done(Some(figures)) => {
@@ -55,8 +55,8 @@ impl Step {
             bytes[2..].as_chunks().0.iter().map(|it| u64::from_be_bytes(*it)).collect();
         Some(match bytes[0] {
             1 => {
-                let way = *Way::ALL.get(usize::from(bytes[1]))?;
-                Self::Broadcast { way, bytes: numbers[0] }
+                let candidate = *Candidate::ALL.get(usize::from(bytes[1]))?;
+                Self::Broadcast { candidate, bytes: numbers[0] }
             }
             2 => Self::Done(None),
             3 => {
@@ -94,7 +94,8 @@ mod tests {
         let figures = Figures { multicast, binomial, chain, lambda_thousandths: None };
         let multicasting = Figures { multicast: Some(cost(9)), ..figures };
         let spreading = Figures { lambda_thousandths: Some(u32::MAX), ..multicasting };
-        let broadcasts = Way::ALL.map(|way| Step::Broadcast { way, bytes: 1 << 40 });
+        let broadcasts =
+            Candidate::ALL.map(|candidate| Step::Broadcast { candidate, bytes: 1 << 40 });
         let ends = [None, Some(figures), Some(multicasting), Some(spreading)];
         for step in broadcasts.into_iter().chain(ends.map(Step::Done)) {
             assert_eq!(Step::parse(&step.emit()), Some(step));
