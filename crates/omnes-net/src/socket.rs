@@ -167,12 +167,13 @@ impl UdpSocket {
     pub fn beside(&self, peer: SocketAddr) -> io::Result<Self> {
         let address = self.local_address()?;
         let second = Self::open(address)?;
-        // For as long as it takes to bind: an address must have no third owner.
-        self.socket.set_reuse_address(true)?;
-        let bound = second.set_reuse_address(true).and_then(|()| second.bind(&address.into()));
-        self.socket.set_reuse_address(false)?;
+        // For as long as it takes to bind: an address must have no third owner. By `SO_REUSEADDR`
+        // another user's process could become that; `SO_REUSEPORT` is for those of one user.
+        self.socket.set_reuse_port(true)?;
+        let bound = second.set_reuse_port(true).and_then(|()| second.bind(&address.into()));
+        self.socket.set_reuse_port(false)?;
         bound?;
-        second.set_reuse_address(false)?;
+        second.set_reuse_port(false)?;
         second.connect(&peer.into())?;
         let buffer_bytes = self.receive_buffer_bytes() / 2; // The kernel doubles what is asked for.
         Self::new(second, buffer_bytes)?.unchecked()

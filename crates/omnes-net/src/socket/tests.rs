@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 
 fn part(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
@@ -93,4 +94,33 @@ fn path_over_loopback_has_its_mtu() {
     let (_, to) = pair("127.0.0.1");
     let address = to.local_address().unwrap();
     assert!(UdpSocket::path_mtu(address.ip(), address).unwrap() >= 1500);
+}
+
+#[test]
+fn nobody_else_gets_an_address_while_a_second_socket_is_opened_there() {
+    let (stop, port) = (AtomicBool::new(false), AtomicU16::new(0));
+    std::thread::scope(|scope| {
+        let thief = scope.spawn(|| {
+            let mut stolen = 0;
+            while !stop.load(Relaxed) {
+                let address = SocketAddr::from(([127, 0, 0, 1], port.load(Relaxed)));
+                let socket = UdpSocket::open(address).unwrap();
+                socket.set_reuse_address(true).unwrap();
+                let is_bound = address.port() != 0 && socket.bind(&address.into()).is_ok();
+                // The port may be free again by now.
+                let is_theirs = address.port() == port.load(Relaxed);
+                stolen += u32::from(is_bound && is_theirs);
+            }
+            stolen
+        });
+        for _ in 0..2000 {
+            let first = UdpSocket::bind("127.0.0.1".parse().unwrap(), 1 << 16).unwrap();
+            port.store(first.local_address().unwrap().port(), Relaxed);
+            let second = first.beside("127.0.0.2:9".parse().unwrap()).unwrap();
+            assert_eq!(second.local_address().unwrap(), first.local_address().unwrap());
+            port.store(0, Relaxed);
+        }
+        stop.store(true, Relaxed);
+        assert_eq!(thief.join().unwrap(), 0);
+    });
 }
