@@ -266,6 +266,13 @@ impl<'a> Play<'a> {
 
     /// Starts the ranks by `command`, a command on the host of a rank, and waits for all.
     fn start(&self, rendezvous: &str, command: impl Fn(u32) -> Command) -> Vec<Rank> {
+        let mut ranks = self.launch(rendezvous, command);
+        ranks.iter_mut().for_each(Rank::wait_until_ready);
+        ranks
+    }
+
+    /// As [`Self::start`], without the wait.
+    fn launch(&self, rendezvous: &str, command: impl Fn(u32) -> Command) -> Vec<Rank> {
         let start = |rank: u32| {
             let mut command = command(rank);
             command.args(["--exact", "plays_a_role", "--nocapture"]);
@@ -282,9 +289,7 @@ impl<'a> Play<'a> {
             let output = BufReader::new(process.stdout.take().unwrap());
             Rank { process, output }
         };
-        let mut ranks: Vec<Rank> = (0..RANKS).map(start).collect();
-        ranks.iter_mut().for_each(Rank::wait_until_ready);
-        ranks
+        (0..RANKS).map(start).collect()
     }
 
     fn start_here(&self) -> Vec<Rank> {
@@ -503,18 +508,56 @@ impl TestLab {
 
     /// The switch passes on no longer packets to `host` from now on, nor takes them from there.
     fn narrow(&self, host: u32) {
+        self.on_switch(&format!("ip link set p{host} mtu 1500"));
+    }
+
+    /// Runs `script` where the switch is.
+    fn on_switch(&self, script: &str) {
         let net = format!("--net=/run/omnes-lab/{}/net.switch", self.0);
-        let port = format!("p{host}");
         let mut command = Command::new("nsenter");
-        command.args([&net, "ip", "link", "set", &port, "mtu", "1500"]);
-        let done = command.output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let done = command.args([&net, "sh", "-ec", script]).output().unwrap();
+        assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Makes two sites of the lab, hosts 0 and 1 and hosts 2 and 3, with a router between them
+    /// that passes on no longer packets than 1,400 bytes. `is_silent`: it does not say so.
+    fn part(&self, is_silent: bool) {
+        self.on_switch(
+            "ip link add br1 type bridge mcast_snooping 0
+             for host in 2 3; do ip link set p$host master br1; done
+             ip addr add 10.77.255.254/16 dev br0; ip addr add 10.78.255.254/16 dev br1
+             ip link set br0 mtu 1400; ip link set br1 mtu 1400 up
+             echo 1 >/proc/sys/net/ipv4/ip_forward",
+        );
+        if is_silent {
+            // Only what it sends itself has come in by no interface but its own.
+            self.on_switch("ip rule add iif lo blackhole");
+        }
+        for host in 0..RANKS {
+            let script = match host {
+                0 | 1 => "ip route add 10.78.0.0/16 via 10.77.255.254".to_owned(),
+                _ => format!(
+                    "ip addr flush dev eth0; ip addr add 10.78.0.{}/16 dev eth0
+                     ip route add default via 10.78.255.254",
+                    host + 1
+                ),
+            };
+            let done = self.on_host(host).args(["sh", "-ec", &script]).output().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
     }
 
     fn start(&self, play: &Play<'_>) -> Vec<Rank> {
+        let mut ranks = self.launch(play);
+        ranks.iter_mut().for_each(Rank::wait_until_ready);
+        ranks
+    }
+
+    /// As [`Self::start`], without the wait.
+    fn launch(&self, play: &Play<'_>) -> Vec<Rank> {
         // The hosts see no other job, so any port is free; host 0 has the first address.
         let test = std::env::current_exe().unwrap();
-        play.start("10.77.0.1:4000", |rank| {
+        play.launch("10.77.0.1:4000", |rank| {
             let mut command = self.on_host(rank);
             command.arg(&test);
             command
@@ -649,4 +692,42 @@ fn a_job_does_without_long_packets_where_a_switch_drops_them_and_says_so() {
                 10.77.0.3 to 10.77.0.4, though shorter ones do: this job's have 1500; ";
     assert!(ends[0].1.starts_with(told), "{ends:?}");
     assert!(ends[1..].iter().all(|(_, errors)| errors.is_empty()), "{ends:?}");
+}
+
+#[test]
+fn a_job_across_sites_has_packets_that_pass_between_them_and_says_so() {
+    if !is_root() {
+        return;
+    }
+    for is_silent in [false, true] {
+        let lab = TestLab::up("");
+        lab.part(is_silent);
+        let mut ranks = lab.start(&Play { peer_timeout: None, ..Play::new("long", 2, "a few") });
+        let deadline = Instant::now() + PATIENCE;
+        let ends: Vec<_> = ranks.iter_mut().map(|rank| rank.finish(deadline)).collect();
+        assert!(ends.iter().all(|(status, _)| *status == Some(0)), "{is_silent}: {ends:?}");
+        let told = "omnes: rank 0: packets of 1500 bytes do not get from 10.78.0.4 to 10.77.0.1, \
+                    from 10.77.0.2 to 10.78.0.3, though shorter ones do: this job's have 1400; ";
+        assert!(ends[0].1.starts_with(told), "{is_silent}: {ends:?}");
+        assert!(ends[1..].iter().all(|(_, errors)| errors.is_empty()), "{ends:?}");
+    }
+}
+
+#[test]
+fn hosts_between_which_no_packet_gets_through_are_named_at_the_start() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up("");
+    lab.part(false);
+    lab.on_switch("ip rule add iif br0 ipproto udp blackhole");
+    let mut ranks = lab.launch(&Play { peer_timeout: None, ..Play::new("long", 2, "a few") });
+    let deadline = Instant::now() + PATIENCE;
+    let told = "UDP packets do not get from 10.77.0.2 to 10.78.0.3, though TCP gets from there ";
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        let (status, errors) = rank.finish(deadline);
+        let begin = if number == 0 { "ended: " } else { "ended: rank 0 refused: " };
+        assert!(errors.contains(&format!("{begin}{told}")), "{number}: {errors}");
+        assert!(!errors.contains("NAT") && status == Some(3), "{number}: {errors}");
+    }
 }

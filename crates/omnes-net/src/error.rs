@@ -24,6 +24,28 @@ fn texts(addresses: &[IpAddr]) -> String {
     addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Ways from host to host as text: all of a few, the first of many.
+pub(crate) fn list_ways(ways: &[(IpAddr, IpAddr)]) -> String {
+    const SHOWN: usize = 4;
+    let shown = ways.iter().take(SHOWN).map(|(from, to)| format!("from {from} to {to}"));
+    let mut shown: Vec<String> = shown.collect();
+    if ways.is_empty() {
+        shown.push("from host to host".to_owned());
+    } else if ways.len() > SHOWN {
+        shown.push("on other ways".to_owned());
+    }
+    shown.join(", ")
+}
+
+/// What address translation has to do with packets that are lost.
+fn remark(nat: Option<(Rank, IpAddr, IpAddr)>) -> String {
+    let Some((rank, own, seen)) = nat else { return String::new() };
+    format!(
+        "; rank {rank} is behind NAT (its own address is {own}, rank 0 sees {seen}), which they do \
+         not pass: give it an address that all hosts reach, a container its host's network"
+    )
+}
+
 /// See the variants; each message names the value concerned and the remedy.
 #[derive(Debug, Error)]
 pub enum NetError {
@@ -103,6 +125,22 @@ pub enum NetError {
         address: String,
         /// What the kernel says.
         source: std::io::Error,
+    },
+    /// No UDP packet gets from a host of the job to another one.
+    #[error(
+        "UDP packets do not get {}, though TCP gets from there to rank 0: firewalls must pass UDP \
+         between all hosts, to the ports of net.ipv4.ip_local_port_range, by default 32768 to \
+         60999{}",
+        list_ways(.ways),
+        remark(*.nat)
+    )]
+    NoUdp {
+        /// From which host to which; other pairs of hosts were not tried.
+        ways: Vec<(IpAddr, IpAddr)>,
+        /// A rank, not rank 0, of the first of these pairs.
+        silent: Rank,
+        /// A rank behind NAT, if there is one: its address there, and that which rank 0 sees.
+        nat: Option<(Rank, IpAddr, IpAddr)>,
     },
     /// Another program listens where rank 0 should.
     #[error(

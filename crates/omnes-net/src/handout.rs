@@ -4,39 +4,47 @@
 //! says that it has the table, and when the last one has, all are told to go: who began before
 //! would send to ranks that do not listen yet, and take their silence for their end.
 //!
-//! Where it is to be tried whether long packets get from host to host ([`crate::trial`]), all look
-//! when all have the table, and say what they have found; then all go.
+//! Where it is to be tried which packets get from host to host ([`crate::trial`]), those that stand
+//! in the circle are asked, when all have the table, what has come to them: a second time if one
+//! lacks long packets, and a third time if one has got none, as who sends to it may have been late.
+//! Then all go with the longest packets that have come everywhere, or hear why they cannot.
 //!
-//! Cost: a byte each way beside the line, two where something is tried, and a few system calls per
-//! rank.
+//! Cost: a byte each way beside the line, another one per turn for who stands in the circle, and a
+//! few system calls per rank.
 
 use crate::deadline::Deadline;
 use crate::proof::ToAll;
+use crate::trial::{Found, MTUS, Turn, better};
 use omnes_wire::Rank;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A rank has the table; the second time, long packets get to its host, or nothing tells that they
-/// do not.
+/// A rank has the table.
 const READY: u8 = b'+';
-/// They do not, though short ones do.
-const UNREACHED: u8 = b'-';
 /// All have the table: look.
 const LOOK: u8 = b'?';
-/// All are ready.
-const GO: u8 = b'!';
-/// All are to go, but without long packets.
-const GO_SHORT: u8 = b'.';
+/// Send again, then look.
+const AGAIN: u8 = b'*';
+/// No packet has come.
+const NOTHING: u8 = b'-';
+/// The longest packets have come, or all are to go with those; the next letters are for shorter
+/// ones.
+const LONGEST: u8 = b'A';
+/// There will be no job: a line says why.
+const REFUSED: u8 = b'!';
 /// Ranks that are written to at a time: what is under way to each takes kernel memory here.
 const AT_ONCE_MAX: usize = 1024;
 /// Ranks that are looked at after one look at who is ready.
 const EVENTS: usize = 256;
 /// The longest wait for the kernel.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+// The lengths tried are the job's, those below it, and the shortest.
+const _: () = assert!(MTUS.len() + 2 <= 26);
 
 /// One that is to have the table.
 pub(crate) struct Reader {
@@ -44,6 +52,8 @@ pub(crate) struct Reader {
     pub(crate) stream: TcpStream,
     /// The beginning of its line.
     pub(crate) line: Vec<u8>,
+    /// It stands in the circle.
+    pub(crate) is_asked: bool,
 }
 
 /// See the module header.
@@ -56,16 +66,25 @@ pub(crate) struct Handout<'a> {
     begun: usize,
     writing: usize,
     unready: usize,
-    /// Ranks to whose hosts long packets do not get.
-    unreached: Vec<Rank>,
+    /// By those in the circle that were asked; empty before they were.
+    found: BTreeMap<Rank, Found>,
 }
 
 /// What a handout leads to.
 pub(crate) struct HandedOut {
     /// The connections.
     pub(crate) streams: Vec<(Rank, TcpStream)>,
-    /// Ranks to whose hosts long packets do not get: if there are any, all do without.
-    pub(crate) unreached: Vec<Rank>,
+    /// What has come to those in the circle. If nothing has to one of them, nobody may go yet.
+    pub(crate) found: BTreeMap<Rank, Found>,
+}
+
+/// What a rank hears at the end of a handout.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Go, with the longest packets but so many of those that were tried.
+    Go(u8),
+    /// The next line says why there will be no job.
+    Refused,
 }
 
 /// What has become of a reader's line.
@@ -74,6 +93,7 @@ enum Progress {
     Written { bytes: usize },
     Sent,
     Ready,
+    Asked,
 }
 
 impl<'a> Handout<'a> {
@@ -89,12 +109,12 @@ impl<'a> Handout<'a> {
             begun: 0,
             writing: 0,
             unready,
-            unreached: Vec::new(),
+            found: BTreeMap::new(),
         })
     }
 
-    /// Hands the table to all and lets them go. If something is to be tried, `look` says whether
-    /// long packets get to this rank.
+    /// Hands the table to all and lets them go, unless no packet comes to one of those in the
+    /// circle. If something is to be tried, `take` takes this rank's turns.
     ///
     /// # Errors
     /// The rank that is lost, or the first one that does not have the table when the time is over,
@@ -102,19 +122,28 @@ impl<'a> Handout<'a> {
     pub(crate) fn run(
         mut self,
         until: &mut Deadline<'_>,
-        look: Option<impl FnOnce() -> bool>,
+        take: Option<impl FnMut(Turn) -> Found>,
     ) -> std::result::Result<HandedOut, (Rank, Error)> {
         self.wait_for_all(until)?;
-        if let Some(look) = look {
-            self.ask_all()?;
-            if !look() {
-                self.unreached.push(Rank(0));
+        if let Some(mut take) = take {
+            self.ask(Turn::Look, until, &mut take)?;
+            if self.worst() != Some(0) {
+                self.ask(Turn::Again, until, &mut take)?;
             }
-            self.wait_for_all(until)?;
+            if self.worst().is_none() {
+                self.ask(Turn::Look, until, &mut take)?;
+            }
         }
-        self.tell_all(if self.unreached.is_empty() { GO } else { GO_SHORT })?;
+        if let Some(worst) = self.worst() {
+            self.tell(LONGEST + worst, |_| true)?;
+        }
         let streams = self.readers.into_iter().map(|reader| (reader.rank, reader.stream));
-        Ok(HandedOut { streams: streams.collect(), unreached: self.unreached })
+        Ok(HandedOut { streams: streams.collect(), found: self.found })
+    }
+
+    /// What has come to all that were asked.
+    fn worst(&self) -> Found {
+        self.found.values().try_fold(0, |worst, found| Some(worst.max((*found)?)))
     }
 
     fn wait_for_all(&mut self, until: &mut Deadline<'_>) -> std::result::Result<(), (Rank, Error)> {
@@ -135,23 +164,41 @@ impl<'a> Handout<'a> {
         Ok(())
     }
 
-    /// Lets all look, who are to be ready a second time then.
-    fn ask_all(&mut self) -> std::result::Result<(), (Rank, Error)> {
-        self.tell_all(LOOK)?;
-        for (index, Reader { rank, stream, .. }) in self.readers.iter().enumerate() {
-            let data = epoll::EventData::new_u64(index as u64);
-            let added = epoll::add(&self.epoll, stream, data, epoll::EventFlags::IN);
-            added.map_err(|error| (*rank, error.into()))?;
+    /// Asks all in the circle, this rank among them, and waits for their answers.
+    fn ask(
+        &mut self,
+        turn: Turn,
+        until: &mut Deadline<'_>,
+        take: &mut impl FnMut(Turn) -> Found,
+    ) -> std::result::Result<(), (Rank, Error)> {
+        let said = if turn == Turn::Look { LOOK } else { AGAIN };
+        self.tell(said, |reader| reader.is_asked)?;
+        for (index, Reader { rank, stream, is_asked, .. }) in self.readers.iter().enumerate() {
+            if *is_asked {
+                let data = epoll::EventData::new_u64(index as u64);
+                let added = epoll::add(&self.epoll, stream, data, epoll::EventFlags::IN);
+                added.map_err(|error| (*rank, error.into()))?;
+                self.progress[index] = Progress::Asked;
+                self.unready += 1;
+            }
         }
-        self.progress.fill(Progress::Sent);
-        self.unready = self.readers.len();
-        Ok(())
+        self.note(Rank(0), take(turn));
+        self.wait_for_all(until)
     }
 
-    fn tell_all(&self, told: u8) -> std::result::Result<(), (Rank, Error)> {
-        for Reader { rank, stream, .. } in &self.readers {
-            let mut stream: &TcpStream = stream;
-            stream.write_all(&[told]).map_err(|error| (*rank, error))?;
+    fn note(&mut self, rank: Rank, found: Found) {
+        let known = self.found.entry(rank).or_default();
+        *known = better(*known, found);
+    }
+
+    fn tell(
+        &self,
+        told: u8,
+        is_told: impl Fn(&Reader) -> bool,
+    ) -> std::result::Result<(), (Rank, Error)> {
+        for reader in self.readers.iter().filter(|reader| is_told(reader)) {
+            let mut stream: &TcpStream = &reader.stream;
+            stream.write_all(&[told]).map_err(|error| (reader.rank, error))?;
         }
         Ok(())
     }
@@ -180,7 +227,7 @@ impl<'a> Handout<'a> {
     fn serve(&mut self, index: usize) -> Result<()> {
         match self.progress[index] {
             Progress::Written { bytes } => self.write_on(index, bytes),
-            Progress::Sent => self.hear(index),
+            Progress::Sent | Progress::Asked => self.hear(index),
             Progress::Ready => Ok(()),
         }
     }
@@ -204,15 +251,17 @@ impl<'a> Handout<'a> {
     fn hear(&mut self, index: usize) -> Result<()> {
         let Reader { rank, stream, .. } = &self.readers[index];
         let (rank, mut stream): (Rank, &TcpStream) = (*rank, stream);
+        let is_asked = self.progress[index] == Progress::Asked;
         let mut said = [0];
         match stream.read(&mut said) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(_) => epoll::delete(&self.epoll, stream)?,
             nothing => return passing(nothing).map(drop),
         }
-        match said[0] {
-            READY => {}
-            UNREACHED => self.unreached.push(rank),
+        match (is_asked, said[0]) {
+            (false, READY) => {}
+            (true, NOTHING) => self.note(rank, None),
+            (true, said) => self.note(rank, Some(place_of(said)?)),
             _ => return Err(ErrorKind::InvalidData.into()),
         }
         self.progress[index] = Progress::Ready;
@@ -226,24 +275,34 @@ impl<'a> Handout<'a> {
     }
 }
 
-/// Says that this rank has the table, and waits until all have. If something is tried meanwhile,
-/// `look` says whether long packets get to this rank. True if all may send them.
+/// Says that this rank has the table, and waits until all have; `take` takes its turns in what is
+/// tried meanwhile.
 pub(crate) fn wait_for_go(
     stream: &TcpStream,
     until: &mut Deadline<'_>,
-    look: impl FnOnce() -> bool,
-) -> Result<bool> {
+    mut take: impl FnMut(Turn) -> Found,
+) -> Result<Verdict> {
     until.write(stream, &[READY])?;
-    let mut said = hear_byte(stream, until)?;
-    if said == LOOK {
-        until.write(stream, &[if look() { READY } else { UNREACHED }])?;
-        said = hear_byte(stream, until)?;
+    loop {
+        let turn = match hear_byte(stream, until)? {
+            LOOK => Turn::Look,
+            AGAIN => Turn::Again,
+            REFUSED => return Ok(Verdict::Refused),
+            said => return Ok(Verdict::Go(place_of(said)?)),
+        };
+        let found = take(turn).map_or(NOTHING, |place| LONGEST + place);
+        until.write(stream, &[found])?;
     }
-    match said {
-        GO => Ok(true),
-        GO_SHORT => Ok(false),
-        _ => Err(ErrorKind::InvalidData.into()),
-    }
+}
+
+/// Tells a rank that there will be no job; a line is to say why.
+pub(crate) fn tell_refused(mut stream: &TcpStream) -> Result<()> {
+    stream.write_all(&[REFUSED])
+}
+
+/// Which of the lengths that were tried a byte names.
+fn place_of(said: u8) -> Result<u8> {
+    if said.is_ascii_uppercase() { Ok(said - LONGEST) } else { Err(ErrorKind::InvalidData.into()) }
 }
 
 fn hear_byte(stream: &TcpStream, until: &mut Deadline<'_>) -> Result<u8> {
@@ -271,7 +330,7 @@ mod tests {
     use std::net::TcpListener;
 
     const PATIENCE: Duration = Duration::from_secs(60);
-    const NO_TRIAL: Option<fn() -> bool> = None;
+    const NO_TRIAL: Option<fn(Turn) -> Found> = None;
 
     /// So many readers, and the other ends of their connections.
     fn readers(count: u32) -> (Vec<Reader>, Vec<TcpStream>) {
@@ -280,7 +339,8 @@ mod tests {
             let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             theirs.set_read_timeout(Some(PATIENCE)).unwrap();
             let (stream, _) = listener.accept().unwrap();
-            (Reader { rank: Rank(rank), stream, line: b"{".to_vec() }, theirs)
+            let line = b"{".to_vec();
+            (Reader { rank: Rank(rank), stream, line, is_asked: rank < 3 }, theirs)
         };
         (1..=count).map(connect).unzip()
     }
@@ -311,38 +371,74 @@ mod tests {
             let deadline = || Deadline::after(PATIENCE, None);
             let waiting: Vec<_> = theirs
                 .iter()
-                .map(|stream| scope.spawn(move || wait_for_go(stream, &mut deadline(), || true)))
+                .map(|stream| scope.spawn(move || wait_for_go(stream, &mut deadline(), |_| None)))
                 .collect();
-            assert!(waiting.into_iter().all(|rank| rank.join().unwrap().unwrap()));
+            for rank in waiting {
+                assert_eq!(rank.join().unwrap().unwrap(), Verdict::Go(0));
+            }
             assert!(zero.join().unwrap().is_ok());
         });
     }
 
-    #[test]
-    fn all_do_without_long_packets_if_one_rank_lacks_them() {
+    /// What becomes of ranks 1 to 3, of which the last is not asked, and what is found, where
+    /// `found` tells each of the others what has come in each turn.
+    fn try_with(found: impl Fn(u32, usize) -> Found + Sync) -> (Vec<Verdict>, Vec<Found>) {
         let to_all = ToAll::new(&"x", None).unwrap();
-        for lacking in [None, Some(0), Some(2)] {
-            let (readers, theirs) = readers(2);
-            let deadline = || Deadline::after(PATIENCE, None);
-            let looks = |rank| move || lacking != Some(rank);
-            std::thread::scope(|scope| {
-                let ranks: Vec<_> = (1..)
-                    .zip(&theirs)
-                    .map(|(rank, stream)| {
-                        let to_all = &to_all;
-                        scope.spawn(move || {
-                            take(stream, to_all);
-                            wait_for_go(stream, &mut deadline(), looks(rank))
-                        })
+        let (readers, theirs) = readers(3);
+        let deadline = || Deadline::after(PATIENCE, None);
+        let takes = |rank| {
+            let (mut turns, found) = (0, &found);
+            move |turn| {
+                turns += 1;
+                assert!((turn == Turn::Again) == (turns == 2) && rank < 3 && turns < 4);
+                found(rank, turns)
+            }
+        };
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = (1..)
+                .zip(&theirs)
+                .map(|(rank, stream)| {
+                    let (to_all, take_turn) = (&to_all, takes(rank));
+                    scope.spawn(move || {
+                        take(stream, to_all);
+                        wait_for_go(stream, &mut deadline(), take_turn)
                     })
-                    .collect();
-                let handout = Handout::new(readers, &to_all).unwrap();
-                let handed_out = handout.run(&mut deadline(), Some(looks(0))).ok().unwrap();
-                assert_eq!(handed_out.unreached, Vec::from_iter(lacking.map(Rank)));
-                let may = ranks.into_iter().map(|rank| rank.join().unwrap().unwrap());
-                assert!(may.into_iter().all(|may| may == lacking.is_none()));
-            });
+                })
+                .collect();
+            let handout = Handout::new(readers, &to_all).unwrap();
+            let HandedOut { streams, found } =
+                handout.run(&mut deadline(), Some(takes(0))).ok().unwrap();
+            if found.values().any(Option::is_none) {
+                streams.iter().for_each(|(_, stream)| tell_refused(stream).unwrap());
+            }
+            let verdicts = ranks.into_iter().map(|rank| rank.join().unwrap().unwrap());
+            (verdicts.collect(), found.into_values().collect())
+        })
+    }
+
+    fn go(place: u8) -> Vec<Verdict> {
+        [place; 3].map(Verdict::Go).into()
+    }
+
+    #[test]
+    fn all_go_with_what_comes_to_everyone() {
+        assert_eq!(try_with(|_, _| Some(0)), (go(0), vec![Some(0); 3]));
+        for lacking in 0..3 {
+            let found = |rank, turn| Some(if rank == lacking { 9 - 3 * turn as u8 } else { 0 });
+            let each = (0..3).map(|rank| Some(if rank == lacking { 3 } else { 0 }));
+            assert_eq!(try_with(found), (go(3), each.collect()));
         }
+        // What has come in one turn need not in the other.
+        let found = |rank, turn| if turn == 2 && rank < 2 { Some(0) } else { Some(2 - rank as u8) };
+        assert_eq!(try_with(found), (go(0), vec![Some(0); 3]));
+    }
+
+    #[test]
+    fn nobody_goes_where_no_packet_comes_to_one_even_late() {
+        let found = |until| move |rank, turn| (rank != 2 || turn == until).then_some(1);
+        assert_eq!(try_with(found(3)), (go(1), vec![Some(1); 3]));
+        let refused = (0..3).map(|_| Verdict::Refused).collect();
+        assert_eq!(try_with(found(4)), (refused, vec![Some(1), Some(1), None]));
     }
 
     #[test]

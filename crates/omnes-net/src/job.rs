@@ -51,6 +51,8 @@ pub struct JobConfig {
     /// where it is, without memory, and takes that message. On others the next receive gets it.
     pub swallows: Vec<usize>,
     /// Longest IP packet that this rank may send and be sent, where its links take longer ones.
+    /// If it is at most 1,500 bytes at some rank, it is not tried what the paths between the hosts
+    /// pass.
     pub mtu_bytes: Option<u32>,
     /// Offloads that may be used.
     pub offloads: Offloads,

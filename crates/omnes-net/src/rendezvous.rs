@@ -15,12 +15,12 @@ use crate::deadline::Deadline;
 use crate::descriptors;
 use crate::duration::shortest;
 use crate::error::{NetError, list};
-use crate::handout::{HandedOut, Handout, Reader};
+use crate::handout::{HandedOut, Handout, Reader, tell_refused};
 use crate::links::CONNECTED_RANKS_MAX;
 use crate::proof::{Signed, ToAll, write_line};
 use crate::ring::NodeId;
 use crate::table::{Ports, Table};
-use crate::trial::{Part, Place, Question, Trial, circle};
+use crate::trial::{Found, Part, Question, Trial, circle, first_silent, payloads, ways};
 use crate::user::stranger_at;
 use crate::while_waiting::WhileWaiting;
 use omnes_nic::agent::printable;
@@ -34,7 +34,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 9;
+pub(crate) const PROTOCOL: u32 = 10;
 /// Wait before a name that nobody knows is asked for again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 /// What a rank needs beside the connections of the rendezvous: its sockets, and some.
@@ -92,9 +92,9 @@ pub(crate) struct Local {
     pub(crate) ports: Ports,
     /// Largest payload of a packet that fits this rank's link.
     pub(crate) payload_bytes: u16,
-    /// The same for what any Ethernet takes.
-    pub(crate) ethernet_payload_bytes: u16,
-    /// For trying whether longer ones get to other hosts, where the link takes them.
+    /// Payloads to do with where longer ones do not get to other hosts, descending.
+    pub(crate) lesser_payloads: Vec<u16>,
+    /// For trying which do; none if the user has said so.
     pub(crate) trial: Option<Trial>,
 }
 
@@ -133,6 +133,8 @@ pub(crate) struct Hello {
     pub(crate) ports: Ports,
     pub(crate) payload_bytes: u16,
     pub(crate) trial_port: u16,
+    /// What this end of the connection says that its address is.
+    pub(crate) reached: IpAddr,
     pub(crate) machine: Machine,
     pub(crate) node: Option<NodeId>,
     pub(crate) encryption: bool,
@@ -451,12 +453,24 @@ impl Rendezvous {
         let machine = Machine::this();
         let machines = hellos.values().map(|(hello, _, _)| hello.machine.clone());
         let census = Census::of(&machines.chain([machine.clone()]).collect::<Vec<_>>());
-        let question = self.question(JobId(table.job), &key, table.payload_bytes);
+        let question = self.question(JobId(table.job), &key, &local, table.payload_bytes);
         let part = Part::begin(local.trial.as_ref(), question, &table.circle, &addresses);
-        let HandedOut { streams, unreached } =
-            self.hand_out(hellos, &table, &census, (until, part))?;
+        let challenges: Vec<u64> = hellos.values().map(|(hello, _, _)| hello.challenge).collect();
+        let nat = nat(&hellos);
+        let HandedOut { streams, found } = self.hand_out(hellos, &table, &census, (until, part))?;
+        let ways = |is_bad: fn(Found) -> bool| ways(&table.circle, &found, is_bad, &addresses, own);
+        if let Some(silent) = first_silent(&table.circle, &found) {
+            let error = NetError::NoUdp { ways: ways(|found| found.is_none()), silent, nat };
+            for ((_, stream), challenge) in streams.iter().zip(challenges) {
+                let _ = tell_refused(stream);
+                self.refuse(stream, challenge, &error.to_string());
+            }
+            return Err(error);
+        }
+        let worst = found.values().copied().flatten().max().unwrap_or(0);
+        let ways = ways(|found| found != Some(0));
         let crowd = census.crowd_on(&machine);
-        let Table { job, payload_bytes, nodes, circle, .. } = table;
+        let Table { job, payload_bytes, nodes, .. } = table;
         let met = Met {
             job: JobId(job),
             key,
@@ -467,23 +481,22 @@ impl Rendezvous {
             nodes,
             streams,
         };
-        if unreached.is_empty() {
-            return Ok(met);
-        }
-        let ways = ways(&circle, &unreached, &met.addresses, own);
-        Ok(met.narrowed(ways, &local))
+        Ok(met.narrowed(worst, ways, &local))
     }
 
-    /// What is asked where it is tried whether packets with so much payload get from host to host.
+    /// What is asked where it is tried which packets get from host to host, in a job whose longest
+    /// are to have so much payload.
     pub(crate) fn question<'a>(
         &self,
         job: JobId,
         key: &'a JobKey,
+        local: &Local,
         payload_bytes: u16,
     ) -> Question<'a> {
         let sealed = if self.encryption { SEALED_BYTES } else { 0 };
-        let packet_bytes = PACKET_OVERHEAD_BYTES + sealed + usize::from(payload_bytes);
-        Question { me: self.rank, job, key, packet_bytes }
+        let length = |payload| PACKET_OVERHEAD_BYTES + sealed + usize::from(payload);
+        let payloads = payloads(payload_bytes, &local.lesser_payloads);
+        Question { me: self.rank, job, key, lengths: payloads.into_iter().map(length).collect() }
     }
 
     fn table(
@@ -502,7 +515,8 @@ impl Rendezvous {
         let payload_bytes = payloads.fold(local.payload_bytes, u16::min);
         let trials = hellos.values().map(|(hello, from, _)| (from.ip(), hello.trial_port));
         let trials = std::iter::once((own, local.trial_port()?)).chain(trials);
-        let is_in_doubt = payload_bytes > local.ethernet_payload_bytes;
+        let trials: Vec<(IpAddr, u16)> = trials.collect();
+        let is_in_doubt = trials.iter().all(|(_, port)| *port != 0);
         Ok(Table {
             job: u32::from_be_bytes(random()?),
             key: self.key.is_none().then(|| hex(key.as_bytes())),
@@ -510,7 +524,7 @@ impl Rendezvous {
             payload_bytes,
             ports: std::iter::once(local.ports.clone()).chain(ports).collect(),
             nodes: NodeId::groups(&nodes),
-            circle: if is_in_doubt { circle(trials) } else { Vec::new() },
+            circle: if is_in_doubt { circle(trials.into_iter()) } else { Vec::new() },
         })
     }
 
@@ -530,11 +544,12 @@ impl Rendezvous {
             let reply = Reply::Table { digest: to_all.digest(), crowd };
             let signed = self.sign(&reply, hello.challenge);
             let line = signed.and_then(|signed| signed.begin_line()).map_err(failed)?;
-            readers.push(Reader { rank: Rank(rank), stream, line });
+            let is_asked = table.circle.iter().any(|(asked, _)| *asked == rank);
+            readers.push(Reader { rank: Rank(rank), stream, line, is_asked });
         }
         let handout = Handout::new(readers, &to_all).map_err(failed)?;
-        let look = part.map(|part| move || part.look());
-        handout.run(until, look).map_err(|(rank, source)| match source.kind() {
+        let take = part.map(|mut part| move |turn| part.take(turn));
+        handout.run(until, take).map_err(|(rank, source)| match source.kind() {
             ErrorKind::Interrupted => NetError::Interrupted,
             _ => NetError::RankLost { rank, source },
         })
@@ -542,26 +557,27 @@ impl Rendezvous {
 }
 
 impl Met {
-    /// As it is where longer packets than those of any Ethernet do not get from host to host.
-    pub(crate) fn narrowed(self, ways: Vec<(IpAddr, IpAddr)>, local: &Local) -> Self {
+    /// As it is where only packets of that `place` among those that were tried get from host to
+    /// host: of the shortest, which carry nothing, nothing is known but that longer ones do not.
+    pub(crate) fn narrowed(self, place: u8, ways: Vec<(IpAddr, IpAddr)>, local: &Local) -> Self {
+        let payloads = payloads(self.payload_bytes, &local.lesser_payloads);
+        let payload_bytes = payloads[usize::from(place).min(payloads.len() - 1)];
+        if payload_bytes == self.payload_bytes {
+            return self;
+        }
         let narrow = Some(Narrow { payload_bytes: self.payload_bytes, ways });
-        let payload_bytes = self.payload_bytes.min(local.ethernet_payload_bytes);
         Self { payload_bytes, narrow, ..self }
     }
 }
 
-/// From which host long packets do not get to which, as those of the circle say to whom they do
-/// not; rank 0 is at `own`.
-fn ways(
-    circle: &[Place],
-    unreached: &[Rank],
-    addresses: &[SocketAddr],
-    own: IpAddr,
-) -> Vec<(IpAddr, IpAddr)> {
-    let host = |rank: u32| if rank == 0 { own } else { addresses[rank as usize].ip() };
-    let before = circle.iter().cycle().skip(circle.len().saturating_sub(1));
-    let ways = before.zip(circle).filter(|(_, (to, _))| unreached.contains(&Rank(*to)));
-    ways.map(|((from, _), (to, _))| (host(*from), host(*to))).collect()
+/// The first rank whose connection comes from another address than its own end of it has: that,
+/// and where it comes from.
+fn nat(hellos: &Hellos) -> Option<(Rank, IpAddr, IpAddr)> {
+    let mut ends = hellos.iter().filter_map(|(rank, (hello, _, stream))| {
+        let seen = stream.peer_addr().ok()?.ip().to_canonical();
+        Some((Rank(*rank), hello.reached.to_canonical(), seen))
+    });
+    ends.find(|(_, own, seen)| own != seen)
 }
 
 #[cfg(test)]

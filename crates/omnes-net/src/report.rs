@@ -8,7 +8,7 @@
 use crate::crowd::{Crowd, Machine};
 use crate::deadline::Deadline;
 use crate::error::NetError;
-use crate::handout::wait_for_go;
+use crate::handout::{Verdict, wait_for_go};
 use crate::proof::{Signed, line, read_line};
 use crate::rendezvous::{
     Challenge, Hello, Local, Met, PROTOCOL, Rendezvous, Reply, SERVER, random,
@@ -64,6 +64,7 @@ impl Rendezvous {
             ports: local.ports.clone(),
             payload_bytes: local.payload_bytes,
             trial_port: local.trial_port()?,
+            reached: reached.ip(),
             machine: Machine::this(),
             node: self.node,
             encryption: self.encryption,
@@ -95,13 +96,18 @@ impl Rendezvous {
                 let table: Table = signed.read_to_all(key, digest).map_err(|_| malformed())?;
                 let circle = table.circle.clone();
                 let met = self.accept(table, crowd, address.ip())?;
-                let question = self.question(met.job, &met.key, met.payload_bytes);
-                let part = Part::begin(local.trial.as_ref(), question, &circle, &met.addresses);
-                let look = || part.is_none_or(|part| part.look());
-                let may_be_long = wait_for_go(&stream, &mut until, look);
-                let may_be_long = may_be_long.map_err(|source| self.lost(source))?;
-                let met = if may_be_long { met } else { met.narrowed(Vec::new(), &local) };
-                Ok(Met { streams: vec![(Rank(0), stream)], ..met })
+                let question = self.question(met.job, &met.key, &local, met.payload_bytes);
+                let trial = local.trial.as_ref();
+                let mut part = Part::begin(trial, question, &circle, &met.addresses);
+                let take = |turn| part.as_mut().and_then(|part| part.take(turn));
+                let verdict = wait_for_go(&stream, &mut until, take);
+                match verdict.map_err(|source| self.lost(source))? {
+                    Verdict::Go(place) => {
+                        let met = met.narrowed(place, Vec::new(), &local);
+                        Ok(Met { streams: vec![(Rank(0), stream)], ..met })
+                    }
+                    Verdict::Refused => Err(self.hear_why(&stream, challenge, &mut until)),
+                }
             }
             Reply::Refused(_) | Reply::Table { .. } => Err(NetError::WrongKey { rank: Rank(0) }),
         }
@@ -170,6 +176,23 @@ impl Rendezvous {
         let signed = Signed::new(hello, self.key.as_ref(), challenge, self.rank.0)?;
         until.write(stream, &line(&signed)?)?;
         self.hear(stream, until)
+    }
+
+    /// Why there will be no job, though this rank has the table.
+    fn hear_why(&self, stream: &TcpStream, challenge: u64, until: &mut Deadline<'_>) -> NetError {
+        let signed: Signed = match self.hear(stream, until) {
+            Ok(signed) => signed,
+            Err(source) => return self.lost(source),
+        };
+        match signed.read() {
+            Ok(Reply::Refused(reason))
+                if signed.is_proven(self.key.as_ref(), challenge, SERVER) =>
+            {
+                NetError::Refused { reason: printable(&reason) }
+            }
+            Ok(_) => NetError::WrongKey { rank: Rank(0) },
+            Err(source) => self.lost(source),
+        }
     }
 
     /// What `table` says, to this rank, which has reached rank 0 at `zero`.

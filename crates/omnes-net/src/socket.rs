@@ -115,6 +115,23 @@ fn set_option<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What this socket sends crosses the network as it is or not at all: neither this host nor a
+/// router cuts it up. What this host believes of the way to the receiver does not count, only its
+/// own link does.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn forbid_fragments(socket: &std::net::UdpSocket) -> io::Result<()> {
+    let fd = socket.as_raw_fd();
+    if socket.local_addr()?.is_ipv4() {
+        let probe = libc::IP_PMTUDISC_PROBE;
+        return set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &probe);
+    }
+    let probe = libc::IPV6_PMTUDISC_PROBE;
+    set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &probe)?;
+    set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, &1i32)
+}
+
 impl SocketCounters {
     /// Adds what another socket counted.
     pub fn add(&mut self, other: &Self) {

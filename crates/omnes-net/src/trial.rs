@@ -1,32 +1,58 @@
-//! Whether packets as long as all hosts' links take get from host to host.
+//! Which packets get from host to host, tried at the start of every job on several hosts.
 //!
-//! A switch between them may be set to pass on shorter ones, and drop the others without a word. So
-//! where the packets are to be longer than those of Ethernet, the hosts stand in a circle at the
-//! start: one rank of each sends some long packets and then some short ones to that of the next
-//! host. Whoever gets the short ones only says so, and then the job does without long ones. A
-//! circle crosses every link that parts the hosts in two, both ways; other ways that packets may
-//! take between two hosts are not tried.
+//! Links tell how long the packets are that they take; the way between two hosts may take shorter
+//! ones only, as through a VPN or a switch that is set otherwise, and drop the others without a
+//! word. A firewall may pass none at all. So the hosts stand in a circle at the start: one rank of
+//! each sends packets to that of the next host, without fragmentation, and says what has come from
+//! the host before. A circle crosses every link that parts the hosts in two, both ways; other ways
+//! that packets may take between two hosts are not tried.
+//!
+//! First some are sent as long as the job's longest, and short ones. All have sent theirs before
+//! anybody looks. Only where one lacks the long ones do all send again, packets of the job's length
+//! and of each of [`MTUS`] that is below, and the job has the longest that came everywhere. What
+//! chance loses in one of these turns does not count if it comes in the other. Where nothing comes
+//! in either, the job ends with an error that names the two hosts.
 //!
 //! The packets are questions for a sign of life, filled up with zeros, by a socket of their own;
-//! nobody answers them. All have sent theirs before anybody looks. Where none arrives, since all
-//! are lost or a firewall drops UDP, nothing is known, and the job goes on as it is. Cost: sixteen
-//! packets per host, and a byte each way between rank 0 and each rank.
+//! nobody answers them. A short one goes to the host before, too: many firewalls pass packets from
+//! whoever has been sent one. Cost: twelve packets per host, eight between two, and a byte each way
+//! between rank 0 and each rank of the circle.
 
+use crate::socket::forbid_fragments;
 use omnes_wire::{HEADER_BYTES, Header, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Result};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Packets of each length: chance loses that many in a row on no network that is of use.
-const PACKETS: usize = 8;
-/// The longest wait for the first packet.
-const WAIT: Duration = Duration::from_millis(200);
-/// The longest wait for a long packet that a short one has overtaken.
+/// Lengths of IP packets, in bytes, that a job may do with where longer ones do not pass: through
+/// clouds' gateways with jumbo frames, Ethernet, GRE, VXLAN, WireGuard, IPsec and the like, what
+/// each path of IPv6 takes, and of IPv4.
+pub(crate) const MTUS: [u32; 8] = [8500, 1500, 1476, 1450, 1420, 1400, 1280, 576];
+/// Packets of each length and turn: chance loses that many in a row, in both turns, on no network
+/// that is of use.
+const PACKETS: usize = 4;
+/// The longest wait for the first packet, by the number of the turn: at the first one all have been
+/// sent before.
+const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(2)];
+/// The longest wait for a long packet that a shorter one has overtaken.
 const OVERTAKEN_WAIT: Duration = Duration::from_millis(50);
 
 /// A host's place in the circle: one rank of it, and the port that it looks at.
 pub(crate) type Place = (u32, u16);
+
+/// The longest of the lengths tried that has come, by its place among them, longest first; none if
+/// no packet has.
+pub(crate) type Found = Option<u8>;
+
+/// What rank 0 asks of all in the circle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// Look at what has come.
+    Look,
+    /// Send packets of all lengths, then look.
+    Again,
+}
 
 /// The circle of the ranks whose addresses and ports are given in order of ranks: one of each
 /// address. Empty where there is only one.
@@ -37,45 +63,137 @@ pub(crate) fn circle(hosts: impl Iterator<Item = (IpAddr, u16)>) -> Vec<Place> {
     if circle.len() > 1 { circle } else { Vec::new() }
 }
 
-/// A rank's part in the trial, which has sent what it has to.
+/// The payloads of the packets to try, longest first, in a job whose packets have `longest`;
+/// `lesser` are those of shorter ones.
+pub(crate) fn payloads(longest: u16, lesser: &[u16]) -> Vec<u16> {
+    let mut payloads = vec![longest];
+    payloads.extend(lesser.iter().filter(|payload| **payload < longest));
+    payloads
+}
+
+/// A rank's part in the trial, which has sent what it has to at first.
 pub(crate) struct Part<'a> {
-    trial: &'a Trial,
+    socket: &'a UdpSocket,
     question: Question<'a>,
     /// The one before in the circle.
-    before: Rank,
+    before: (Rank, SocketAddr),
+    after: (Rank, SocketAddr),
+    /// How often packets were sent.
+    turn: u32,
+}
+
+/// What a rank needs to know of the job.
+pub(crate) struct Question<'a> {
+    pub(crate) me: Rank,
+    pub(crate) job: JobId,
+    pub(crate) key: &'a JobKey,
+    /// Bytes of packets, as UDP counts: those to try, longest first.
+    pub(crate) lengths: Vec<usize>,
 }
 
 impl<'a> Part<'a> {
     /// Begins with it, if this rank stands in `circle`; `addresses` are those of all ranks.
     pub(crate) fn begin(
         trial: Option<&'a Trial>,
-        question: Question<'a>,
+        mut question: Question<'a>,
         circle: &[Place],
         addresses: &[SocketAddr],
     ) -> Option<Self> {
         let at = circle.iter().position(|(rank, _)| *rank == question.me.0)?;
-        let place = |step: usize| circle[(at + step) % circle.len()];
-        let (after, port) = place(1);
-        let (before, _) = place(circle.len() - 1);
-        let trial = trial?;
-        trial.send(question, Rank(after), SocketAddr::new(addresses[after as usize].ip(), port));
-        Some(Self { trial, question, before: Rank(before) })
+        let place = |step: usize| {
+            let (rank, port) = circle[(at + step) % circle.len()];
+            (Rank(rank), SocketAddr::new(addresses[rank as usize].ip(), port))
+        };
+        question.lengths.push(PACKET_OVERHEAD_BYTES);
+        let (socket, before, after) = (&trial?.0, place(circle.len() - 1), place(1));
+        let mut part = Self { socket, question, before, after, turn: 0 };
+        part.send();
+        Some(part)
     }
 
-    /// False if long packets do not get here, though short ones do. All must have begun.
-    pub(crate) fn look(&self) -> bool {
-        self.trial.look(self.question, self.before)
+    /// Does what rank 0 asks for.
+    pub(crate) fn take(&mut self, turn: Turn) -> Found {
+        let (first, again) = (WAITS[0], WAITS[1]);
+        if turn == Turn::Look {
+            return self.look(first);
+        }
+        self.send();
+        self.look(again)
+    }
+
+    /// Sends what the next of the circle looks for: at first the longest and the shortest, later
+    /// all lengths. What the kernel refuses is not sent.
+    fn send(&mut self) {
+        self.turn += 1;
+        let lengths = &self.question.lengths;
+        let (longest, shortest) = (lengths[0], lengths[lengths.len() - 1]);
+        let packet = self.question.packet(self.after.0, self.turn, longest);
+        let back = self.question.packet(self.before.0, self.turn, shortest);
+        let tried = |length: &&usize| self.turn > 1 || [longest, shortest].contains(length);
+        for _ in 0..PACKETS {
+            for length in lengths.iter().filter(tried) {
+                let _ = self.socket.send_to(&packet[..*length], self.after.1);
+            }
+            if self.before != self.after {
+                let _ = self.socket.send_to(&back, self.before.1);
+            }
+        }
+    }
+
+    /// What has come of the packets that were sent last, if a first one does within `wait`.
+    fn look(&self, wait: Duration) -> Found {
+        let lengths = &self.question.lengths;
+        let mut buffer = vec![0; lengths[0] + 1];
+        let (mut until, mut found) = (Instant::now() + wait, Found::None);
+        while found != Some(0) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.socket.set_read_timeout(Some(left)).is_err() {
+                break;
+            }
+            let bytes = match self.socket.recv(&mut buffer) {
+                Ok(bytes) if self.question.is_of(self.before.0, self.turn, &buffer[..bytes]) => {
+                    bytes
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                _ => continue,
+            };
+            let place = lengths.iter().position(|length| *length == bytes);
+            let Some(place) = place.and_then(|place| u8::try_from(place).ok()) else { continue };
+            if found.is_none() {
+                until = until.min(Instant::now() + OVERTAKEN_WAIT);
+            }
+            found = better(found, Some(place));
+        }
+        found
     }
 }
 
-/// What a rank needs to know of the job.
-#[derive(Clone, Copy)]
-pub(crate) struct Question<'a> {
-    pub(crate) me: Rank,
-    pub(crate) job: JobId,
-    pub(crate) key: &'a JobKey,
-    /// Bytes of the job's longest packets, as UDP counts.
-    pub(crate) packet_bytes: usize,
+/// What both tell, of the same packets.
+pub(crate) fn better(one: Found, other: Found) -> Found {
+    [one, other].into_iter().flatten().min()
+}
+
+/// Of the first two ranks between whose hosts no packet gets the one that is not rank 0.
+pub(crate) fn first_silent(circle: &[Place], found: &BTreeMap<Rank, Found>) -> Option<Rank> {
+    let (rank, _) = found.iter().find(|(_, found)| found.is_none())?;
+    let before_zero = || circle.last().map(|(rank, _)| Rank(*rank));
+    Some(*rank).filter(|rank| rank.0 != 0).or_else(before_zero)
+}
+
+/// From which host to which something is bad, as those of the circle have `found`; rank 0 is at
+/// `own`.
+pub(crate) fn ways(
+    circle: &[Place],
+    found: &BTreeMap<Rank, Found>,
+    is_bad: fn(Found) -> bool,
+    addresses: &[SocketAddr],
+    own: IpAddr,
+) -> Vec<(IpAddr, IpAddr)> {
+    let host = |rank: u32| if rank == 0 { own } else { addresses[rank as usize].ip() };
+    let before = circle.iter().cycle().skip(circle.len().saturating_sub(1));
+    let bad = |to: &u32| found.get(&Rank(*to)).is_some_and(|found| is_bad(*found));
+    let ways = before.zip(circle).filter(|(_, (to, _))| bad(to));
+    ways.map(|((from, _), (to, _))| (host(*from), host(*to))).collect()
 }
 
 /// A rank's socket for the trial.
@@ -83,58 +201,33 @@ pub(crate) struct Trial(UdpSocket);
 
 impl Trial {
     pub(crate) fn open(address: IpAddr) -> Result<Self> {
-        UdpSocket::bind(SocketAddr::new(address, 0)).map(Self)
+        let socket = UdpSocket::bind(SocketAddr::new(address, 0))?;
+        forbid_fragments(&socket)?;
+        Ok(Self(socket))
     }
 
     pub(crate) fn port(&self) -> Result<u16> {
         Ok(self.0.local_addr()?.port())
     }
-
-    /// Sends what the next of the circle looks for. What the kernel refuses is not sent.
-    fn send(&self, question: Question<'_>, to: Rank, address: SocketAddr) {
-        let header = Header { job: question.job, ..Header::blank(Kind::Ping, question.me) };
-        let bytes = header.emit();
-        let tag = question.key.sender(question.me).tag(&bytes, to, &[]);
-        let mut packet = vec![0; question.packet_bytes];
-        packet[..HEADER_BYTES].copy_from_slice(&bytes);
-        packet[HEADER_BYTES..PACKET_OVERHEAD_BYTES].copy_from_slice(&tag.0.to_be_bytes());
-        for length in [packet.len(), PACKET_OVERHEAD_BYTES] {
-            for _ in 0..PACKETS {
-                let _ = self.0.send_to(&packet[..length], address);
-            }
-        }
-    }
-
-    /// False if short packets of rank `from`, which has sent them, arrive and long ones do not.
-    fn look(&self, question: Question<'_>, from: Rank) -> bool {
-        let mut buffer = vec![0; question.packet_bytes];
-        let mut until = Instant::now() + WAIT;
-        let mut has_short = false;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.0.set_read_timeout(Some(left)).is_err() {
-                return !has_short;
-            }
-            match self.0.recv(&mut buffer) {
-                Ok(bytes) if !question.is_of(from, &buffer[..bytes]) => {}
-                Ok(bytes) if bytes == question.packet_bytes => return true,
-                Ok(_) if has_short => {}
-                Ok(_) => {
-                    has_short = true;
-                    until = until.min(Instant::now() + OVERTAKEN_WAIT);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return !has_short,
-                Err(_) => {}
-            }
-        }
-    }
 }
 
 impl Question<'_> {
-    /// True if `packet` is what rank `from` asks this one.
-    fn is_of(&self, from: Rank, packet: &[u8]) -> bool {
+    /// What this rank asks `to` in this turn.
+    fn packet(&self, to: Rank, turn: u32, length: usize) -> Vec<u8> {
+        let blank = Header::blank(Kind::Ping, self.me);
+        let bytes = Header { job: self.job, argument: turn, ..blank }.emit();
+        let tag = self.key.sender(self.me).tag(&bytes, to, &[]);
+        let mut packet = vec![0; length];
+        packet[..HEADER_BYTES].copy_from_slice(&bytes);
+        packet[HEADER_BYTES..PACKET_OVERHEAD_BYTES].copy_from_slice(&tag.0.to_be_bytes());
+        packet
+    }
+
+    /// True if `packet` is what rank `from` asks this one in this turn.
+    fn is_of(&self, from: Rank, turn: u32, packet: &[u8]) -> bool {
         let Ok((header, tag)) = Header::parse(packet) else { return false };
         let is_ours = header.job == self.job && header.source == from && header.kind == Kind::Ping;
+        let is_ours = is_ours && header.argument == turn;
         let bytes = packet.first_chunk::<HEADER_BYTES>().filter(|_| is_ours);
         bytes.is_some_and(|bytes| self.key.sender(from).verify(tag, bytes, self.me, &[]))
     }
@@ -156,22 +249,79 @@ mod tests {
     }
 
     #[test]
-    fn only_who_gets_short_packets_alone_lacks_long_ones() {
+    fn shorter_packets_are_tried_in_order() {
+        assert_eq!(payloads(1400, &[8000, 1400, 1300, 500]), [1400, 1300, 500]);
+        assert_eq!(payloads(300, &[1400, 300]), [300]);
+    }
+
+    /// Two hosts, the second of which expects packets of these lengths, whatever the first sends.
+    fn with_two(
+        [sent, expected]: [&[usize]; 2],
+        [sender_job, own_job]: [u32; 2],
+        check: impl FnOnce(Part<'_>, Part<'_>),
+    ) {
         let key = JobKey::new([7; 16]);
-        let of = |me, packet_bytes| Question { me, job: JobId(9), key: &key, packet_bytes };
-        let (zero, one) = (Rank(0), Rank(1));
-        let sender = Trial::open(ONE).unwrap();
-        for (sent, looked_for, lacks) in [(3000, 3000, false), (3000, 4000, true)] {
-            let trial = Trial::open(ONE).unwrap();
-            let address = SocketAddr::new(ONE, trial.port().unwrap());
-            sender.send(of(zero, sent), one, address);
-            assert_eq!(trial.look(of(one, looked_for), zero), !lacks);
-        }
-        // Of strangers, and of nobody, nothing follows.
-        let trial = Trial::open(ONE).unwrap();
-        let address = SocketAddr::new(ONE, trial.port().unwrap());
-        sender.send(of(Rank(2), 3000), one, address);
-        sender.send(Question { job: JobId(8), ..of(zero, 3000) }, one, address);
-        assert!(trial.look(of(one, 4000), zero));
+        let trials = [0, 1].map(|_| Trial::open(ONE).unwrap());
+        let circle = [0, 1].map(|rank| (rank as u32, trials[rank].port().unwrap()));
+        let addresses = [SocketAddr::new(ONE, 9); 2];
+        let begin = |me: usize, job, lengths: &[usize]| {
+            let (rank, lengths) = (Rank(me as u32), lengths.to_vec());
+            let question = Question { me: rank, job: JobId(job), key: &key, lengths };
+            Part::begin(Some(&trials[me]), question, &circle, &addresses).unwrap()
+        };
+        check(begin(0, sender_job, sent), begin(1, own_job, expected));
+    }
+
+    #[test]
+    fn the_longest_packets_that_come_are_found_in_one_turn_or_two() {
+        with_two([&[3000, 2000], &[3000, 2000]], [9, 9], |_, mut one| {
+            assert_eq!(one.take(Turn::Look), Some(0));
+        });
+        // At first nothing between the longest and the shortest is sent.
+        with_two([&[3000, 2000, 1000], &[4000, 2000, 1000]], [9, 9], |mut zero, mut one| {
+            assert_eq!(one.take(Turn::Look), Some(3));
+            std::thread::scope(|scope| {
+                scope.spawn(|| zero.take(Turn::Again));
+                assert_eq!(one.take(Turn::Again), Some(1));
+            });
+        });
+    }
+
+    #[test]
+    fn packets_of_other_jobs_and_turns_are_none() {
+        with_two([&[3000], &[3000]], [8, 9], |_, mut one| {
+            assert_eq!(one.take(Turn::Look), None);
+        });
+        with_two([&[3000], &[3000]], [9, 9], |_, mut one| {
+            assert_eq!(one.take(Turn::Again), None, "rank 0 has not sent again");
+        });
+    }
+
+    #[test]
+    fn hosts_are_named_between_which_something_is_bad() {
+        let circle = [(0, 5), (1, 6), (3, 8)];
+        let addresses = [1, 2, 2, 3].map(|last| SocketAddr::from(([10, 0, 0, last], 9)));
+        let found = |found: [Found; 3]| -> BTreeMap<Rank, Found> {
+            circle.iter().map(|(rank, _)| Rank(*rank)).zip(found).collect()
+        };
+        let named = |found: &BTreeMap<Rank, Found>| {
+            let ways = ways(&circle, found, |it| it != Some(0), &addresses, addresses[0].ip());
+            let ways = ways.iter().map(|(from, to)| format!("{from} {to}"));
+            (ways.collect::<Vec<_>>(), first_silent(&circle, found))
+        };
+        let well = found([Some(0); 3]);
+        assert_eq!(named(&well), (Vec::new(), None));
+        let some = found([None, Some(2), None]);
+        let told = ["10.0.0.3 10.0.0.1", "10.0.0.1 10.0.0.2", "10.0.0.2 10.0.0.3"];
+        assert_eq!(named(&some), (told.map(String::from).into(), Some(Rank(3))));
+        let one = found([Some(0), None, Some(0)]);
+        assert_eq!(named(&one), (vec!["10.0.0.1 10.0.0.2".to_owned()], Some(Rank(1))));
+    }
+
+    #[test]
+    fn nothing_is_worse_than_any_packet() {
+        assert_eq!(better(None, Some(3)), Some(3));
+        assert_eq!(better(Some(2), Some(3)), Some(2));
+        assert_eq!(better(None, None), None);
     }
 }

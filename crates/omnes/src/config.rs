@@ -123,7 +123,8 @@ pub struct Config {
     /// a receive waits for a message that may be queued behind them.
     pub pool_packets: u32,
     /// Largest IP packet that this rank may send and receive, from 576 to 65,535 bytes, if that is
-    /// less than its link allows; all ranks use the smallest value of all.
+    /// less than its link allows; all ranks use the smallest value of all. `None`, or more than
+    /// 1,500: a trial at the start finds what the paths between the hosts pass, if that is less.
     pub mtu_bytes: Option<u32>,
     /// UDP offloads that may be used.
     pub offloads: Offloads,

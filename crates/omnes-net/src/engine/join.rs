@@ -8,7 +8,7 @@ use crate::cipher::Cipher;
 use crate::clock::Clock;
 use crate::core::{Core, Parts};
 use crate::driver::Shared;
-use crate::error::{NetError, RANKS_MAX};
+use crate::error::{NetError, RANKS_MAX, list_ways};
 use crate::job::{JobConfig, TIMEOUT_MIN};
 use crate::links::{Links, SOCKET_BUFFER_BYTES};
 use crate::memory::Memory;
@@ -19,7 +19,7 @@ use crate::rendezvous::{Local, Met, Narrow, Rendezvous, random};
 use crate::ring::{Neighbours, NodeConfig, NodeId};
 use crate::signals::without_signals;
 use crate::socket::UdpSocket;
-use crate::trial::Trial;
+use crate::trial::{MTUS, Trial};
 use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::CheckedBroadcast;
@@ -259,29 +259,24 @@ fn open_links(
     let mtus = peers.iter().map(|peer| UdpSocket::path_mtu(address, *peer).unwrap_or(MTU));
     let mtu = mtus.chain(config.mtu_bytes).min().unwrap_or(MTU);
     let payload_of = |mtu| payload_bytes(mtu, overhead_bytes(config, address));
-    let trial = (mtu > MTU).then(|| Trial::open(address)).transpose();
+    // Whoever names packets that any Ethernet takes knows the ways better.
+    let is_known = config.mtu_bytes.is_some_and(|mtu| mtu <= MTU);
+    let trial = (!is_known).then(|| Trial::open(address)).transpose();
     let trial = trial.map_err(|source| NetError::Socket { address, source })?;
-    let (payload_bytes, ethernet_payload_bytes) = (payload_of(mtu), payload_of(mtu.min(MTU)));
-    Ok((links, Local { ports, payload_bytes, ethernet_payload_bytes, trial }))
+    let lesser_payloads = MTUS.map(payload_of).to_vec();
+    Ok((links, Local { ports, payload_bytes: payload_of(mtu), lesser_payloads, trial }))
 }
 
 /// The words of [`Engine::mtu_warning`], in a job whose IP packets have `packet_bytes`, and
 /// `payload_bytes` of payload in them.
 fn mtu_warning(narrow: &Narrow, packet_bytes: u32, payload_bytes: u16) -> String {
-    const SHOWN: usize = 4;
     let tried = packet_bytes + u32::from(narrow.payload_bytes - payload_bytes);
-    let ways = narrow.ways.iter().take(SHOWN).map(|(from, to)| format!("from {from} to {to}"));
-    let mut ways: Vec<String> = ways.collect();
-    if narrow.ways.is_empty() {
-        ways.push("from host to host".to_owned());
-    } else if narrow.ways.len() > SHOWN {
-        ways.push("on other ways".to_owned());
-    }
     format!(
         "packets of {tried} bytes do not get {}, though shorter ones do: this job's have \
          {packet_bytes}; some link or switch on the way passes on shorter packets than the hosts' \
-         links are set to; set the MTU of all alike, or OMNES_MTU={packet_bytes}",
-        ways.join(", ")
+         links are set to; set the MTU of all alike, or OMNES_MTU={packet_bytes}, which spares the \
+         next start this trial",
+        list_ways(&narrow.ways)
     )
 }
 

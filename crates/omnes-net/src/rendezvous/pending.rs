@@ -10,6 +10,7 @@ use crate::error::NetError;
 use crate::links::CONNECTED_RANKS_MAX;
 use crate::proof::{Signed, write_line};
 use rustix::net::listen;
+use socket2::SockRef;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -19,6 +20,9 @@ pub(crate) const STRANGERS_MAX: usize = 64;
 const LET_IN_MAX: usize = 64;
 /// Those that the kernel lets wait at the door, as far as the system allows.
 const DOOR_MAX: i32 = 4096;
+/// Of TCP, such that they pass the narrowest path of IPv6: where longer packets are dropped without
+/// a word, a table would never get there.
+const SEGMENT_BYTES: u32 = 1280 - 60;
 /// Longest report: what all have, and a port per rank of a small job.
 const REPORT_BYTES: usize = 4096 + 8 * CONNECTED_RANKS_MAX as usize;
 
@@ -57,6 +61,8 @@ impl PendingConnections {
         listener.set_nonblocking(true)?;
         // All may come at once, and who finds no place tries again after a second.
         listen(&listener, DOOR_MAX)?;
+        // As it says so at the beginning of each connection, either end keeps to it.
+        SockRef::from(&listener).set_tcp_mss(SEGMENT_BYTES)?;
         Ok(Self { listener, waiting: Vec::new(), waiting_max: size as usize + STRANGERS_MAX })
     }
 

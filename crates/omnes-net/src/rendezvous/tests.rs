@@ -43,7 +43,7 @@ fn meet_as(
         alike: Vec::new(),
     };
     let ports = Ports::One(1000 + rank as u16);
-    let local = Local { ports, payload_bytes: 1400, ethernet_payload_bytes: 1400, trial: None };
+    let local = Local { ports, payload_bytes: 1400, lesser_payloads: Vec::new(), trial: None };
     let met = move || job.meet(|_, _| Ok(local));
     Builder::new().stack_size(1 << 18).spawn(met).unwrap()
 }
@@ -115,6 +115,7 @@ fn no_rank_begins_before_all_have_the_table() {
         ports: Ports::One(1002),
         payload_bytes: 1400,
         trial_port: 0,
+        reached: stream.local_addr().unwrap().ip(),
         machine: Machine::this(),
         node: None,
         encryption: false,

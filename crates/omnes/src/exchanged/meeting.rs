@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::job::Job;
+use omnes_net::NetError;
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
@@ -61,11 +62,12 @@ pub(super) fn meet(
     let job = invitation.job;
     let joined = Job::join(invitation.accept(config), listener).and_then(Communicator::of_all);
     if let Err(failure) = hear(ranks, joined.as_ref().map(|_| &())) {
-        if let Err(Error::PeerFailed { rank } | Error::DeclaredFailed { by: rank }) = joined
-            && failure.is_silence
-        {
-            on_silent(rank);
-        }
+        let silent = match joined {
+            Err(Error::PeerFailed { rank } | Error::DeclaredFailed { by: rank }) => Some(rank),
+            Err(Error::Join(NetError::NoUdp { silent, .. })) => Some(silent.0),
+            _ => None,
+        };
+        silent.filter(|_| failure.is_silence).map(on_silent);
         return Err(failure.error);
     }
     Ok((job, joined?))

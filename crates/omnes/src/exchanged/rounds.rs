@@ -14,8 +14,10 @@ const ROW_BYTES: usize = 1024;
 /// What of a text is told; twice as much would fit, were all of it quotes.
 const REASON_BYTES_MAX: usize = 480;
 
+/// [`distance`] of what a trial has found between two hosts.
+const NO_UDP: u8 = 0;
 /// [`distance`] of a rank that has failed for another one.
-const SILENCE: u8 = 3;
+const SILENCE: u8 = 4;
 
 /// Why a round has failed.
 pub(super) struct Failure {
@@ -85,7 +87,7 @@ pub(super) fn hear<T: Serialize + DeserializeOwned>(
     match worst {
         Some((distance, rank, reason)) => {
             let error = Error::Exchange { rank, reason };
-            Err(Failure { error, is_silence: distance == SILENCE })
+            Err(Failure { error, is_silence: [NO_UDP, SILENCE].contains(&distance) })
         }
         None => Ok(all),
     }
@@ -121,17 +123,18 @@ fn reason(error: &Error) -> String {
 /// of, or felt.
 fn distance(error: &Error) -> u8 {
     match error {
-        Error::Join(NetError::Refused { .. }) => 1,
+        Error::Join(NetError::NoUdp { .. }) => NO_UDP,
+        Error::Join(NetError::Refused { .. }) => 2,
         Error::PeerFailed { .. } | Error::DeclaredFailed { .. } => SILENCE,
         Error::Join(
             NetError::RendezvousLost { .. }
             | NetError::RankLost { .. }
             | NetError::Missing { .. }
             | NetError::Unreachable { .. },
-        ) => 2,
+        ) => 3,
         // Of those who have left somebody felt why.
         Error::PeerLeft { .. } => SILENCE + 1,
-        _ => 0,
+        _ => 1,
     }
 }
 
@@ -194,6 +197,14 @@ mod tests {
         let all = vec![Err(lost()), Err(Error::PeerFailed { rank: 0 })];
         let silence = "rank 2: no packets (UDP) came from rank 0; does a firewall drop them?";
         assert_eq!(told(all, Err(lost())), silence);
+        let host = |last| std::net::IpAddr::from([10, 0, 0, last]);
+        let no_udp = NetError::NoUdp {
+            ways: vec![(host(1), host(2))],
+            silent: omnes_wire::Rank(1),
+            nat: None,
+        };
+        let text = told(vec![Err(trouble()), Err(refused())], Err(Error::Join(no_udp)));
+        assert!(text.starts_with("rank 0: UDP packets do not get from 10.0.0.1 to 10.0.0.2"));
     }
 
     #[test]
