@@ -544,7 +544,7 @@ impl Rendezvous {
             let reply = Reply::Table { digest: to_all.digest(), crowd };
             let signed = self.sign(&reply, hello.challenge);
             let line = signed.and_then(|signed| signed.begin_line()).map_err(failed)?;
-            let is_asked = table.circle.iter().any(|(asked, _)| *asked == rank);
+            let is_asked = table.circle.binary_search_by_key(&rank, |(asked, _)| *asked).is_ok();
             readers.push(Reader { rank: Rank(rank), stream, line, is_asked });
         }
         let handout = Handout::new(readers, &to_all).map_err(failed)?;

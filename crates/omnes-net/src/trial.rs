@@ -55,7 +55,7 @@ pub(crate) enum Turn {
 }
 
 /// The circle of the ranks whose addresses and ports are given in order of ranks: one of each
-/// address. Empty where there is only one.
+/// address, in order of ranks. Empty where there is only one.
 pub(crate) fn circle(hosts: impl Iterator<Item = (IpAddr, u16)>) -> Vec<Place> {
     let mut seen = BTreeSet::new();
     let first = (0..).zip(hosts).filter(|(_, (host, _))| seen.insert(*host));

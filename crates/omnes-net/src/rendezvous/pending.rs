@@ -149,3 +149,23 @@ impl PendingConnection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn either_end_sends_segments_that_pass_any_path() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut pending = PendingConnections::new(listener, 2).unwrap();
+        let caller = TcpStream::connect(address).unwrap();
+        while pending.waiting.is_empty() {
+            assert!(pending.poll().unwrap().is_none());
+        }
+        for stream in [&caller, &pending.waiting[0].stream] {
+            assert!(SockRef::from(stream).tcp_mss().unwrap() <= SEGMENT_BYTES);
+        }
+    }
+}
