@@ -7,9 +7,9 @@
 //! back with a single store, without a system call. Callers that come and go more often than that
 //! look everywhere themselves, and the thread does where they have not for a while: who only sends,
 //! or finds at once whatever it waits for, must hear the others, too. While one call stays inside
-//! the thread looks less and less often ([`crate::nap`]); the last caller to leave then wakes it.
-//! Where the program's callback keeps all callers for long, nobody drives either, and the thread
-//! takes over too.
+//! the thread looks less and less often ([`crate::idle_sleep`]); the last caller to leave then
+//! wakes it. Where the program's callback keeps all callers for long, nobody drives either, and the
+//! thread takes over too.
 //!
 //! ```text
 //!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll
@@ -17,11 +17,11 @@
 //!        └──────────── enters ────────────┴──────────────── enters ──────────────────┘
 //! ```
 
+use crate::broadcast_yield::BroadcastYield;
 use crate::core::{Core, Look};
-use crate::courtesy::Courtesy;
+use crate::idle_sleep::{IdleSleep, TICK};
 use crate::job::EngineCounters;
 use crate::live::Publisher;
-use crate::nap::{Nap, TICK};
 use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::queue_request::{Opening, QueueRequest};
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) ended: Condvar,
     pub(crate) poller: Poller,
     pub(crate) wait: WaitPolicy,
-    courtesy: Courtesy,
+    broadcast_yield: BroadcastYield,
     while_waiting: Option<WhileWaiting>,
     /// Callers that wait for the driver to end something of theirs.
     pub(crate) waiters: AtomicU32,
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
     pub(crate) uncounted: AtomicU64,
     pub(crate) quiet_callers: AtomicU32,
     pub(crate) is_over: AtomicBool,
-    nap: Nap,
+    nap: IdleSleep,
     pub(crate) sleeps: AtomicU64,
     pub(crate) yields: AtomicU64,
     /// What other processes may see; unset until something is published.
@@ -94,7 +94,7 @@ impl Shared {
             ended: Condvar::new(),
             poller,
             wait,
-            courtesy: Courtesy::new(&wait),
+            broadcast_yield: BroadcastYield::new(&wait),
             while_waiting,
             waiters: AtomicU32::new(0),
             entries: AtomicU64::new(0),
@@ -104,7 +104,7 @@ impl Shared {
             uncounted: AtomicU64::new(0),
             quiet_callers: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
-            nap: Nap::default(),
+            nap: IdleSleep::default(),
             sleeps: AtomicU64::new(0),
             yields: AtomicU64::new(0),
             live: OnceLock::new(),
@@ -179,7 +179,7 @@ impl Shared {
             if let Some(result) = done(&mut inside.core) {
                 self.tell_others(&mut inside, ended);
                 self.ended_driving(&inside);
-                self.courtesy.on_wait(spot == Spot::Group);
+                self.broadcast_yield.on_wait(spot == Spot::Group);
                 return Ok(result);
             }
             self.tell_others(&mut inside, ended);
@@ -276,11 +276,11 @@ impl Shared {
 
     /// Lets others go first, if that is due, before a caller enters what all wait for.
     pub(crate) fn let_others_go_first(&self) {
-        if self.courtesy.is_due() {
+        if self.broadcast_yield.is_due() {
             let since = Instant::now();
             self.yields.fetch_add(1, Ordering::Relaxed);
             std::thread::yield_now();
-            self.courtesy.on_turns(since.elapsed());
+            self.broadcast_yield.on_turns(since.elapsed());
         }
     }
 

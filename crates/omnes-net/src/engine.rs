@@ -2,13 +2,13 @@
 //!
 //! [`driver`](crate::driver) tells who moves the core on meanwhile; [`join`] tells how the job is
 //! joined, with [`settings`] that follow from the network and the cores; [`broadcast`] has what
-//! concerns multicast, [`spread`] multi-send, and [`barrier`] barriers.
+//! concerns multicast, [`multisend`] multi-send, and [`barrier`] barriers.
 
 mod barrier;
 mod broadcast;
 mod join;
+mod multisend;
 mod settings;
-mod spread;
 
 use crate::core::Core;
 use crate::driver::{Shared, Unended};
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// True if some machine of the job has more ranks than cores; the same on all ranks.
-    pub fn is_crowded(&self) -> bool {
+    pub fn is_oversubscribed(&self) -> bool {
         self.ranks_per_core > 1
     }
 

@@ -155,11 +155,11 @@ impl Line {
         self.bytes += packet_bytes;
         let end = self.parts.len();
         let start = end - 1 - usize::from(data.is_some());
-        let Route { socket, to, spread } = route;
+        let Route { socket, to, multisend } = route;
         if let Some((through, train)) = self.trains.last_mut() {
             let fits = *through == socket
                 && train.to == to
-                && train.spread == spread
+                && train.multisend == multisend
                 && !self.is_train_closed
                 && packet_bytes <= train.packet_bytes
                 && (train.packets + 1) * train.packet_bytes <= TRAIN_BYTES_MAX
@@ -172,7 +172,7 @@ impl Line {
             }
         }
         self.is_train_closed = false;
-        let train = Train { to, spread, parts: (start, end), packets: 1, packet_bytes };
+        let train = Train { to, multisend, parts: (start, end), packets: 1, packet_bytes };
         self.trains.push((socket, train));
     }
 
@@ -199,18 +199,18 @@ impl Line {
     where
         T: Iterator<Item = SocketAddr> + 'a,
     {
-        if self.trains.iter().all(|(_, train)| train.spread.is_none()) {
+        if self.trains.iter().all(|(_, train)| train.multisend.is_none()) {
             return;
         }
         let Self { trains, whole, .. } = self;
         std::mem::swap(trains, whole);
         for (socket, train) in whole.drain(..) {
-            let Some(communicator) = train.spread else {
+            let Some(communicator) = train.multisend else {
                 trains.push((socket, train));
                 continue;
             };
             let to_each =
-                targets(communicator).map(|to| Train { to: Some(to), spread: None, ..train });
+                targets(communicator).map(|to| Train { to: Some(to), multisend: None, ..train });
             trains.extend(to_each.map(|train| (socket, train)));
         }
     }
@@ -228,7 +228,7 @@ mod tests {
     /// Lines a packet with `bytes` of data up for `socket`.
     fn push(line: &mut Line, socket: usize, bytes: usize, holding: Holding) {
         let data = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: bytes };
-        let route = Route { socket, to: None, spread: None };
+        let route = Route { socket, to: None, multisend: None };
         line.push(route, Some(Lent { data, holding }));
     }
 
@@ -240,7 +240,7 @@ mod tests {
         let holding = Holding { channel: 0, source: Source::Message(SendId(7)) };
         let mut line = Line::new();
         assert_eq!(line.room_in_train(), 0);
-        line.push(Route { socket: 3, to: None, spread: None }, Some(Lent { data, holding }));
+        line.push(Route { socket: 3, to: None, multisend: None }, Some(Lent { data, holding }));
         assert_eq!(line.room_in_train(), TRAIN_PACKETS_MAX - 1);
         line.push_run(3, data);
         let (socket, train) = line.trains[0];

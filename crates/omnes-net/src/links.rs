@@ -18,8 +18,8 @@ pub use nic::NicAddresses;
 use self::group::GroupLink;
 use self::nic::NicLink;
 use crate::error::NetError;
+use crate::multisend::names_of;
 use crate::socket::{Offloads, SocketCounters, Train, UdpSocket};
-use crate::spread::names_of;
 use crate::table::Ports;
 use omnes_nic::QueuePlan;
 use omnes_proto::packet::{Destination, Head};
@@ -49,7 +49,7 @@ pub(crate) struct Route {
     /// None for a socket that is connected, and for what goes to many.
     pub(crate) to: Option<SocketAddr>,
     /// The communicator whose multi-send takes the packet to many.
-    pub(crate) spread: Option<CommunicatorId>,
+    pub(crate) multisend: Option<CommunicatorId>,
 }
 
 impl Links {
@@ -136,7 +136,7 @@ impl Links {
     /// The socket that packets to all come in by: the group's, or that of multi-send.
     pub(crate) fn group_index(&self) -> Option<usize> {
         match &self.nic {
-            Some(nic) if nic.has_spread => Some(nic.spread),
+            Some(nic) if nic.has_multisend => Some(nic.multisend),
             _ => self.group.as_ref().map(|group| group.receiver),
         }
     }
@@ -154,7 +154,7 @@ impl Links {
 
     /// Where a packet with this head goes, and by which socket; `None` if there is no way.
     pub(crate) fn route(&self, to: Destination, head: &Head) -> Option<Route> {
-        let to_one = |socket, to| Some(Route { socket, to, spread: None });
+        let to_one = |socket, to| Some(Route { socket, to, multisend: None });
         match to {
             Destination::Rank(rank) => {
                 let to = (!self.is_connected).then(|| self.peers[rank.index()]);
@@ -172,9 +172,9 @@ impl Links {
                 }
             }
             Destination::Group => match &self.nic {
-                Some(nic) if nic.has_spread => {
-                    let spread = Some(names_of(head.as_bytes())?.0);
-                    Some(Route { socket: nic.spread, to: None, spread })
+                Some(nic) if nic.has_multisend => {
+                    let multisend = Some(names_of(head.as_bytes())?.0);
+                    Some(Route { socket: nic.multisend, to: None, multisend })
                 }
                 _ => to_one(self.group.as_ref()?.sender, None),
             },
@@ -203,7 +203,7 @@ impl Links {
 
     /// The same of the socket that packets to all come in by, whichever that will be.
     pub(crate) fn group_buffer_bytes(&self) -> Option<usize> {
-        let socket = self.group_socket().or(self.spread_socket())?;
+        let socket = self.group_socket().or(self.multisend_socket())?;
         Some(socket.receive_buffer_bytes())
     }
 
@@ -249,8 +249,8 @@ impl Links {
     /// Of these, the group's: what was sent to all counts once.
     pub(crate) fn group_counters(&self) -> SocketCounters {
         let mut sum = SocketCounters::default();
-        if let Some(spread) = self.spread_socket() {
-            sum.add(&spread.counters);
+        if let Some(multisend) = self.multisend_socket() {
+            sum.add(&multisend.counters);
         }
         if let Some(GroupLink { receiver, sender, .. }) = self.group {
             sum.add(&self.sockets[receiver].counters);

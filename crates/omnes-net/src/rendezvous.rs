@@ -6,28 +6,38 @@
 //! anything is believed; without one, rank 0 draws a key and hands it out, which trusts the network
 //! for the length of the start. Other users of the same machine are refused then, as the kernel
 //! tells whose process calls.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `pending` | rank 0: connections whose callers have not said who they are |
+//! | `distribution` | rank 0: the table to all ranks, and when they may go |
+//! | `client` | the other ranks' side |
+//! | `signed_line` | lines whose writers prove that they know the key |
 
+mod client;
+mod distribution;
 mod pending;
+pub(crate) mod signed_line;
 
 use crate::cipher::SEALED_BYTES;
-use crate::crowd::{Census, Crowd, Machine};
+use crate::core_sharing::{Census, CoreSharing, Machine};
 use crate::deadline::Deadline;
 use crate::descriptors;
 use crate::duration::shortest;
 use crate::error::{NetError, list};
-use crate::handout::{HandedOut, Handout, Reader, tell_refused};
 use crate::links::CONNECTED_RANKS_MAX;
-use crate::proof::{Signed, ToAll, write_line};
+use crate::peer_user::stranger_at;
 use crate::ring::NodeId;
 use crate::table::{Ports, Table};
 use crate::trial::{Found, Part, Question, Trial, circle, first_silent, payloads, ways};
-use crate::user::stranger_at;
 use crate::while_waiting::WhileWaiting;
+use distribution::{Distributed, Distribution, Reader, tell_refused};
 use omnes_nic::agent::printable;
 use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
 use omnes_wire::{JobId, JobKey, PACKET_OVERHEAD_BYTES, Rank};
 use pending::{Introduced, PendingConnections, STRANGERS_MAX};
 use serde::{Deserialize, Serialize};
+use signed_line::{Signed, ToAll, write_line};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -71,7 +81,7 @@ pub(crate) struct Met {
     pub(crate) payload_bytes: u16,
     /// Ways on which longer packets than these do not get, if that is why they are so short.
     pub(crate) narrow: Option<Narrow>,
-    pub(crate) crowd: Crowd,
+    pub(crate) core_sharing: CoreSharing,
     /// Ranks that share memory, each node's lowest first.
     pub(crate) nodes: Vec<Vec<u32>>,
     /// Connections to keep: to rank 0, or at rank 0 to all others.
@@ -151,7 +161,7 @@ pub(crate) enum Reply {
     /// There is a [`Table`] for all.
     Table {
         digest: u64,
-        crowd: Crowd,
+        core_sharing: CoreSharing,
     },
 }
 
@@ -457,7 +467,8 @@ impl Rendezvous {
         let part = Part::begin(local.trial.as_ref(), question, &table.circle, &addresses);
         let challenges: Vec<u64> = hellos.values().map(|(hello, _, _)| hello.challenge).collect();
         let nat = nat(&hellos);
-        let HandedOut { streams, found } = self.hand_out(hellos, &table, &census, (until, part))?;
+        let Distributed { streams, found } =
+            self.hand_out(hellos, &table, &census, (until, part))?;
         let ways = |is_bad: fn(Found) -> bool| ways(&table.circle, &found, is_bad, &addresses, own);
         if let Some(silent) = first_silent(&table.circle, &found) {
             let error = NetError::NoUdp { ways: ways(|found| found.is_none()), silent, nat };
@@ -469,7 +480,7 @@ impl Rendezvous {
         }
         let worst = found.values().copied().flatten().max().unwrap_or(0);
         let ways = ways(|found| found != Some(0));
-        let crowd = census.crowd_on(&machine);
+        let core_sharing = census.core_sharing_on(&machine);
         let Table { job, payload_bytes, nodes, .. } = table;
         let met = Met {
             job: JobId(job),
@@ -477,7 +488,7 @@ impl Rendezvous {
             addresses,
             payload_bytes,
             narrow: None,
-            crowd,
+            core_sharing,
             nodes,
             streams,
         };
@@ -535,21 +546,21 @@ impl Rendezvous {
         table: &Table,
         census: &Census,
         (until, part): (&mut Deadline<'_>, Option<Part<'_>>),
-    ) -> Result<HandedOut, NetError> {
+    ) -> Result<Distributed, NetError> {
         let failed = |source| NetError::System { what: "table of ranks", source };
         let to_all = ToAll::new(table, self.key.as_ref()).map_err(failed)?;
         let mut readers = Vec::with_capacity(hellos.len());
         for (rank, (hello, _, stream)) in hellos {
-            let crowd = census.crowd_on(&hello.machine);
-            let reply = Reply::Table { digest: to_all.digest(), crowd };
+            let core_sharing = census.core_sharing_on(&hello.machine);
+            let reply = Reply::Table { digest: to_all.digest(), core_sharing };
             let signed = self.sign(&reply, hello.challenge);
             let line = signed.and_then(|signed| signed.begin_line()).map_err(failed)?;
             let is_asked = table.circle.binary_search_by_key(&rank, |(asked, _)| *asked).is_ok();
             readers.push(Reader { rank: Rank(rank), stream, line, is_asked });
         }
-        let handout = Handout::new(readers, &to_all).map_err(failed)?;
+        let distribution = Distribution::new(readers, &to_all).map_err(failed)?;
         let take = part.map(|mut part| move |turn| part.take(turn));
-        handout.run(until, take).map_err(|(rank, source)| match source.kind() {
+        distribution.run(until, take).map_err(|(rank, source)| match source.kind() {
             ErrorKind::Interrupted => NetError::Interrupted,
             _ => NetError::RankLost { rank, source },
         })

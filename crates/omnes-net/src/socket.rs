@@ -53,7 +53,7 @@ pub struct Train {
     /// Where to; `None` for a socket that is connected.
     pub to: Option<SocketAddr>,
     /// The communicator whose multi-send takes it to many; resolved before it is sent.
-    pub spread: Option<CommunicatorId>,
+    pub multisend: Option<CommunicatorId>,
     /// Range of the io vectors: first and one past the last.
     pub parts: (usize, usize),
     /// Packets in the train.

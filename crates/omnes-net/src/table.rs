@@ -88,9 +88,9 @@ impl Table {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::crowd::Crowd;
-    use crate::proof::{Signed, ToAll, read_line};
+    use crate::core_sharing::CoreSharing;
     use crate::rendezvous::Reply;
+    use crate::rendezvous::signed_line::{Signed, ToAll, read_line};
     use omnes_wire::JobKey;
 
     fn table(host: IpAddr, size: u32) -> Table {
@@ -111,7 +111,8 @@ mod tests {
         let host = "fedc:ba98:7654:3210:fedc:ba98:7654:3210".parse().unwrap();
         for size in [1, RANKS_MAX] {
             let to_all = ToAll::new(&table(host, size), Some(&key)).unwrap();
-            let reply = Reply::Table { digest: to_all.digest(), crowd: Crowd::default() };
+            let reply =
+                Reply::Table { digest: to_all.digest(), core_sharing: CoreSharing::default() };
             let signed = Signed::new(&reply, Some(&key), u64::MAX, u32::MAX).unwrap();
             let line = [&signed.begin_line().unwrap(), to_all.end()].concat();
             let mut rest = line.as_slice();

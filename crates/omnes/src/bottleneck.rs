@@ -19,7 +19,7 @@ impl Communicator {
     /// same on all ranks.
     pub(crate) fn waits_for_cores(&self) -> bool {
         let is_slow = self.link_byte_ps().is_some_and(|byte_ps| byte_ps >= SLOW_BYTE_PS);
-        self.job().engine.is_crowded() && !is_slow
+        self.job().engine.is_oversubscribed() && !is_slow
     }
 
     /// True if links are what is waited for, also where every rank passes all data on; false where

@@ -153,7 +153,7 @@ impl Communicator {
     /// share nodes and have cores of their own. The same on all ranks.
     pub(crate) fn reduces_around(&self, block_bytes: usize) -> bool {
         let (ranks, nodes) = (self.size(), self.nodes().count());
-        let spares_links = share_nodes(ranks, nodes) && !self.job().engine.is_crowded();
+        let spares_links = share_nodes(ranks, nodes) && !self.job().engine.is_oversubscribed();
         self.passes_around(block_bytes) || block_bytes >= PART_BYTES_MIN && spares_links
     }
 

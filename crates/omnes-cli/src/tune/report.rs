@@ -241,7 +241,7 @@ mod tests {
             payload_bytes: 1416,
             ranks: 8,
             nodes: 8,
-            is_crowded: false,
+            is_oversubscribed: false,
             has_multicast: false,
             multisend: None,
         };

@@ -2,8 +2,8 @@
 
 use super::Core;
 use crate::multicast::HeardFor;
+use crate::multisend::MultiSend;
 use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
-use crate::spread::Spread;
 use omnes_nic::{Counters, OpenSlot, Page};
 use omnes_proto::collective::{CollectiveError, Contribution, Event, GroupConfig, NicView, Runner};
 use omnes_wire::{CommunicatorId, Instant};
@@ -87,22 +87,22 @@ impl Core {
     }
 
     /// Forgets a communicator's multi-send, and gives its slot back.
-    pub(crate) fn close_spread(&mut self, communicator: CommunicatorId) {
-        let closed = self.links.remove_spread(communicator);
-        if let Some(slot) = closed.as_ref().and_then(Spread::slot) {
+    pub(crate) fn close_multisend(&mut self, communicator: CommunicatorId) {
+        let closed = self.links.remove_multisend(communicator);
+        if let Some(slot) = closed.as_ref().and_then(MultiSend::slot) {
             self.barriers.given_back.add(&slot.page().counters());
         }
     }
 
     /// Gives a communicator's multi-send a slot, if it has not been closed meanwhile.
-    pub(crate) fn give_spread_slot(
+    pub(crate) fn give_multisend_slot(
         &mut self,
         communicator: CommunicatorId,
         slot: OpenSlot,
         forwards: bool,
     ) {
-        let spread = self.links.spread_mut(communicator);
-        if let Some(before) = spread.and_then(|spread| spread.give_slot(slot, forwards)) {
+        let multisend = self.links.multisend_mut(communicator);
+        if let Some(before) = multisend.and_then(|multisend| multisend.give_slot(slot, forwards)) {
             self.barriers.given_back.add(&before.page().counters());
         }
     }
@@ -226,7 +226,7 @@ impl Core {
     pub(crate) fn nic_counters(&self) -> Counters {
         let mut sum = self.barriers.given_back;
         let barriers = self.barriers.slots.iter().map(|slot| &slot.slot);
-        for slot in barriers.chain(self.links.spread_slots()) {
+        for slot in barriers.chain(self.links.multisend_slots()) {
             sum.add(&slot.page().counters());
         }
         sum

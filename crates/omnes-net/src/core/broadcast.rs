@@ -55,7 +55,7 @@ impl Core {
 
     fn machine(&mut self) -> Result<&mut Broadcast, OperationError> {
         match &self.multicast {
-            MulticastState::Off { reason } if !self.links.has_spread() => {
+            MulticastState::Off { reason } if !self.links.has_multisend() => {
                 Err(OperationError::NoMulticast { reason: reason.clone() })
             }
             _ => {
@@ -104,7 +104,7 @@ impl Core {
         let over: Vec<CommunicatorId> = self.closing.extract_if(.., is_over).collect();
         for communicator in over {
             self.links.forget_in_group(HeardFor::Broadcasts(communicator));
-            self.close_spread(communicator);
+            self.close_multisend(communicator);
         }
     }
 

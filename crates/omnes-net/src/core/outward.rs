@@ -79,7 +79,7 @@ impl Core {
         self.rings.publish();
         let Self { line, links, me, .. } = self;
         line.fan_out(|communicator| {
-            links.spread(communicator).into_iter().flat_map(|spread| spread.targets(*me))
+            links.multisend(communicator).into_iter().flat_map(|multisend| multisend.targets(*me))
         });
         in_rings > 0 || !self.line.trains.is_empty()
     }

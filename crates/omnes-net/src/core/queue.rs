@@ -194,7 +194,7 @@ impl Core {
 
     fn is_quiet_all_over(&mut self) -> bool {
         let is_all_covered = self.queue.as_ref().is_some_and(|queue| queue.is_all_covered);
-        is_all_covered && !self.links.has_spread() && self.is_quiet()
+        is_all_covered && !self.links.has_multisend() && self.is_quiet()
     }
 
     /// Reads a socket as [`Self::read`] does, and counts what the NIC has counted.

@@ -47,7 +47,7 @@ impl Engine {
         let (own, group) = self.enter(|core| {
             let links = &core.links;
             let own = match plan.tree {
-                Some(_) => links.spread_socket(),
+                Some(_) => links.multisend_socket(),
                 None => links.steps_socket(),
             };
             (own.map(UdpSocket::fd), links.group_socket().map(UdpSocket::fd))

@@ -94,7 +94,7 @@ impl Engine {
     }
 
     fn start(config: JobConfig, met: Met, mut links: Links) -> Result<Self, NetError> {
-        let wait = wait_policy(&config, &met.crowd);
+        let wait = wait_policy(&config, &met.core_sharing);
         links.connect(met.addresses.clone())?;
         let rings = meet_neighbours(&config, &met);
         if met.nodes.len() > 1 {
@@ -114,7 +114,7 @@ impl Engine {
         let packet_bytes = u32::from(met.payload_bytes) + overhead_bytes(&config, own);
         let request = QueueRequest::new(&config, met.job.0, &links);
         let JobConfig { rank, size, peer_timeout, while_waiting, swallows, .. } = config;
-        let Met { job, key, addresses, payload_bytes, narrow, crowd, nodes, streams } = met;
+        let Met { job, key, addresses, payload_bytes, narrow, core_sharing, nodes, streams } = met;
         let warning = |narrow| mtu_warning(&narrow, packet_bytes, payload_bytes);
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
@@ -131,7 +131,7 @@ impl Engine {
             me: Rank(rank),
             packet_bytes,
             swallows,
-            patience: crowd.patience(),
+            patience: core_sharing.patience(),
             peer_timeout,
             clock: Clock::start(),
         });
@@ -139,7 +139,7 @@ impl Engine {
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
         let thread = Some(start_progress(&shared, request)?);
         let peers = addresses;
-        let ranks_per_core = crowd.ranks_per_core;
+        let ranks_per_core = core_sharing.ranks_per_core;
         Ok(Self {
             shared,
             thread,
@@ -166,7 +166,7 @@ fn endpoint(
 ) -> Endpoint {
     let start = omnes_wire::Instant::ZERO;
     let (me, size, key) = (Rank(config.rank), config.size, met.key.clone());
-    let nack_after_min = met.crowd.patience();
+    let nack_after_min = met.core_sharing.patience();
     let collective = CollectiveConfig { nack_after_min, ..CollectiveConfig::default() };
     let liveness = LivenessConfig {
         interval: (config.peer_timeout / 10).max(TIMEOUT_MIN / 10),

@@ -1,7 +1,7 @@
 //! Settings that follow from the network and from how many ranks share a core.
 
 use crate::cipher::SEALED_BYTES;
-use crate::crowd::Crowd;
+use crate::core_sharing::CoreSharing;
 use crate::job::JobConfig;
 use crate::links::Links;
 use crate::rendezvous::Met;
@@ -16,10 +16,10 @@ use omnes_wire::PACKET_OVERHEAD_BYTES;
 use std::net::IpAddr;
 
 /// Bytes that a lane may have in flight where ranks outnumber the cores.
-const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
+const OVERSUBSCRIBED_WINDOW_BYTES: u32 = 256 << 10;
 /// The same of a broadcast, whose data all receivers find in one place.
-const CROWDED_CAST_WINDOW_BYTES: u32 = 1 << 20;
-const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
+const OVERSUBSCRIBED_CAST_WINDOW_BYTES: u32 = 1 << 20;
+const OVERSUBSCRIBED_WINDOW_PACKETS_MIN: u32 = 16;
 
 /// Bytes of an IP packet from or to `address` that are no payload.
 pub(super) fn overhead_bytes(config: &JobConfig, address: IpAddr) -> u32 {
@@ -48,8 +48,8 @@ pub(super) fn channel_configs(
     links: &Links,
 ) -> Result<Vec<Checked>, ConfigError> {
     let share = offered(links.receive_buffer_bytes()) / config.channels.len().max(1) as u32;
-    let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_WINDOW_BYTES);
-    let hold = met.crowd.hold();
+    let window = window_packets(&met.core_sharing, met.payload_bytes, OVERSUBSCRIBED_WINDOW_BYTES);
+    let hold = met.core_sharing.hold();
     let channels = config.channels.iter().map(|channel| ChannelConfig {
         payload_bytes: met.payload_bytes,
         receive_truesize_bytes: share,
@@ -57,7 +57,7 @@ pub(super) fn channel_configs(
         peer_timeout: config.silence_max(),
         ack_delay: hold.min(channel.ack_delay),
         timeout_min: (2 * hold).min(channel.timeout_min),
-        ask_min: met.crowd.ask_after().min(channel.ask_min),
+        ask_min: met.core_sharing.ask_after().min(channel.ask_min),
         window_packets: window.min(channel.window_packets),
         ..channel.clone()
     });
@@ -72,7 +72,8 @@ pub(super) fn broadcast_config(
 ) -> Result<Option<CheckedBroadcast>, ConfigError> {
     let Some(granted) = links.group_buffer_bytes() else { return Ok(None) };
     let broadcast = &config.multicast.broadcast;
-    let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_CAST_WINDOW_BYTES);
+    let window =
+        window_packets(&met.core_sharing, met.payload_bytes, OVERSUBSCRIBED_CAST_WINDOW_BYTES);
     let share = offered(granted);
     let checked = BroadcastConfig {
         payload_bytes: met.payload_bytes,
@@ -80,12 +81,12 @@ pub(super) fn broadcast_config(
         receive_truesize_bytes: share,
         initial_credit_bytes: share / 4,
         peer_timeout: config.silence_max(),
-        ack_delay: if met.crowd.is_crowded() {
+        ack_delay: if met.core_sharing.is_oversubscribed() {
             broadcast.ack_delay // All receivers owe an answer.
         } else {
-            met.crowd.hold().min(broadcast.ack_delay)
+            met.core_sharing.hold().min(broadcast.ack_delay)
         },
-        timeout_min: met.crowd.patience(),
+        timeout_min: met.core_sharing.patience(),
         ..broadcast.clone()
     };
     checked.build().map(Some)
@@ -93,18 +94,22 @@ pub(super) fn broadcast_config(
 
 /// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through
 /// its cache, if they pass on little enough at a time.
-fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 {
-    if crowd.is_crowded() {
-        (crowded_bytes / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN)
+fn window_packets(
+    core_sharing: &CoreSharing,
+    payload_bytes: u16,
+    oversubscribed_bytes: u32,
+) -> u32 {
+    if core_sharing.is_oversubscribed() {
+        (oversubscribed_bytes / u32::from(payload_bytes)).max(OVERSUBSCRIBED_WINDOW_PACKETS_MIN)
     } else {
         WINDOW_PACKETS_MAX
     }
 }
 
 /// How callers wait: as suits the number of ranks per core, unless settings say otherwise.
-pub(super) fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
-    let ranks = config.local_size.unwrap_or(crowd.local_ranks);
-    let usual = WaitPolicy::for_ranks(ranks, crowd.local_cores);
+pub(super) fn wait_policy(config: &JobConfig, core_sharing: &CoreSharing) -> WaitPolicy {
+    let ranks = config.local_size.unwrap_or(core_sharing.local_ranks);
+    let usual = WaitPolicy::for_ranks(ranks, core_sharing.local_cores);
     let yield_time = config.yield_time.unwrap_or(usual.yield_time);
     // A callback that is called often needs a caller that is awake.
     let is_kept_awake = config.while_waiting.as_ref().is_some_and(WhileWaiting::is_frequent);

@@ -8,7 +8,7 @@
 //! another one meanwhile; links are not followed, and no open waits for a pipe's other end.
 
 use super::LiveError;
-use crate::user::own_user;
+use crate::peer_user::own_user;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

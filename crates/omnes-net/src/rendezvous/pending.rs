@@ -5,10 +5,10 @@
 //! or when the process has no descriptor for another one, makes way, the oldest first; a rank that
 //! had to comes again.
 
+use super::signed_line::{Signed, write_line};
 use super::{Challenge, Introduction, PROTOCOL, random};
 use crate::error::NetError;
 use crate::links::CONNECTED_RANKS_MAX;
-use crate::proof::{Signed, write_line};
 use rustix::net::listen;
 use socket2::SockRef;
 use std::io::{ErrorKind, Read};

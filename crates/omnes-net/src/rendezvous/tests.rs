@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
+use super::signed_line::read_line;
 use super::*;
-use crate::proof::read_line;
 use std::io::Read;
 use std::thread::{Builder, JoinHandle};
 
@@ -66,7 +66,7 @@ fn hundreds_of_ranks_meet_and_all_have_the_same_table() {
     for (rank, other) in (1..).zip(others) {
         let met = other.join().unwrap().unwrap();
         assert_eq!((met.job, &met.nodes), (zero.job, &zero.nodes));
-        assert_eq!(met.crowd.local_ranks, size);
+        assert_eq!(met.core_sharing.local_ranks, size);
         let own = |port| if port == 1000 + rank { 0 } else { port };
         let ports = met.addresses.iter().map(|address| u32::from(address.port()));
         assert!(ports.eq((1000..1000 + size).map(own)));

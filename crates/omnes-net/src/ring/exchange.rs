@@ -13,7 +13,7 @@
 
 use super::card::{CARD_BYTES, Card, Secret};
 use super::layout::Layout;
-use crate::user::own_user;
+use crate::peer_user::own_user;
 use omnes_wire::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -6,7 +6,7 @@
 //! user counts since ranks hand each other memory.
 
 use crate::boot::boot_id;
-use crate::user::own_user;
+use crate::peer_user::own_user;
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -38,7 +38,7 @@ fn send_train(gso: bool, local: &str) {
         })
         .collect();
     let train = Train {
-        spread: None,
+        multisend: None,
         to: to.local_address().ok(),
         parts: (0, parts.len()),
         packets: 41,
@@ -64,7 +64,8 @@ fn a_train_in_one_part_goes_out_in_packets_without_segmentation_offload() {
     let mut data: Vec<u8> = (0..2500usize).map(|at| at as u8).collect();
     let packets: Vec<Vec<u8>> = data.chunks(1000).map(<[u8]>::to_vec).collect();
     let (whole, address) = (data.len(), to.local_address().ok());
-    let train = Train { spread: None, to: address, parts: (0, 1), packets: 3, packet_bytes: 1000 };
+    let train =
+        Train { multisend: None, to: address, parts: (0, 1), packets: 3, packet_bytes: 1000 };
     assert_eq!(from.send(&[train], &mut [part(&mut data)]), 1);
     assert_eq!(receive_all(&mut to, 3), packets);
     assert_eq!((from.counters.packets_sent, from.counters.bytes_sent), (3, whole as u64));
@@ -76,7 +77,7 @@ fn looking_leaves_the_datagram_in_place() {
     let mut data = [1, 2, 3, 4, 5];
     let address = to.local_address().unwrap();
     let train =
-        Train { to: Some(address), spread: None, parts: (0, 1), packets: 1, packet_bytes: 5 };
+        Train { to: Some(address), multisend: None, parts: (0, 1), packets: 1, packet_bytes: 5 };
     from.send(&[train], &mut [part(&mut data)]);
     let mut head = [0; 2];
     let seen = loop {

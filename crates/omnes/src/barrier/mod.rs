@@ -151,7 +151,7 @@ impl Communicator {
         }
         match (
             self.nodes().count() <= BarrierAlgorithm::COUNTER_NODES_MAX,
-            self.job().engine.is_crowded(),
+            self.job().engine.is_oversubscribed(),
         ) {
             (true, true) => BarrierAlgorithm::Counter,
             (true, false) if self.is_worth_multicast() => BarrierAlgorithm::Counter,

@@ -26,7 +26,7 @@ pub(crate) struct Situation {
     /// Nodes that they are on.
     pub(crate) nodes: u32,
     /// True if some machine has more ranks than cores.
-    pub(crate) is_crowded: bool,
+    pub(crate) is_oversubscribed: bool,
     /// True if the probe has found that multicast reaches all nodes.
     pub(crate) has_multicast: bool,
     /// Nodes that hear what this communicator multicasts, its own and others.
@@ -61,7 +61,7 @@ impl Situation {
             // A chain loads every link once, which counts for large messages; where ranks share
             // cores, all copies are made by the same cores, and a shallow tree wakes fewer ranks
             // in turn.
-            None => self.bytes >= CHAIN_BYTES && !self.is_crowded && self.pays_as_chain(),
+            None => self.bytes >= CHAIN_BYTES && !self.is_oversubscribed && self.pays_as_chain(),
         };
         if is_chain { Tree::Chain } else { Tree::Binomial }
     }
@@ -107,7 +107,7 @@ mod tests {
         bytes: 8,
         ranks: 8,
         nodes: 8,
-        is_crowded: false,
+        is_oversubscribed: false,
         has_multicast: true,
         nodes_reached: 8,
         figures: None,
@@ -157,8 +157,8 @@ mod tests {
     fn large_messages_go_down_a_chain_where_every_rank_has_a_core() {
         let large = Situation { bytes: CHAIN_BYTES, has_multicast: false, ..MANY };
         assert_eq!(large.choice(), BcastAlgorithm::tree(Tree::Chain));
-        let crowded = Situation { is_crowded: true, ..large };
-        assert_eq!(crowded.choice(), BcastAlgorithm::tree(Tree::Binomial));
+        let shared = Situation { is_oversubscribed: true, ..large };
+        assert_eq!(shared.choice(), BcastAlgorithm::tree(Tree::Binomial));
         let short = Situation { bytes: CHAIN_BYTES - 1, ..large };
         assert_eq!(short.choice(), BcastAlgorithm::tree(Tree::Binomial));
     }
@@ -183,7 +183,7 @@ mod tests {
         let pair = Situation { nodes: 2, nodes_reached: 2, ..situation };
         assert_eq!(pair.choice(), COMBINED);
         assert_eq!(
-            Situation { is_crowded: true, ..long }.choice(),
+            Situation { is_oversubscribed: true, ..long }.choice(),
             BcastAlgorithm::tree(Tree::Chain)
         );
     }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn figures_of_a_network_say_nothing_of_one_node() {
-        let rules = Situation { nodes: 1, bytes: 1 << 30, is_crowded: true, ..MANY };
+        let rules = Situation { nodes: 1, bytes: 1 << 30, is_oversubscribed: true, ..MANY };
         let figures = Situation { figures: measured().figures, ..rules };
         assert_eq!(figures.choice(), rules.choice());
         assert_eq!(figures.choice(), BcastAlgorithm::tree(Tree::Binomial));

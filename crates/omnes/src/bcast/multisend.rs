@@ -9,7 +9,7 @@
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use omnes_net::SpreadPlan;
+use omnes_net::MultiSendPlan;
 use omnes_net::nic::{MemberPlan, OpenSlot, SlotPlan};
 use omnes_topo::{Lambda, Spread, Tree};
 use omnes_wire::{CommunicatorId, Rank};
@@ -185,7 +185,7 @@ impl Communicator {
         if job.config.multisend == MultiSend::Off || !fits {
             return Ok(());
         }
-        job.engine.use_spread();
+        job.engine.use_multisend();
         job.allow_multisend();
         job.describe_multisend(self.open_multisend()?);
         self.group(self.usual_policy())?;
@@ -278,8 +278,8 @@ impl Communicator {
     pub(super) fn count_multisend(&self, bytes: usize) {
         let Some(tree) = self.inner.late_slot.tree_if_due(bytes) else { return };
         // Who gets none goes on in user space.
-        if let Ok(slot) = self.open_spread_slot(tree, self.own_node(), true) {
-            self.job().engine.give_spread_slot(self.inner.id, slot, true);
+        if let Ok(slot) = self.open_multisend_slot(tree, self.own_node(), true) {
+            self.job().engine.give_multisend_slot(self.inner.id, slot, true);
         }
     }
 
@@ -301,11 +301,11 @@ impl Communicator {
         let spread = Spread::new(tree, nodes.len() as u32)
             .map_err(|error| Error::MultiSend { reason: error.to_string() })?;
         // A slot has the communicator's name, so the old one goes first.
-        job.engine.close_spread(self.inner.id);
+        job.engine.close_multisend(self.inner.id);
         let own = self.own_node();
         let slot = match cloning {
             Cloning::Loop => Err("switched off".to_owned()),
-            _ => self.open_spread_slot(tree, own, cloning != Cloning::Host),
+            _ => self.open_multisend_slot(tree, own, cloning != Cloning::Host),
         };
         if let (Cloning::Nic | Cloning::Host, Err(reason)) = (cloning, &slot) {
             return Err(Error::NoNic { reason: reason.clone() });
@@ -313,7 +313,7 @@ impl Communicator {
         let is_in_kernel = slot.is_ok();
         let kernel_forwards = is_in_kernel && cloning != Cloning::Host;
         let reason = slot.as_ref().err().cloned().unwrap_or_default();
-        job.engine.open_spread(SpreadPlan {
+        job.engine.open_multisend(MultiSendPlan {
             communicator: self.inner.id,
             nodes,
             tree: spread,
@@ -335,11 +335,16 @@ impl Communicator {
         }
     }
 
-    fn open_spread_slot(&self, tree: Tree, own: u32, forwards: bool) -> Result<OpenSlot, String> {
+    fn open_multisend_slot(
+        &self,
+        tree: Tree,
+        own: u32,
+        forwards: bool,
+    ) -> Result<OpenSlot, String> {
         let job = self.job();
         let addresses = job.engine.nics();
         let address = |rank: Rank| {
-            let known = addresses.get(rank.index()).map(|nic| nic.spread);
+            let known = addresses.get(rank.index()).map(|nic| nic.multisend);
             known.ok_or_else(|| "the ports of the other ranks are not known".to_owned())
         };
         let nodes = self.nodes().by_node();

@@ -69,7 +69,7 @@ impl Communicator {
             bytes,
             ranks: self.size(),
             nodes: self.nodes().count(),
-            is_crowded: self.job().engine.is_crowded(),
+            is_oversubscribed: self.job().engine.is_oversubscribed(),
             has_multicast: self.has_multicast(),
             nodes_reached: self.nodes_reached(),
             figures: self.job().figures(),

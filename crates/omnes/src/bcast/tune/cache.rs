@@ -282,7 +282,7 @@ mod tests {
             payload_bytes: 1416,
             ranks,
             nodes: ranks,
-            is_crowded: false,
+            is_oversubscribed: false,
             has_multicast: true,
             multisend: None,
         };
@@ -316,7 +316,7 @@ mod tests {
             |it| it.payload_bytes = 8916,
             |it| it.ranks = 9,
             |it| it.nodes = 4,
-            |it| it.is_crowded = true,
+            |it| it.is_oversubscribed = true,
             |it| it.has_multicast = false,
             |it| it.multisend = Some("auto:loop".to_owned()),
         ];

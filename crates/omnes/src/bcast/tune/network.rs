@@ -26,7 +26,7 @@ pub struct Network {
     /// Nodes that they are on.
     pub nodes: u32,
     /// True if some machine has more ranks than cores.
-    pub is_crowded: bool,
+    pub is_oversubscribed: bool,
     /// True if the job multicasts, or multi-sends.
     pub has_multicast: bool,
     /// How it multi-sends, if it does: the tree, or `auto`, and the form at rank 0.
@@ -45,7 +45,7 @@ impl Network {
             payload_bytes: job.engine.payload_bytes(),
             ranks: world.size(),
             nodes: world.nodes().count(),
-            is_crowded: job.engine.is_crowded(),
+            is_oversubscribed: job.engine.is_oversubscribed(),
             has_multicast: world.has_multicast(),
             multisend: world.multisend().map(|usage| match job.config.multisend {
                 // The tree follows from the figures, and so cannot lead to them.
@@ -63,7 +63,7 @@ impl fmt::Display for Network {
             write!(f, "{name} ")?;
         }
         write!(f, "{prefix}, {ranks} ranks on {nodes} nodes, {payload_bytes} bytes per packet")?;
-        f.write_str(if self.is_crowded { ", more ranks than cores" } else { "" })?;
+        f.write_str(if self.is_oversubscribed { ", more ranks than cores" } else { "" })?;
         match &self.multisend {
             Some(multisend) => write!(f, ", multi-send by {multisend}"),
             None if self.has_multicast => f.write_str(", multicast"),

@@ -16,7 +16,7 @@ use omnes_wire::{COMMUNICATOR_OFFSET, CommunicatorId, Rank, SOURCE_OFFSET};
 use std::net::SocketAddr;
 
 /// What a communicator's multi-send is to be.
-pub struct SpreadPlan {
+pub struct MultiSendPlan {
     /// The communicator.
     pub communicator: CommunicatorId,
     /// Its ranks by node, as ranks in the job; the first of each receives for the node.
@@ -32,7 +32,7 @@ pub struct SpreadPlan {
 }
 
 /// A communicator's multi-send, as this rank takes part in it.
-pub(crate) struct Spread {
+pub(crate) struct MultiSend {
     communicator: CommunicatorId,
     tree: omnes_topo::Spread,
     own: Rank,
@@ -44,13 +44,13 @@ pub(crate) struct Spread {
     slot_forwards: bool,
 }
 
-impl Spread {
+impl MultiSend {
     /// `address` tells where a rank receives.
     pub(crate) fn new(
-        plan: SpreadPlan,
+        plan: MultiSendPlan,
         address: impl Fn(Rank) -> Option<SocketAddr>,
     ) -> Option<Self> {
-        let SpreadPlan { communicator, nodes, tree, own, slot, slot_forwards } = plan;
+        let MultiSendPlan { communicator, nodes, tree, own, slot, slot_forwards } = plan;
         let addresses: Option<Vec<SocketAddr>> =
             nodes.iter().map(|node| address(*node.first()?)).collect();
         let last = nodes.iter().flatten().map(|rank| rank.index()).max()?;

@@ -5,8 +5,8 @@
 //!
 //! A rank says on which processors it may run. Launchers bind ranks to cores of their own, and such
 //! ranks share none: a machine has the processors of all its ranks together. Where several are
-//! bound to the same, those are crowded by themselves; and so are those of a container that may use
-//! fewer processors at a time than it has, by a quota of its own.
+//! bound to the same, those are oversubscribed by themselves; and so are those of a container that
+//! may use fewer processors at a time than it has, by a quota of its own.
 
 use crate::boot::boot_id;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -23,11 +23,11 @@ const PATIENCE_MIN: Duration = Duration::from_micros(20);
 /// How long a message may be waited for where ranks outnumber the cores before it is asked for, in
 /// times of their patience: several messages may be waited for at once, each from a rank that needs
 /// a turn, and the question costs one more.
-const ASK_CROWDED: u32 = 2;
+const ASK_OVERSUBSCRIBED: u32 = 2;
 /// How long answers are held back.
 const HOLD: Duration = Duration::from_micros(40);
 /// The same for each rank of a core that ranks share.
-const HOLD_CROWDED: Duration = Duration::from_micros(120);
+const HOLD_OVERSUBSCRIBED: Duration = Duration::from_micros(120);
 
 /// A machine, as one of its ranks describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl Processors {
 
 /// What a rank must know of its neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Crowd {
+pub(crate) struct CoreSharing {
     /// Ranks on this rank's machine; where those that share its cores outnumber them, those.
     pub(crate) local_ranks: u32,
     /// Cores that they share.
@@ -200,18 +200,18 @@ impl Census {
     }
 
     /// The neighbours of a rank on machine `own`.
-    pub(crate) fn crowd_on(&self, own: &Machine) -> Crowd {
+    pub(crate) fn core_sharing_on(&self, own: &Machine) -> CoreSharing {
         let alone = Sharing { ranks: 1, cores: own.cores };
         let Sharing { ranks, cores } =
             self.machines.get(&own.id).map_or(alone, |counted| counted.fullest(own));
         let ranks_per_core = self.ranks_per_core;
-        Crowd { local_ranks: ranks, local_cores: cores, ranks_per_core }
+        CoreSharing { local_ranks: ranks, local_cores: cores, ranks_per_core }
     }
 }
 
-impl Crowd {
+impl CoreSharing {
     /// True if some machine of the job has more ranks than cores. The same on all ranks.
-    pub(crate) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_oversubscribed(&self) -> bool {
         self.ranks_per_core > 1
     }
 
@@ -223,14 +223,14 @@ impl Crowd {
 
     /// How long a message may be waited for, at least, before it is asked for.
     pub(crate) fn ask_after(&self) -> Duration {
-        self.patience() * if self.is_crowded() { ASK_CROWDED } else { 1 }
+        self.patience() * if self.is_oversubscribed() { ASK_OVERSUBSCRIBED } else { 1 }
     }
 
     /// How long answers may be held back to travel with what goes the same way: a lost packet that
     /// nothing follows is found only after that. Where ranks wait for cores, each answer by itself
     /// costs one of them its turn.
     pub(crate) fn hold(&self) -> Duration {
-        if self.is_crowded() { HOLD_CROWDED * self.ranks_per_core } else { HOLD }
+        if self.is_oversubscribed() { HOLD_OVERSUBSCRIBED * self.ranks_per_core } else { HOLD }
     }
 }
 
@@ -244,15 +244,17 @@ mod tests {
         let small = || bound(1, 0..2);
         let large = || bound(2, 0..8);
         let census = Census::of(&[small(), large(), large(), small(), large()]);
-        assert_eq!(census.crowd_on(&small()), crowd(2, 2, 1));
-        assert_eq!(census.crowd_on(&large()), crowd(3, 8, 1));
-        let of_large = Census::of(&[small(), small(), small(), large()]).crowd_on(&large());
-        assert_eq!(of_large, crowd(1, 8, 2));
-        assert!(of_large.is_crowded() && !census.crowd_on(&small()).is_crowded());
+        assert_eq!(census.core_sharing_on(&small()), core_sharing(2, 2, 1));
+        assert_eq!(census.core_sharing_on(&large()), core_sharing(3, 8, 1));
+        let of_large = Census::of(&[small(), small(), small(), large()]).core_sharing_on(&large());
+        assert_eq!(of_large, core_sharing(1, 8, 2));
+        assert!(
+            of_large.is_oversubscribed() && !census.core_sharing_on(&small()).is_oversubscribed()
+        );
     }
 
-    fn crowd(local_ranks: u32, local_cores: u32, ranks_per_core: u32) -> Crowd {
-        Crowd { local_ranks, local_cores, ranks_per_core }
+    fn core_sharing(local_ranks: u32, local_cores: u32, ranks_per_core: u32) -> CoreSharing {
+        CoreSharing { local_ranks, local_cores, ranks_per_core }
     }
 
     /// A rank's machine on which it may run on these processors.
@@ -266,47 +268,47 @@ mod tests {
     fn ranks_that_are_bound_to_cores_of_their_own_share_none() {
         let ranks: Vec<Machine> = (0..128).map(|core| bound(1, core..core + 1)).collect();
         let census = Census::of(&ranks);
-        assert_eq!(census.crowd_on(&ranks[77]), crowd(128, 128, 1));
+        assert_eq!(census.core_sharing_on(&ranks[77]), core_sharing(128, 128, 1));
         // By halves of the machine, as many as each half has cores.
         let ranks: Vec<Machine> =
             (0..128).map(|rank| bound(1, rank / 64 * 64..64 + rank / 64 * 64)).collect();
-        assert_eq!(Census::of(&ranks).crowd_on(&ranks[0]), crowd(128, 128, 1));
+        assert_eq!(Census::of(&ranks).core_sharing_on(&ranks[0]), core_sharing(128, 128, 1));
     }
 
     #[test]
-    fn ranks_that_are_bound_to_the_same_core_are_crowded_however_many_others_there_are() {
+    fn ranks_that_are_bound_to_the_same_core_are_oversubscribed_however_many_others_there_are() {
         let ranks = [bound(1, 0..1), bound(1, 0..1), bound(1, 0..1), bound(1, 8..16)];
         let census = Census::of(&ranks);
-        assert_eq!(census.crowd_on(&ranks[0]), crowd(3, 1, 3));
-        assert_eq!(census.crowd_on(&ranks[3]), crowd(4, 9, 3));
+        assert_eq!(census.core_sharing_on(&ranks[0]), core_sharing(3, 1, 3));
+        assert_eq!(census.core_sharing_on(&ranks[3]), core_sharing(4, 9, 3));
         let spins = |rank: usize| {
-            let Crowd { local_ranks, local_cores, .. } = census.crowd_on(&ranks[rank]);
+            let CoreSharing { local_ranks, local_cores, .. } = census.core_sharing_on(&ranks[rank]);
             !WaitPolicy::for_ranks(local_ranks, local_cores).spin.is_zero()
         };
         assert_eq!([0, 1, 2, 3].map(spins), [false, false, false, true]);
         // One that has its only core for itself goes by the machine, as launchers count ranks.
         let ranks = [bound(1, 0..1), bound(1, 8..16)];
-        assert_eq!(Census::of(&ranks).crowd_on(&ranks[0]), crowd(2, 9, 1));
+        assert_eq!(Census::of(&ranks).core_sharing_on(&ranks[0]), core_sharing(2, 9, 1));
         // More ranks than cores, none of which has the same.
         let ranks = [bound(1, 0..2), bound(1, 1..2), bound(1, 0..1)];
-        assert_eq!(Census::of(&ranks).crowd_on(&ranks[0]), crowd(3, 2, 2));
+        assert_eq!(Census::of(&ranks).core_sharing_on(&ranks[0]), core_sharing(3, 2, 2));
     }
 
     #[test]
     fn a_limit_beside_the_processors_counts() {
         let limited = |container| Machine { cores: 2, container, ..bound(1, 0..64) };
         let census = Census::of(&[limited(1), limited(1), limited(1)]);
-        assert_eq!(census.crowd_on(&limited(1)), crowd(3, 2, 2));
-        // In containers of their own each has its quota; one that has two ranks is crowded.
+        assert_eq!(census.core_sharing_on(&limited(1)), core_sharing(3, 2, 2));
+        // In containers of their own each has its quota; one that has two ranks is oversubscribed.
         let census = Census::of(&[limited(1), limited(2), limited(3)]);
-        assert_eq!(census.crowd_on(&limited(1)), crowd(3, 6, 1));
+        assert_eq!(census.core_sharing_on(&limited(1)), core_sharing(3, 6, 1));
         let census = Census::of(&[limited(1), limited(1), limited(1), limited(2)]);
-        assert_eq!(census.crowd_on(&limited(1)), crowd(3, 2, 2));
-        assert_eq!(census.crowd_on(&limited(2)), crowd(4, 4, 2));
+        assert_eq!(census.core_sharing_on(&limited(1)), core_sharing(3, 2, 2));
+        assert_eq!(census.core_sharing_on(&limited(2)), core_sharing(4, 4, 2));
         // Where processors are not known, the number of cores is all there is to go by.
         let unknown = || Machine { cores: 2, ..bound(1, 0..0) };
         let census = Census::of(&[unknown(), unknown(), unknown()]);
-        assert_eq!(census.crowd_on(&unknown()), crowd(3, 2, 2));
+        assert_eq!(census.core_sharing_on(&unknown()), core_sharing(3, 2, 2));
     }
 
     #[test]

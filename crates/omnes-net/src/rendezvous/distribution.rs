@@ -12,8 +12,8 @@
 //! Cost: a byte each way beside the line, another one per turn for who stands in the circle, and a
 //! few system calls per rank.
 
+use super::signed_line::ToAll;
 use crate::deadline::Deadline;
-use crate::proof::ToAll;
 use crate::trial::{Found, MTUS, Turn, better};
 use omnes_wire::Rank;
 use rustix::buffer::spare_capacity;
@@ -57,7 +57,7 @@ pub(crate) struct Reader {
 }
 
 /// See the module header.
-pub(crate) struct Handout<'a> {
+pub(crate) struct Distribution<'a> {
     readers: Vec<Reader>,
     /// By reader.
     progress: Vec<Progress>,
@@ -70,15 +70,15 @@ pub(crate) struct Handout<'a> {
     found: BTreeMap<Rank, Found>,
 }
 
-/// What a handout leads to.
-pub(crate) struct HandedOut {
+/// What a distribution leads to.
+pub(crate) struct Distributed {
     /// The connections.
     pub(crate) streams: Vec<(Rank, TcpStream)>,
     /// What has come to those in the circle. If nothing has to one of them, nobody may go yet.
     pub(crate) found: BTreeMap<Rank, Found>,
 }
 
-/// What a rank hears at the end of a handout.
+/// What a rank hears at the end of a distribution.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Go, with the longest packets but so many of those that were tried.
@@ -96,7 +96,7 @@ enum Progress {
     Asked,
 }
 
-impl<'a> Handout<'a> {
+impl<'a> Distribution<'a> {
     pub(crate) fn new(readers: Vec<Reader>, to_all: &'a ToAll) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let progress = vec![Progress::Written { bytes: 0 }; readers.len()];
@@ -123,7 +123,7 @@ impl<'a> Handout<'a> {
         mut self,
         until: &mut Deadline<'_>,
         take: Option<impl FnMut(Turn) -> Found>,
-    ) -> std::result::Result<HandedOut, (Rank, Error)> {
+    ) -> std::result::Result<Distributed, (Rank, Error)> {
         self.wait_for_all(until)?;
         if let Some(mut take) = take {
             self.ask(Turn::Look, until, &mut take)?;
@@ -138,7 +138,7 @@ impl<'a> Handout<'a> {
             self.tell(LONGEST + worst, |_| true)?;
         }
         let streams = self.readers.into_iter().map(|reader| (reader.rank, reader.stream));
-        Ok(HandedOut { streams: streams.collect(), found: self.found })
+        Ok(Distributed { streams: streams.collect(), found: self.found })
     }
 
     /// What has come to all that were asked.
@@ -357,8 +357,9 @@ mod tests {
         let to_all = ToAll::new(&"x".repeat(32 << 20), None).unwrap();
         let (readers, theirs) = readers(3);
         std::thread::scope(|scope| {
-            let handout = Handout::new(readers, &to_all).unwrap();
-            let zero = scope.spawn(|| handout.run(&mut Deadline::after(PATIENCE, None), NO_TRIAL));
+            let distribution = Distribution::new(readers, &to_all).unwrap();
+            let zero =
+                scope.spawn(|| distribution.run(&mut Deadline::after(PATIENCE, None), NO_TRIAL));
             for slower in theirs.iter().rev() {
                 take(slower, &to_all);
                 // None may go: the first has nothing yet.
@@ -405,9 +406,9 @@ mod tests {
                     })
                 })
                 .collect();
-            let handout = Handout::new(readers, &to_all).unwrap();
-            let HandedOut { streams, found } =
-                handout.run(&mut deadline(), Some(takes(0))).ok().unwrap();
+            let distribution = Distribution::new(readers, &to_all).unwrap();
+            let Distributed { streams, found } =
+                distribution.run(&mut deadline(), Some(takes(0))).ok().unwrap();
             if found.values().any(Option::is_none) {
                 streams.iter().for_each(|(_, stream)| tell_refused(stream).unwrap());
             }
@@ -447,8 +448,9 @@ mod tests {
         let (readers, theirs) = readers(2);
         (&theirs[1]).write_all(&[READY]).unwrap();
         let limit = Duration::from_millis(100);
-        let handout = Handout::new(readers, &to_all).unwrap();
-        let (rank, error) = handout.run(&mut Deadline::after(limit, None), NO_TRIAL).err().unwrap();
+        let distribution = Distribution::new(readers, &to_all).unwrap();
+        let (rank, error) =
+            distribution.run(&mut Deadline::after(limit, None), NO_TRIAL).err().unwrap();
         assert_eq!((rank, error.kind()), (Rank(1), ErrorKind::TimedOut));
     }
 }

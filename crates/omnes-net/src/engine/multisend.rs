@@ -1,27 +1,27 @@
 //! Multi-send: the way of packets to all where there is no multicast group.
 
 use super::Engine;
-use crate::spread::{Spread, SpreadPlan};
+use crate::multisend::{MultiSend, MultiSendPlan};
 use omnes_nic::OpenSlot;
 use omnes_wire::CommunicatorId;
 
 impl Engine {
     /// Packets to all go by multi-send from now on, for the communicators that open one. Call it
     /// before any group is opened, on all ranks, after [`Self::disable_multicast`].
-    pub fn use_spread(&self) {
-        self.enter(|core| core.links.use_spread());
+    pub fn use_multisend(&self) {
+        self.enter(|core| core.links.use_multisend());
     }
 
     /// Opens the multi-send of a communicator; false if the addresses of its ranks are not known.
     /// All of its ranks open it with the same tree; they need not wait for each other.
-    pub fn open_spread(&self, plan: SpreadPlan) -> bool {
+    pub fn open_multisend(&self, plan: MultiSendPlan) -> bool {
         self.enter(|core| {
             let nics = core.links.nics().to_vec();
-            let spread = Spread::new(plan, |rank| Some(nics.get(rank.index())?.spread));
-            let is_known = spread.is_some();
-            if let Some(spread) = spread {
-                core.close_spread(spread.communicator());
-                core.links.add_spread(spread);
+            let multisend = MultiSend::new(plan, |rank| Some(nics.get(rank.index())?.multisend));
+            let is_known = multisend.is_some();
+            if let Some(multisend) = multisend {
+                core.close_multisend(multisend.communicator());
+                core.links.add_multisend(multisend);
             }
             is_known
         })
@@ -29,12 +29,17 @@ impl Engine {
 
     /// Gives a communicator's multi-send a slot of the kernel's NIC, with the same tree, which also
     /// passes on what comes in if `forwards`. Ranks do it when they like, without each other.
-    pub fn give_spread_slot(&self, communicator: CommunicatorId, slot: OpenSlot, forwards: bool) {
-        self.enter(|core| core.give_spread_slot(communicator, slot, forwards));
+    pub fn give_multisend_slot(
+        &self,
+        communicator: CommunicatorId,
+        slot: OpenSlot,
+        forwards: bool,
+    ) {
+        self.enter(|core| core.give_multisend_slot(communicator, slot, forwards));
     }
 
     /// Forgets the multi-send of a communicator, and gives its slot back.
-    pub fn close_spread(&self, communicator: CommunicatorId) {
-        self.enter(|core| core.close_spread(communicator));
+    pub fn close_multisend(&self, communicator: CommunicatorId) {
+        self.enter(|core| core.close_multisend(communicator));
     }
 }

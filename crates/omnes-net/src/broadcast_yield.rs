@@ -16,7 +16,7 @@ const TURNS_MAX: Duration = Duration::from_micros(500);
 const SKIPS_AFTER_LONG_TURNS: u32 = 1000;
 
 /// See the module header.
-pub(crate) struct Courtesy {
+pub(crate) struct BroadcastYield {
     /// Whoever waits here gives its core away at once.
     shares_core: bool,
     /// The last wait was for a message to all.
@@ -25,7 +25,7 @@ pub(crate) struct Courtesy {
     skips_left: AtomicU32,
 }
 
-impl Courtesy {
+impl BroadcastYield {
     pub(crate) fn new(wait: &WaitPolicy) -> Self {
         let shares_core = wait.gives_way_at_once();
         Self { shares_core, has_taken: AtomicBool::new(false), skips_left: AtomicU32::new(0) }
@@ -58,37 +58,40 @@ impl Courtesy {
 mod tests {
     use super::*;
 
-    fn courtesy(ranks: u32, cores: u32) -> Courtesy {
-        let courtesy = Courtesy::new(&WaitPolicy::for_ranks(ranks, cores));
-        courtesy.on_wait(true);
-        courtesy
+    fn broadcast_yield(ranks: u32, cores: u32) -> BroadcastYield {
+        let broadcast_yield = BroadcastYield::new(&WaitPolicy::for_ranks(ranks, cores));
+        broadcast_yield.on_wait(true);
+        broadcast_yield
     }
 
     #[test]
     fn others_go_first_once_per_message_to_all() {
-        let courtesy = courtesy(8, 2);
-        assert!(courtesy.is_due());
-        assert!(!courtesy.is_due(), "they have had their turns");
-        courtesy.on_wait(true);
-        courtesy.on_wait(false);
-        assert!(!courtesy.is_due(), "who has waited for something else has given way meanwhile");
+        let broadcast_yield = broadcast_yield(8, 2);
+        assert!(broadcast_yield.is_due());
+        assert!(!broadcast_yield.is_due(), "they have had their turns");
+        broadcast_yield.on_wait(true);
+        broadcast_yield.on_wait(false);
+        assert!(
+            !broadcast_yield.is_due(),
+            "who has waited for something else has given way meanwhile"
+        );
     }
 
     #[test]
     fn nobody_gives_way_with_a_core_of_its_own() {
-        assert!(!courtesy(2, 2).is_due());
+        assert!(!broadcast_yield(2, 2).is_due());
     }
 
     #[test]
     fn others_that_compute_do_not_go_first_again_and_again() {
-        let courtesy = courtesy(8, 2);
-        assert!(courtesy.is_due());
-        courtesy.on_turns(TURNS_MAX * 2);
+        let broadcast_yield = broadcast_yield(8, 2);
+        assert!(broadcast_yield.is_due());
+        broadcast_yield.on_turns(TURNS_MAX * 2);
         for _ in 0..SKIPS_AFTER_LONG_TURNS {
-            courtesy.on_wait(true);
-            assert!(!courtesy.is_due());
+            broadcast_yield.on_wait(true);
+            assert!(!broadcast_yield.is_due());
         }
-        courtesy.on_wait(true);
-        assert!(courtesy.is_due());
+        broadcast_yield.on_wait(true);
+        assert!(broadcast_yield.is_due());
     }
 }

@@ -17,12 +17,12 @@ pub(crate) const TICK: Duration = Duration::from_millis(2);
 
 /// See the module header.
 #[derive(Default)]
-pub(crate) struct Nap {
+pub(crate) struct IdleSleep {
     thread: OnceLock<Thread>,
     is_long: AtomicBool,
 }
 
-impl Nap {
+impl IdleSleep {
     /// Naps on this thread, which is always the same one. One longer than a tick only begins if
     /// `may_last` still holds; whoever ends that says so by [`Self::end`] afterwards.
     pub(crate) fn sleep(&self, duration: Duration, may_last: impl Fn() -> bool) {
@@ -57,13 +57,13 @@ mod tests {
     #[test]
     fn a_long_nap_does_not_begin_when_the_last_caller_has_left_already() {
         let since = Instant::now();
-        Nap::default().sleep(LONG, || false);
+        IdleSleep::default().sleep(LONG, || false);
         assert!(since.elapsed() < LONG);
     }
 
     #[test]
     fn who_leaves_ends_a_long_nap_however_far_it_has_come() {
-        let (nap, since) = (Nap::default(), Instant::now());
+        let (nap, since) = (IdleSleep::default(), Instant::now());
         for _ in 0..1000 {
             let is_inside = AtomicBool::new(true);
             std::thread::scope(|scope| {

@@ -5,17 +5,17 @@
 //! nobody knows is asked for again, and all its addresses are tried in turn. Whoever takes the call
 //! and hangs up before the greeting, as a proxy in rank 0's place does, is taken for nobody.
 
-use crate::crowd::{Crowd, Machine};
+use super::distribution::{Verdict, wait_for_go};
+use super::signed_line::{Signed, line, read_line};
+use crate::core_sharing::{CoreSharing, Machine};
 use crate::deadline::Deadline;
 use crate::error::NetError;
-use crate::handout::{Verdict, wait_for_go};
-use crate::proof::{Signed, line, read_line};
+use crate::peer_user::stranger_at;
 use crate::rendezvous::{
     Challenge, Hello, Local, Met, PROTOCOL, Rendezvous, Reply, SERVER, random,
 };
 use crate::table::{Table, table_bytes_max};
 use crate::trial::Part;
-use crate::user::stranger_at;
 use omnes_nic::agent::printable;
 use omnes_wire::{JobId, JobKey, Rank};
 use serde::Deserialize;
@@ -92,10 +92,10 @@ impl Rendezvous {
             Reply::Refused(reason) if is_proven || key.is_none() => {
                 Err(NetError::Refused { reason: printable(&reason) })
             }
-            Reply::Table { digest, crowd } if is_proven => {
+            Reply::Table { digest, core_sharing } if is_proven => {
                 let table: Table = signed.read_to_all(key, digest).map_err(|_| malformed())?;
                 let circle = table.circle.clone();
-                let met = self.accept(table, crowd, address.ip())?;
+                let met = self.accept(table, core_sharing, address.ip())?;
                 let question = self.question(met.job, &met.key, &local, met.payload_bytes);
                 let trial = local.trial.as_ref();
                 let mut part = Part::begin(trial, question, &circle, &met.addresses);
@@ -196,7 +196,12 @@ impl Rendezvous {
     }
 
     /// What `table` says, to this rank, which has reached rank 0 at `zero`.
-    fn accept(&self, table: Table, crowd: Crowd, zero: IpAddr) -> Result<Met, NetError> {
+    fn accept(
+        &self,
+        table: Table,
+        core_sharing: CoreSharing,
+        zero: IpAddr,
+    ) -> Result<Met, NetError> {
         let key = match (&self.key, &table.key) {
             (Some(key), _) => key.clone(),
             (None, Some(hex)) => JobKey::from_hex(hex).map_err(|_| malformed())?,
@@ -211,7 +216,7 @@ impl Rendezvous {
             addresses: table.addresses_for(self.rank.0, zero),
             payload_bytes: table.payload_bytes,
             narrow: None,
-            crowd,
+            core_sharing,
             nodes: table.nodes,
             streams: Vec::new(),
         })
