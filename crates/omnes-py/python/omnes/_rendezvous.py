@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from torch.distributed import Store
 
@@ -30,10 +31,14 @@ def take_environment() -> None:
             os.environ.setdefault(name, value)
 
 
-def through(store: Store, rank: int, size: int) -> Callable[[bytes], list[bytes]]:
+def through(
+    store: Store, rank: int, size: int, limit_s: float, check: Callable[[], None]
+) -> Callable[[bytes], list[bytes]]:
     """What gathers equally long bytes of all ranks through the store: rank 0 puts them together.
 
-    Of each gathering nothing remains in the store, of each group a number per rank.
+    Of each gathering nothing remains in the store, of each group a number per rank. While it waits,
+    it calls check, which raises if a rank cannot come. Raises TimeoutError, which names the ranks
+    that have not come, after limit_s.
     """
     # Groups that follow each other may have the same part of the same store.
     group = store.add(f"omnes/{rank}", 1)
@@ -41,17 +46,43 @@ def through(store: Store, rank: int, size: int) -> Callable[[bytes], list[bytes]
 
     def allgather(own: bytes) -> list[bytes]:
         key = f"omnes/{group}/{next(rounds)}"
-        store.set(f"{key}/{rank}", own)
+        rows = [f"{key}/{other}" for other in range(size)]
+        end = time.monotonic() + limit_s
+
+        def waited_for(wanted: str) -> bytes:
+            pauses_s = _pauses_s()
+            while not store.check([wanted]):
+                check()
+                if time.monotonic() > end:
+                    raise TimeoutError(_late(store, rows, limit_s))
+                time.sleep(next(pauses_s))
+            return store.get(wanted)
+
+        store.set(rows[rank], own)
         if rank == 0:
-            rows = [f"{key}/{other}" for other in range(size)]
-            store.set(key, b"".join(map(store.get, rows)))
+            store.set(key, b"".join(map(waited_for, rows)))
             _forget(store, *rows)
-        table = store.get(key)
+        table = waited_for(key)
         if store.add(f"{key}/read", 1) == size:
             _forget(store, key, f"{key}/read")
         return [table[start : start + len(own)] for start in range(0, len(table), len(own))]
 
     return allgather
+
+
+def _pauses_s() -> Iterator[float]:
+    """How long to wait between looks: short at first, a twentieth of a second in the end."""
+    pause_s = 0.0005
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, 0.05)
+
+
+def _late(store: Store, rows: Sequence[str], limit_s: float) -> str:
+    """Which ranks have not come; rank 0 where it has not put the others' bytes together."""
+    missing = [other for other, row in enumerate(rows) if not store.check([row])] or [0]
+    ranks = ", ".join(map(str, missing))
+    return f"not all ranks have come to the group within {limit_s:g} s; missing of its ranks: {ranks}"
 
 
 def _forget(store: Store, *keys: str) -> None:

@@ -64,6 +64,8 @@ from ._omnes import (
     time_limit,
 )
 from ._rendezvous import take_environment, through
+    ExchangeFailed,
+    Mismatch,
 from ._tensors import (
     all_apart,
     apart,
@@ -95,6 +97,9 @@ _MESSAGES_MIN = 16
 
 _OPERATIONS: dict[str, _Op] = {
     "SUM": "sum",
+# No message has it: who looks for one hears whether its source is there.
+_TAG_OF_NONE = 2**32 - 2
+
     "AVG": "sum",
     "PRODUCT": "product",
     "MIN": "min",
@@ -157,7 +162,14 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     Its methods are those that torch.distributed calls. Ranks are those of the group.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        members: Sequence[int] = (),
+    ) -> None:
         super().__init__(rank, size)
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
         self._names = {"name": "", "desc": "undefined"}
@@ -170,7 +182,9 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         # Collectives so far, by which PyTorch's tools compare ranks.
         self._collectives = 0
         self._process = os.getpid()
-        self._ranks: Communicator | None = join(rank, size, through(store, rank, size))
+        if torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
+            os.environ.setdefault("OMNES_COMPARE", "on")
+        self._ranks: Communicator | None = self._meet_all(members)
         _ending.add(self)
 
     # ---- what PyTorch asks about a group ----------------------------------------------------
@@ -475,6 +489,17 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         return limit.total_seconds()
 
     def _barrier(self, given: timedelta | None) -> None:
+    def _meet_all(self, members: Sequence[int]) -> Communicator:
+        """The ranks of a new group; members are their ranks in the whole job, if there is one."""
+        own = (self._store, self._rank, self._size, self._timeout.total_seconds())
+        try:
+            return join(self._rank, self._size, through(*own, lambda: _check_alive(members)))
+        except ExchangeFailed as error:
+            # These say more.
+            if isinstance(error.__cause__, (Error, TimeoutError)):
+                raise error.__cause__ from None
+            raise
+
         self._joined.barrier(timeout_s=self._limit_s(given))
 
     def _reduce(
@@ -666,6 +691,36 @@ def _name_of(opts: Any) -> str:
     return name
 
 
-torch.distributed.Backend.register_backend("omnes", ProcessGroup, devices=["cpu"])
+torch.distributed.Backend.register_backend("omnes", _made, extended_api=True, devices=["cpu"])
 take_environment()
 atexit.register(_ending.leave)
+def _check_alive(members: Sequence[int]) -> None:
+    """Raises PeerFailed, PeerLeft or their like if one of the ranks is known to be gone."""
+    missing = set(members)
+    groups = torch.distributed.distributed_c10d._world.pg_group_ranks
+    for group, ranks in list(groups.items()):
+        if not isinstance(group, ProcessGroup) or group._ranks is None or not group._is_here():
+            continue
+        for member in missing & ranks.keys():
+            if ranks[member] != group._rank:
+                group._ranks.iprobe(ranks[member], tag=_TAG_OF_NONE)
+        missing -= ranks.keys()
+
+
+def _made(options: Any, _: object) -> ProcessGroup:
+    """A group as PyTorch asks for it."""
+    told = (options.store, options.group_rank, options.group_size, options.timeout)
+    return ProcessGroup(*told, options.global_ranks_in_group)
+
+
+def _check_operation(name: str, dtype: torch.dtype) -> None:
+    """Refuses a reduction that is not for elements of that type."""
+    is_float = dtype.is_floating_point
+    if name == "AVG" and not is_float:
+        raise TypeError(f"AVG is for floats, and the tensor has elements of {dtype}")
+    if name in ("BAND", "BOR", "BXOR") and is_float:
+        raise Reduction(
+            f"{name} is for integers and bools, and the tensor has elements of {dtype}"
+        )
+
+

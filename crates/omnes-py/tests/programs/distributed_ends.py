@@ -48,3 +48,6 @@ raises(RuntimeError, told.wait)
 assert raises(omnes.PeerFailed, lambda: dist.all_reduce(torch.zeros(1 << 18))).rank == 1
 assert raises(omnes.PeerFailed, lambda: dist.recv(torch.zeros(1), 1)).rank == 1
 raises(RuntimeError, lambda: model(torch.ones(2, 100)).sum().backward())
+# Also who makes groups is told at once.
+for _ in range(2):
+    assert raises(omnes.PeerFailed, dist.new_group).rank == 1

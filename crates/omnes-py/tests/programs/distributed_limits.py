@@ -92,4 +92,8 @@ memory = weakref.ref(tensor)
 del tensor, work
 gc.collect()
 assert memory() is None
+# A group names the ranks that do not come to it.
+if rank == 0:
+    error = raises(TimeoutError, lambda: dist.new_group(timeout=SHORT))
+    assert "missing of its ranks: 1" in str(error), error
 dist.destroy_process_group()
