@@ -13,13 +13,18 @@ from .torch import _check as check_place
 from .torch import _is_plain as is_plain
 
 
-def check_read(name: str, tensor: torch.Tensor) -> None:
-    """Refuses what cannot be sent; elements may share memory."""
+def check_here(name: str, tensor: torch.Tensor) -> None:
+    """Refuses what is not in the processor's memory."""
     if tensor.device.type != "cpu":
         raise TypeError(
             f"{name} is on {tensor.device}, and the backend omnes is for tensors on the processor: "
             "use tensor.cpu(), or a backend for that device, such as nccl"
         )
+
+
+def check_read(name: str, tensor: torch.Tensor) -> None:
+    """Refuses what cannot be sent; elements may share memory."""
+    check_here(name, tensor)
     if tensor.layout != torch.strided or (tensor.nbytes and tensor.data_ptr() == 0):
         check_place(name, tensor)
 

@@ -28,7 +28,13 @@ Errors are those of omnes; TypeError and ValueError for tensors that cannot be
 used, NotImplementedError for a reduction that there is not. With async_op=True
 they are raised by wait(), whose own limit raises TimeoutError; futures have a
 RuntimeError of the same text. Floats of 16 bits are combined as those of 32; of
-bools a sum is "or", a product "and". Complex numbers have SUM and AVG.
+bools a sum is "or", a product "and". Complex numbers have SUM and AVG, as have
+sparse tensors in coordinates, which all_reduce() alone takes, such as gradients of
+Embedding(sparse=True). new_group() raises PeerFailed if a rank has failed, and
+TimeoutError, which names the ranks that have not come, after the group's limit.
+
+PyTorch's profiler shows collectives, as "omnes:allreduce". With
+TORCH_DISTRIBUTED_DEBUG=DETAIL for all ranks, OMNES_COMPARE is "on", unless it is set.
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
 "cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which older
@@ -44,6 +50,7 @@ import contextlib
 import functools
 import os
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -61,6 +68,7 @@ from ._omnes import (
     PeerLeft,
     abandon,
     join,
+    Reduction,
     time_limit,
 )
 from ._rendezvous import take_environment, through
@@ -70,6 +78,7 @@ from ._tensors import (
     all_apart,
     apart,
     bytes_of,
+    check_here,
     check_written,
     joint,
     lengths_of,
@@ -285,6 +294,9 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         given = opts if isinstance(opts, timedelta) else getattr(opts, "timeout", None)
         self._barrier(given)
         return []
+            if tensor.layout == torch.sparse_coo:
+                self._allreduce_sparse(tensor, opts)
+                continue
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -516,8 +528,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             parts = torch.view_as_real(data)
             data, result = parts, parts if result is data else torch.view_as_real(result)
         wide, operation = _combined_as(data.dtype, _OPERATIONS[name])
-        if name == "AVG" and not data.is_floating_point():
-            raise TypeError(f"AVG is for floats, and the tensor has elements of {data.dtype}")
+        _check_operation(name, data.dtype)
         numbers = data.to(wide)
         if numbers.numel() == 0:
             return
@@ -547,6 +558,44 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def _reduce_scatter(self, output: torch.Tensor, room: torch.Tensor, opts: Any) -> None:
         ranks = self._joined
         with to_write(output) as place:
+    def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> None:
+        """Gathers the elements of all ranks, which each rank adds in the order of the ranks."""
+        check_here("the tensor", tensor)
+        name = _name_of(opts)
+        if name not in ("SUM", "AVG"):
+            raise NotImplementedError(f"no reduction {name} of sparse tensors; there are SUM, AVG")
+        if not tensor.is_complex():
+            _check_operation(name, tensor.dtype)
+        own = tensor.detach().coalesce()
+        counts = self._counts_of_alike(own)
+        indices = self._rows_of_all(own.indices().t().contiguous(), counts)
+        values = self._rows_of_all(own.values().contiguous(), counts)
+        total = torch.sparse_coo_tensor(indices.t(), values, own.shape).coalesce()
+        with torch.no_grad():
+            tensor.copy_(total / self._size if name == "AVG" else total)
+
+    def _counts_of_alike(self, own: torch.Tensor) -> list[int]:
+        """How many elements the sparse tensor has on each rank. Raises Mismatch on all ranks where
+        shapes or types differ."""
+        kind = f"{own.dtype} {list(own.shape)}, {own.sparse_dim()} dimensions of them sparse"
+        told = torch.tensor([own._nnz(), zlib.crc32(kind.encode())])
+        rows = told.new_empty((self._size, 2))
+        self._joined.allgather(bytes_of(told), bytes_of(rows))
+        counts, kinds = rows.t().tolist()
+        if len(set(kinds)) > 1:
+            others = [other for other in range(self._size) if kinds[other] != kinds[self._rank]]
+            raise Mismatch(
+                f"the ranks have sparse tensors of different kinds; rank {self._rank} has {kind}, "
+                f"others have ranks {', '.join(map(str, others))}"
+            )
+        return counts
+
+    def _rows_of_all(self, own: torch.Tensor, counts: list[int]) -> torch.Tensor:
+        """The rows of all ranks, which have so many of them."""
+        table = own.new_empty((sum(counts), *own.shape[1:]))
+        self._allgather(list(table.split(counts)), own)
+        return table
+
             self._reduce(room, place, opts, lambda *args: ranks.reduce_scatter(*args))
 
     def _reduce_scatter_from(
@@ -724,3 +773,16 @@ def _check_operation(name: str, dtype: torch.dtype) -> None:
         )
 
 
+def _name_of(opts: Any) -> str:
+    """The operation of a reduction."""
+    operation = getattr(opts, "reduceOp", opts) or torch.distributed.ReduceOp.SUM
+    name = str(getattr(operation, "op", operation)).rpartition(".")[2]
+    if name not in _OPERATIONS:
+        known = ", ".join(_OPERATIONS)
+        raise NotImplementedError(f"the backend omnes has no reduction {name}; it has {known}")
+    return name
+
+
+torch.distributed.Backend.register_backend("omnes", _made, extended_api=True, devices=["cpu"])
+take_environment()
+atexit.register(_ending.leave)

@@ -150,9 +150,65 @@ def reductions(rank, size):
     assert "PREMUL_SUM" in str(
         raises(NotImplementedError, dist.all_reduce, data(rank), dist._make_nccl_premul_sum(2.0))
     )
-    raises(omnes.Reduction, dist.all_reduce, data(rank), ReduceOp.BOR)
+    half = data(rank, dtype=torch.bfloat16)
+    error = raises(omnes.Reduction, dist.all_reduce, half, ReduceOp.BOR)
+    assert "BOR is for integers" in str(error) and "torch.bfloat16" in str(error), error
     raises(TypeError, dist.all_reduce, data(rank, dtype=torch.int32), ReduceOp.AVG)
     assert "on meta" in str(raises(TypeError, dist.all_reduce, torch.empty(3, device="meta")))
+
+
+def sparse(of_rank, count, dtype=torch.float32, **options):
+    """With as many elements, some of them at the same place."""
+    places = data(of_rank, 1, count, dtype=torch.int64)
+    return torch.sparse_coo_tensor(places, data(of_rank, count, 3), (6, 3), **options).to(dtype)
+
+
+def sparse_tensors(rank, size):
+    for count in (0, 2, 9_000):  # none at one rank, and more than go through a copy
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
+            tensor = sparse(rank, count * rank, dtype)
+            dist.all_reduce(tensor)
+            wanted = sum(sparse(other, count * other, dtype).to_dense() for other in range(size))
+            torch.testing.assert_close(tensor.to_dense(), wanted)
+    tensor = sparse(rank, 4, requires_grad=True)
+    work = dist.all_reduce(tensor.detach(), ReduceOp.AVG, async_op=True)
+    mean = sum(sparse(other, 4).to_dense() for other in range(size)) / size
+    assert torch.allclose(work.get_future().wait()[0].to_dense(), mean)
+    wave = torch.sparse_coo_tensor([[rank]], torch.tensor([1j]), (size,))
+    dist.group.WORLD.allreduce([wave]).wait()
+    assert wave.to_dense().tolist() == [1j] * size
+    error = raises(NotImplementedError, dist.all_reduce, sparse(rank, 2), ReduceOp.MAX)
+    assert "MAX of sparse tensors" in str(error), error
+    raises(TypeError, dist.all_reduce, sparse(rank, 2, torch.int64), ReduceOp.AVG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raises(TypeError, dist.all_reduce, torch.eye(3).to_sparse_csr())
+    # All ranks are told, and go on together.
+    error = raises(omnes.Mismatch, dist.all_reduce, torch.eye(3 if rank == 1 else 4).to_sparse())
+    assert f"[{3 if rank == 1 else 4}, " in str(error), error
+
+
+def sparse_gradients(rank, size):
+    def module():
+        torch.manual_seed(3)
+        return torch.nn.Sequential(torch.nn.Embedding(20, 4, sparse=True), torch.nn.Linear(4, 2))
+
+    words = [torch.tensor([other, 7, 2 * other]) for other in range(size)]
+    alone, together = module(), torch.nn.parallel.DistributedDataParallel(module())
+    alone(torch.stack(words)).square().mean().backward()
+    together(words[rank]).square().mean().backward()
+    for one, other in zip(alone.parameters(), together.parameters(), strict=True):
+        torch.testing.assert_close(one.grad.to_dense(), other.grad.to_dense())
+
+
+def profiled(rank, size):
+    with torch.autograd.profiler.profile() as profile:
+        dist.all_reduce(data(rank))
+        work = dist.broadcast(data(rank), 0, async_op=True)
+        work.wait()
+        raises(TypeError, dist.all_reduce, data(rank, dtype=torch.int32), ReduceOp.AVG)
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert (counts["omnes:allreduce"], counts["omnes:broadcast"]) == (2, 1), counts
 
 
 def gathers(rank, size):
@@ -392,6 +448,9 @@ with warnings.catch_warnings():
         gathers,
         reduce_scatters,
         all_to_alls,
+        sparse_tensors,
+        sparse_gradients,
+        profiled,
         messages,
         groups,
         little_remains_of_groups_in_the_store,
