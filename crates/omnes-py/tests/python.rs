@@ -211,6 +211,13 @@ fn what_waits_in_torch_distributed_ends_with_the_limit_of_its_group() {
 }
 
 #[test]
+fn detailed_debugging_by_torch_distributed_compares_calls() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("distributed_debug.py", 3);
+    }
+}
+
+#[test]
 fn groups_of_torch_distributed_begin_and_end() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_ends.py", 3);

@@ -37,7 +37,7 @@ PyTorch's profiler shows collectives, as "omnes:allreduce". With
 TORCH_DISTRIBUTED_DEBUG=DETAIL for all ranks, OMNES_COMPARE is "on", unless it is set.
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
-"cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which older
+"cpu:omnes,cuda:nccl", split_group(), for which there is new_group(); dist.monitored_barrier(), which older
 versions of PyTorch have for Gloo alone, though the group's own method works;
 DistributedDataParallel's built-in hook FP16_COMPRESS, which PyTorch has in C++ for
 its own backends: default_hooks.fp16_compress_hook does the same.
@@ -64,16 +64,16 @@ from ._omnes import (
     CollectivesBroken,
     Communicator,
     Error,
+    ExchangeFailed,
+    Mismatch,
     PeerFailed,
     PeerLeft,
+    Reduction,
     abandon,
     join,
-    Reduction,
     time_limit,
 )
 from ._rendezvous import take_environment, through
-    ExchangeFailed,
-    Mismatch,
 from ._tensors import (
     all_apart,
     apart,
@@ -86,7 +86,7 @@ from ._tensors import (
     to_read,
     to_write,
 )
-from ._work import Message, TensorWork
+from ._work import Message, Queued, TensorWork
 from .torch import _combined_as, _numbers
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ __all__ = ["ProcessGroup"]
 # Messages that are parts of collectives; those of programs have tags below 2**31.
 _TAG = 2**32 - 1
 
+# No message has it: who looks for one hears whether its source is there.
+_TAG_OF_NONE = 2**32 - 2
+
 # Tensors of different lengths are gathered at once, through a copy, if all have so many bytes
 # together; longer ones are broadcast one by one, in place.
 _TABLE_BYTES_MAX = 64 << 10
@@ -106,9 +109,6 @@ _MESSAGES_MIN = 16
 
 _OPERATIONS: dict[str, _Op] = {
     "SUM": "sum",
-# No message has it: who looks for one hears whether its source is there.
-_TAG_OF_NONE = 2**32 - 2
-
     "AVG": "sum",
     "PRODUCT": "product",
     "MIN": "min",
@@ -132,8 +132,9 @@ def _called(
     """
 
     def decorate(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
-        @functools.wraps(method)
-        def call(self: ProcessGroup, *args: Any, **named: Any) -> Work:
+        title = f"omnes:{method.__name__.strip('_')}"
+
+        def begin(self: ProcessGroup, *args: Any, **named: Any) -> Work:
             self._joined  # refuses what comes after the end, or from a child
             self._collectives += 1
             opts = named.get("opts", args[-1] if args else None)
@@ -151,6 +152,16 @@ def _called(
                 return self._queue.start(lambda: within(held))
             self._queue.wait()
             return TensorWork(within(args))
+
+        @functools.wraps(method)
+        def call(self: ProcessGroup, *args: Any, **named: Any) -> Work:
+            if not torch.autograd._profiler_enabled():
+                return begin(self, *args, **named)
+            with torch.profiler.record_function(title) as record:
+                work = begin(self, *args, **named)
+                if isinstance(work, Queued):
+                    record._call_end_callbacks_on_future(work.get_future())
+                return work
 
         return call
 
@@ -229,6 +240,13 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         return self
 
     @property
+    def supports_splitting(self) -> bool:
+        raise NotImplementedError(
+            "groups of the backend omnes cannot be split by split_group(); use new_group(), which "
+            "all ranks of the job call for each of the groups, or new_subgroups_by_enumeration()"
+        )
+
+    @property
     def _device_types(self) -> list[torch.device]:
         # None while PyTorch sets the group up: it would attach what asks for a backend in C++.
         is_set_up = self in torch.distributed.distributed_c10d._world.pg_map
@@ -276,6 +294,9 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     @_collective
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Sequence[Any]:
         for tensor in tensors:
+            if tensor.layout == torch.sparse_coo:
+                self._allreduce_sparse(tensor, opts)
+                continue
             with to_write(tensor) as place:
                 self._reduce(place, place, opts, lambda *args: self._joined.allreduce(*args))
         return tensors
@@ -294,9 +315,6 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         given = opts if isinstance(opts, timedelta) else getattr(opts, "timeout", None)
         self._barrier(given)
         return []
-            if tensor.layout == torch.sparse_coo:
-                self._allreduce_sparse(tensor, opts)
-                continue
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -471,6 +489,17 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         """Whether this process has made the group; the child of a fork() has not."""
         return os.getpid() == self._process
 
+    def _meet_all(self, members: Sequence[int]) -> Communicator:
+        """The ranks of a new group; members are their ranks in the whole job, if there is one."""
+        own = (self._store, self._rank, self._size, self._timeout.total_seconds())
+        try:
+            return join(self._rank, self._size, through(*own, lambda: _check_alive(members)))
+        except ExchangeFailed as error:
+            # These say more.
+            if isinstance(error.__cause__, (Error, TimeoutError)):
+                raise error.__cause__ from None
+            raise
+
     def _finish(self, limit_s: float) -> None:
         """Ends the group, after its collectives if they end in time."""
         is_over = self._is_here() and self._queue.wait(limit_s)
@@ -501,17 +530,6 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         return limit.total_seconds()
 
     def _barrier(self, given: timedelta | None) -> None:
-    def _meet_all(self, members: Sequence[int]) -> Communicator:
-        """The ranks of a new group; members are their ranks in the whole job, if there is one."""
-        own = (self._store, self._rank, self._size, self._timeout.total_seconds())
-        try:
-            return join(self._rank, self._size, through(*own, lambda: _check_alive(members)))
-        except ExchangeFailed as error:
-            # These say more.
-            if isinstance(error.__cause__, (Error, TimeoutError)):
-                raise error.__cause__ from None
-            raise
-
         self._joined.barrier(timeout_s=self._limit_s(given))
 
     def _reduce(
@@ -540,24 +558,6 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         if numbers is not result:
             result.copy_(numbers)
 
-    def _reduce_to(
-        self, tensor: torch.Tensor, output: torch.Tensor, root: int, opts: Any
-    ) -> None:
-        """Combines the ranks' tensor into output at root; those of the others stay as they are."""
-        ranks = self._joined
-
-        def reduction(memory: Any, name: _Op) -> None:
-            ranks.reduce(memory, root, name)
-
-        room = to_read(tensor).clone()
-        if self._rank != root:
-            return self._reduce(room, room, opts, reduction)
-        with to_write(output) as place:
-            self._reduce(room, place.view(room.shape), opts, reduction)
-
-    def _reduce_scatter(self, output: torch.Tensor, room: torch.Tensor, opts: Any) -> None:
-        ranks = self._joined
-        with to_write(output) as place:
     def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> None:
         """Gathers the elements of all ranks, which each rank adds in the order of the ranks."""
         check_here("the tensor", tensor)
@@ -596,6 +596,24 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._allgather(list(table.split(counts)), own)
         return table
 
+    def _reduce_to(
+        self, tensor: torch.Tensor, output: torch.Tensor, root: int, opts: Any
+    ) -> None:
+        """Combines the ranks' tensor into output at root; those of the others stay as they are."""
+        ranks = self._joined
+
+        def reduction(memory: Any, name: _Op) -> None:
+            ranks.reduce(memory, root, name)
+
+        room = to_read(tensor).clone()
+        if self._rank != root:
+            return self._reduce(room, room, opts, reduction)
+        with to_write(output) as place:
+            self._reduce(room, place.view(room.shape), opts, reduction)
+
+    def _reduce_scatter(self, output: torch.Tensor, room: torch.Tensor, opts: Any) -> None:
+        ranks = self._joined
+        with to_write(output) as place:
             self._reduce(room, place, opts, lambda *args: ranks.reduce_scatter(*args))
 
     def _reduce_scatter_from(
@@ -730,19 +748,6 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             )
 
 
-def _name_of(opts: Any) -> str:
-    """The operation of a reduction."""
-    operation = getattr(opts, "reduceOp", opts) or torch.distributed.ReduceOp.SUM
-    name = str(getattr(operation, "op", operation)).rpartition(".")[2]
-    if name not in _OPERATIONS:
-        known = ", ".join(_OPERATIONS)
-        raise NotImplementedError(f"the backend omnes has no reduction {name}; it has {known}")
-    return name
-
-
-torch.distributed.Backend.register_backend("omnes", _made, extended_api=True, devices=["cpu"])
-take_environment()
-atexit.register(_ending.leave)
 def _check_alive(members: Sequence[int]) -> None:
     """Raises PeerFailed, PeerLeft or their like if one of the ranks is known to be gone."""
     missing = set(members)

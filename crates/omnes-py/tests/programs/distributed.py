@@ -364,6 +364,9 @@ def groups(rank, size):
     dist.broadcast(number, parts[own][-1], group=group)
     assert number.item() == parts[own][-1]
     assert dist.get_backend(group) == "omnes"
+    if hasattr(dist, "split_group"):
+        error = raises(NotImplementedError, dist.split_group, split_ranks=parts)
+        assert "new_group()" in str(error), error
     both, mine = torch.zeros(2), dist.new_group([2, 0])
     if rank in (0, 2):
         dist.all_gather_into_tensor(both, torch.tensor([float(rank)]), group=mine)
@@ -445,12 +448,12 @@ with warnings.catch_warnings():
         broadcasts,
         refusals,
         reductions,
-        gathers,
-        reduce_scatters,
-        all_to_alls,
         sparse_tensors,
         sparse_gradients,
         profiled,
+        gathers,
+        reduce_scatters,
+        all_to_alls,
         messages,
         groups,
         little_remains_of_groups_in_the_store,
