@@ -19,8 +19,9 @@ before them. Callbacks of a work's future run in that thread: collectives that
 they start are done at once, before those that the program has started meanwhile,
 for which they must not wait. isend() and irecv() go on by themselves. A
 collective that has not ended within its limit, mostly the group's, raises
-TimeoutError, and the group is of no more use: others raise CollectivesBroken.
-barrier() names the ranks that have not come, and goes on. All calls end when a rank
+TimeoutError, and the group is of no more use: others raise CollectivesBroken. But
+for broadcasts and all_to_all() of lists, the error names the ranks that have not
+come, as the others tell within half a second. barrier() names them and goes on. All calls end when a rank
 has failed or left. A group belongs to the process that made it; calls of a forked
 child raise ValueError.
 
@@ -50,6 +51,7 @@ import contextlib
 import functools
 import os
 import threading
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -90,7 +92,7 @@ from ._work import Message, Queued, TensorWork
 from .torch import _combined_as, _numbers
 
 if TYPE_CHECKING:
-    from ._omnes import _Op
+    from ._omnes import Request, _Op
 
 __all__ = ["ProcessGroup"]
 
@@ -99,6 +101,12 @@ _TAG = 2**32 - 1
 
 # No message has it: who looks for one hears whether its source is there.
 _TAG_OF_NONE = 2**32 - 2
+
+# The empty message of a rank that has waited in vain: others know by it that it has come.
+_TAG_OF_WAITING = 2**32 - 3
+
+# How long a rank whose limit is over waits for those messages.
+_WAITING_S = 0.5
 
 # Tensors of different lengths are gathered at once, through a copy, if all have so many bytes
 # together; longer ones are broadcast one by one, in place.
@@ -133,6 +141,8 @@ def _called(
 
     def decorate(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
         title = f"omnes:{method.__name__.strip('_')}"
+        # Where a rank gives another one up, those that wait in it are not told.
+        ends_all = method.__name__ not in ("broadcast", "alltoall")
 
         def begin(self: ProcessGroup, *args: Any, **named: Any) -> Work:
             self._joined  # refuses what comes after the end, or from a child
@@ -144,8 +154,16 @@ def _called(
                 if not is_limited:
                     return method(self, *args, **named)
                 self._check_whole()
-                with time_limit(limit_s):
-                    return method(self, *args, **named)
+                try:
+                    with time_limit(limit_s):
+                        return method(self, *args, **named)
+                except TimeoutError as error:
+                    if ends_all:
+                        error.args = (f"{error}; {self._absent()}",)
+                    raise
+                except CollectivesBroken:
+                    self._tell_waiting()
+                    raise
 
             if getattr(opts, "asyncOp", True):
                 held = [_held(each) for each in args]
@@ -198,6 +216,8 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._messages_max = _MESSAGES_MIN
         # Why an exchange was; the next one would take its late messages for those of its own.
         self._given_up = ""
+        # Messages that have told the others that this rank has waited in vain.
+        self._told: list[Request] = []
         self._queue = _queue.Queue()
         # Collectives so far, by which PyTorch's tools compare ranks.
         self._collectives = 0
@@ -678,6 +698,34 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             if started and not isinstance(error, (PeerFailed, PeerLeft)):
                 self._given_up = f"{type(error).__name__}: {error}"
             raise
+
+    def _tell_waiting(self) -> None:
+        """Tells the others, once, that this rank has come to a collective that has ended badly."""
+        ranks = self._ranks
+        if ranks is None or self._told:
+            return
+        for other in range(self._size):
+            if other != self._rank:
+                # Who has failed or left needs no word.
+                with contextlib.suppress(Error):
+                    self._told.append(ranks.isend(b"", other, tag=_TAG_OF_WAITING))
+
+    def _absent(self) -> str:
+        """Which ranks this one has waited for in vain, as far as the others tell: those that wait
+        are told by the end of the collective here, and say so."""
+        self._tell_waiting()
+        ranks, missing = self._joined, set(range(self._size)) - {self._rank}
+        end = time.monotonic() + _WAITING_S
+        with contextlib.suppress(Error):
+            while missing and time.monotonic() < end:
+                if ranks.iprobe(tag=_TAG_OF_WAITING):
+                    missing.discard(ranks.recv(bytearray(), tag=_TAG_OF_WAITING)[0])
+                else:
+                    time.sleep(0.002)
+        if not missing:
+            return "all ranks have come to it"
+        names = ", ".join(map(str, sorted(missing)))
+        return f"ranks that have not come to it, or have done their part: {names}"
 
     def _check_whole(self) -> None:
         """Refuses collectives after an exchange that was given up, as Communicator does by itself

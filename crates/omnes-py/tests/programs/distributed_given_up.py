@@ -1,5 +1,6 @@
 """After an error of a collective that is made of messages none of them is received any more, also
-where a traceback holds them, and not by the next one either, which is refused; at 3 ranks."""
+where a traceback holds them, and not by the next one either, which is refused; at 3 ranks. The
+ranks that a collective has waited for in vain are named."""
 
 from datetime import timedelta
 
@@ -47,4 +48,19 @@ else:
 dist.barrier(group)
 dist.all_to_all(places, parts)
 assert all(place.eq(source).all() for source, place in enumerate(places)), places
+# Rank 1 does not come; the others tell each other that they wait.
+group = dist.new_group(range(size), timeout=timedelta(milliseconds=400 if rank == 0 else 30_000))
+if rank == 1:
+    dist.recv(token, 0)
+    dist.recv(token, 2)
+else:
+    try:
+        dist.all_reduce(torch.zeros(1 << 16), group=group)
+    except TimeoutError as error:
+        assert rank == 0 and str(error).endswith("have done their part: 1"), error
+    except omnes.CollectivesBroken as error:
+        assert rank == 2 and error.rank == 0, error
+    else:
+        raise AssertionError("rank 1 has taken part")
+    dist.send(token, 1)
 dist.destroy_process_group()
