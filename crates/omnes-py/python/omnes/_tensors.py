@@ -11,6 +11,7 @@ import torch
 
 from .torch import _check as check_place
 from .torch import _is_plain as is_plain
+from .torch import _note_written as note_written
 
 
 def check_here(name: str, tensor: torch.Tensor) -> None:
@@ -101,6 +102,41 @@ def spread(rows: torch.Tensor | Sequence[torch.Tensor], parts: Sequence[torch.Te
     for row, part in zip(rows, parts, strict=True):
         check_written("an output", part)
         part.detach().copy_(row.view(part.shape))
+
+
+def together(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The elements of all parts, in a copy unless they lie one behind the other."""
+    whole = _whole(parts)
+    return joint(parts) if whole is None else whole
+
+
+@contextlib.contextmanager
+def to_spread(own: torch.Tensor, parts: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """The memory of all parts, or a copy, which is spread into them; each is as long as own."""
+    whole = _whole(parts)
+    if whole is None:
+        table = own.new_empty((len(parts), own.numel()))
+        yield table
+        spread(table, parts)
+    else:
+        yield whole
+        for part in parts:
+            note_written(part)
+
+
+def _whole(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """One tensor of all parts, if they lie one behind the other, as those of chunk() may."""
+    first, end = parts[0], 0
+    for part in parts:
+        if part.layout != torch.strided or not part.nbytes or not is_plain(part):
+            return None
+        if end not in (0, part.data_ptr()) or part.dtype != first.dtype:
+            return None
+        end = part.data_ptr() + part.nbytes
+    memory = first.untyped_storage()
+    if end > memory.data_ptr() + memory.nbytes():
+        return None
+    return first.detach().as_strided((sum(part.numel() for part in parts),), (1,))
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:

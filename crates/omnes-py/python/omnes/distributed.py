@@ -21,9 +21,9 @@ for which they must not wait. isend() and irecv() go on by themselves. A
 collective that has not ended within its limit, mostly the group's, raises
 TimeoutError, and the group is of no more use: others raise CollectivesBroken. But
 for broadcasts and all_to_all() of lists, the error names the ranks that have not
-come, as the others tell within half a second. barrier() names them and goes on. All calls end when a rank
-has failed or left. A group belongs to the process that made it; calls of a forked
-child raise ValueError.
+come, as the others tell within half a second. barrier() names them and goes on.
+All calls end when a rank has failed or left. A group belongs to the process that
+made it; calls of a forked child raise ValueError.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be
 used, NotImplementedError for a reduction that there is not. With async_op=True
@@ -86,7 +86,9 @@ from ._tensors import (
     lengths_of,
     spread,
     to_read,
+    to_spread,
     to_write,
+    together,
 )
 from ._work import Message, Queued, TensorWork
 from .torch import _combined_as, _numbers
@@ -391,9 +393,8 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 self._joined.gather(bytes_of(own), None, root)
                 continue
             self._check_alike(outputs[index], tensor)
-            table = own.new_empty((self._size, own.numel()))
-            self._joined.gather(bytes_of(own), bytes_of(table), root)
-            spread(table, outputs[index])
+            with to_spread(own, outputs[index]) as table:
+                self._joined.gather(bytes_of(apart(own, table)), bytes_of(table), root)
         return outputs
 
     @_collective
@@ -405,7 +406,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             table = None
             if self._rank == root:
                 self._check_alike(inputs[index], output)
-                table = bytes_of(joint(inputs[index]))
+                table = bytes_of(apart(together(inputs[index]), output))
             with to_write(output) as place:
                 self._joined.scatter(table, bytes_of(place), root)
         return outputs
@@ -654,9 +655,8 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         if len({part.numel() for part in parts}) > 1:
             return self._allgather_unequal(parts, own)
         self._check_alike(parts, tensor)
-        table = own.new_empty((self._size, own.numel()))
-        self._joined.allgather(bytes_of(own), bytes_of(table))
-        spread(table, parts)
+        with to_spread(own, parts) as table:
+            self._joined.allgather(bytes_of(apart(own, table)), bytes_of(table))
 
     def _allgather_unequal(self, parts: list[torch.Tensor], own: torch.Tensor) -> None:
         self._check_count(parts)
@@ -723,7 +723,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 else:
                     time.sleep(0.002)
         if not missing:
-            return "all ranks have come to it"
+            return "all ranks have come to it, or to a later one"
         names = ", ".join(map(str, sorted(missing)))
         return f"ranks that have not come to it, or have done their part: {names}"
 

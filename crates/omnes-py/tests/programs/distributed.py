@@ -225,6 +225,25 @@ def gathers(rank, size):
         table = torch.zeros(3 * size, 4, dtype=dtype)
         dist.all_gather_into_tensor(table, data(rank, dtype=dtype))
         assert torch.equal(table, torch.cat(everybody(size, dtype=dtype)))
+    for order in (1, -1):  # parts of one tensor, one behind the other, and not
+        for own in (None, rank):  # the input elsewhere, and where its part of the output is
+            rows = torch.full((3 * size + 1, 4), -1.0)
+            parts = [rows[3 * other : 3 * other + 3] for other in range(size)][::order]
+            if own is not None:
+                parts[rank].copy_(data(rank))
+            version = rows._version
+            dist.all_gather(parts, data(rank) if own is None else parts[rank])
+            assert torch.equal(rows[:-1], torch.cat(everything[::order])), order
+            assert rows[-1].eq(-1).all() and rows._version > version
+            dist.scatter(scattered := torch.zeros(3, 4), parts if rank == 1 else None, 1)
+            assert torch.equal(scattered, data(rank)), order
+            # The output is one of the inputs.
+            dist.scatter(parts[0], parts if rank == 1 else None, 1)
+            assert torch.equal(parts[0], data(rank)), order
+            rows.zero_()
+            dist.gather(data(rank), parts if rank == 1 else None, 1)
+            wanted = torch.cat(everything[::order])
+            assert rank != 1 or torch.equal(rows[:-1], wanted), order
     # The input is where its part of the output is.
     table[3 * rank : 3 * rank + 3] = rank % 2
     dist.all_gather_into_tensor(table, table[3 * rank : 3 * rank + 3])
