@@ -82,7 +82,7 @@ def _late(store: Store, rows: Sequence[str], limit_s: float) -> str:
     """Which ranks have not come; rank 0 where it has not put the others' bytes together."""
     missing = [other for other, row in enumerate(rows) if not store.check([row])] or [0]
     ranks = ", ".join(map(str, missing))
-    return f"not all ranks have come to the group within {limit_s:g} s; missing of its ranks: {ranks}"
+    return f"ranks have not come to the group within {limit_s:g} s; of its ranks these: {ranks}"
 
 
 def _forget(store: Store, *keys: str) -> None:

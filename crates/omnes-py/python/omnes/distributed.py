@@ -26,7 +26,9 @@ All calls end when a rank has failed or left. A group belongs to the process tha
 made it; calls of a forked child raise ValueError.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be
-used, NotImplementedError for a reduction that there is not. With async_op=True
+used, NotImplementedError for a reduction that there is not. Who has refused its
+part in a collective by one of these waits in its next one, 10 s at most, until all
+ranks have; if they have not, all of them get CollectivesBroken. With async_op=True
 they are raised by wait(), whose own limit raises TimeoutError; futures have a
 RuntimeError of the same text. Floats of 16 bits are combined as those of 32; of
 bools a sum is "or", a product "and". Complex numbers have SUM and AVG, as have
@@ -38,10 +40,11 @@ PyTorch's profiler shows collectives, as "omnes:allreduce". With
 TORCH_DISTRIBUTED_DEBUG=DETAIL for all ranks, OMNES_COMPARE is "on", unless it is set.
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
-"cpu:omnes,cuda:nccl", split_group(), for which there is new_group(); dist.monitored_barrier(), which older
-versions of PyTorch have for Gloo alone, though the group's own method works;
-DistributedDataParallel's built-in hook FP16_COMPRESS, which PyTorch has in C++ for
-its own backends: default_hooks.fp16_compress_hook does the same.
+"cpu:omnes,cuda:nccl", split_group(), for which there is new_group();
+dist.monitored_barrier(), which older versions of PyTorch have for Gloo alone, though
+the group's own method works; DistributedDataParallel's built-in hook FP16_COMPRESS,
+which PyTorch has in C++ for its own backends: default_hooks.fp16_compress_hook does
+the same.
 """
 
 from __future__ import annotations
@@ -63,6 +66,7 @@ from torch.distributed import Store, Work
 
 from . import _ending, _queue
 from ._omnes import (
+    BufferLength,
     CollectivesBroken,
     Communicator,
     Error,
@@ -70,6 +74,7 @@ from ._omnes import (
     Mismatch,
     PeerFailed,
     PeerLeft,
+    RankOutOfRange,
     Reduction,
     abandon,
     join,
@@ -109,6 +114,10 @@ _TAG_OF_WAITING = 2**32 - 3
 
 # How long a rank whose limit is over waits for those messages.
 _WAITING_S = 0.5
+
+# What a rank has refused, for the others to compare, and how long it waits for theirs.
+_TAG_OF_REFUSAL = 2**32 - 4
+_REFUSAL_S = 10.0
 
 # Tensors of different lengths are gathered at once, through a copy, if all have so many bytes
 # together; longer ones are broadcast one by one, in place.
@@ -156,6 +165,7 @@ def _called(
                 if not is_limited:
                     return method(self, *args, **named)
                 self._check_whole()
+                self._parts, self._turns = 0, self._turns + 1
                 try:
                     with time_limit(limit_s):
                         return method(self, *args, **named)
@@ -165,6 +175,11 @@ def _called(
                     raise
                 except CollectivesBroken:
                     self._tell_waiting()
+                    raise
+                except (TypeError, ValueError, NotImplementedError) as error:
+                    # Those of the core come before anything is sent, too.
+                    if not self._parts or isinstance(error, (BufferLength, RankOutOfRange)):
+                        self._note_refused(title, error)
                     raise
 
             if getattr(opts, "asyncOp", True):
@@ -216,10 +231,18 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._messages: set[Message] = set()
         self._messages_lock = threading.Lock()
         self._messages_max = _MESSAGES_MIN
-        # Why an exchange was; the next one would take its late messages for those of its own.
-        self._given_up = ""
-        # Messages that have told the others that this rank has waited in vain.
+        # Which collective was, and why; the next one would take its late messages for its own.
+        self._given_up: tuple[str, str] | None = None
+        # Messages that have told the others of what has gone wrong here.
         self._told: list[Request] = []
+        self._has_waited_in_vain = False
+        # Collectives so far, and parts of the last one that this rank has taken part in.
+        self._turns = self._parts = 0
+        # What it has refused since it has last taken part: its turns, and the first one's name and
+        # error; and such turns of others, as far as they have been heard.
+        self._refused = b""
+        self._refused_first = ("", "")
+        self._heard = dict.fromkeys(self._others, b"")
         self._queue = _queue.Queue()
         # Collectives so far, by which PyTorch's tools compare ranks.
         self._collectives = 0
@@ -307,10 +330,11 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         root = opts.rootRank if opts else 0
         for tensor in tensors:
             if self._rank == root:
-                self._joined.bcast(bytes_of(to_read(tensor)), root)
+                own = to_read(tensor)
+                self._part.bcast(bytes_of(own), root)
             else:
                 with to_write(tensor) as place:
-                    self._joined.bcast(bytes_of(place), root)
+                    self._part.bcast(bytes_of(place), root)
         return tensors
 
     @_collective
@@ -320,7 +344,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 self._allreduce_sparse(tensor, opts)
                 continue
             with to_write(tensor) as place:
-                self._reduce(place, place, opts, lambda *args: self._joined.allreduce(*args))
+                self._reduce(place, place, opts, lambda *args: self._part.allreduce(*args))
         return tensors
 
     allreduce_coalesced = allreduce
@@ -390,11 +414,11 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         for index, tensor in enumerate(inputs):
             own = to_read(tensor)
             if self._rank != root:
-                self._joined.gather(bytes_of(own), None, root)
+                self._part.gather(bytes_of(own), None, root)
                 continue
             self._check_alike(outputs[index], tensor)
             with to_spread(own, outputs[index]) as table:
-                self._joined.gather(bytes_of(apart(own, table)), bytes_of(table), root)
+                self._part.gather(bytes_of(apart(own, table)), bytes_of(table), root)
         return outputs
 
     @_collective
@@ -408,7 +432,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 self._check_alike(inputs[index], output)
                 table = bytes_of(apart(together(inputs[index]), output))
             with to_write(output) as place:
-                self._joined.scatter(table, bytes_of(place), root)
+                self._part.scatter(table, bytes_of(place), root)
         return outputs
 
     @_collective
@@ -463,11 +487,11 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 inputs = self._split(own, input_splits, "input")
                 self._check_pair(inputs[self._rank], outputs[self._rank])
                 data, lengths = bytes_of(apart(own, place)), lengths_of(inputs)
-                self._joined.alltoallv(data, lengths, bytes_of(place), lengths_of(outputs))
+                self._part.alltoallv(data, lengths, bytes_of(place), lengths_of(outputs))
             else:
                 self._check_pair(tensor, output)
                 self._check_divides(own)
-                self._joined.alltoall(bytes_of(apart(own, place)), bytes_of(place))
+                self._part.alltoall(bytes_of(apart(own, place)), bytes_of(place))
         return [output]
 
     all_to_all_single = alltoall_base
@@ -601,7 +625,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         kind = f"{own.dtype} {list(own.shape)}, {own.sparse_dim()} dimensions of them sparse"
         told = torch.tensor([own._nnz(), zlib.crc32(kind.encode())])
         rows = told.new_empty((self._size, 2))
-        self._joined.allgather(bytes_of(told), bytes_of(rows))
+        self._part.allgather(bytes_of(told), bytes_of(rows))
         counts, kinds = rows.t().tolist()
         if len(set(kinds)) > 1:
             others = [other for other in range(self._size) if kinds[other] != kinds[self._rank]]
@@ -621,10 +645,9 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self, tensor: torch.Tensor, output: torch.Tensor, root: int, opts: Any
     ) -> None:
         """Combines the ranks' tensor into output at root; those of the others stay as they are."""
-        ranks = self._joined
 
         def reduction(memory: Any, name: _Op) -> None:
-            ranks.reduce(memory, root, name)
+            self._part.reduce(memory, root, name)
 
         room = to_read(tensor).clone()
         if self._rank != root:
@@ -633,9 +656,8 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             self._reduce(room, place.view(room.shape), opts, reduction)
 
     def _reduce_scatter(self, output: torch.Tensor, room: torch.Tensor, opts: Any) -> None:
-        ranks = self._joined
         with to_write(output) as place:
-            self._reduce(room, place, opts, lambda *args: ranks.reduce_scatter(*args))
+            self._reduce(room, place, opts, lambda *args: self._part.reduce_scatter(*args))
 
     def _reduce_scatter_from(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any
@@ -647,7 +669,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._check_parts(output, tensor)
         with to_write(output) as place:
             own = apart(to_read(tensor), place)
-            self._joined.allgather(bytes_of(own), bytes_of(place))
+            self._part.allgather(bytes_of(own), bytes_of(place))
 
     def _allgather(self, parts: list[torch.Tensor], tensor: torch.Tensor) -> None:
         own = to_read(tensor)
@@ -656,20 +678,20 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             return self._allgather_unequal(parts, own)
         self._check_alike(parts, tensor)
         with to_spread(own, parts) as table:
-            self._joined.allgather(bytes_of(apart(own, table)), bytes_of(table))
+            self._part.allgather(bytes_of(apart(own, table)), bytes_of(table))
 
     def _allgather_unequal(self, parts: list[torch.Tensor], own: torch.Tensor) -> None:
         self._check_count(parts)
         lengths = [part.numel() * own.itemsize for part in parts]
         if sum(lengths) <= _TABLE_BYTES_MAX:
             table = own.new_empty(sum(lengths) // own.itemsize)
-            self._joined.allgatherv(bytes_of(own), bytes_of(table), lengths)
+            self._part.allgatherv(bytes_of(own), bytes_of(table), lengths)
             return spread(table.split([part.numel() for part in parts]), parts)
         for root, part in enumerate(parts):
             with to_write(part) as place:
                 if root == self._rank:
                     place.copy_(own.view(place.shape))
-                self._joined.bcast(bytes_of(place), root)
+                self._part.bcast(bytes_of(place), root)
 
     def _exchange(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
         """Sends an input to each rank, and gets an output from each."""
@@ -679,7 +701,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         for output in outputs:
             check_written("an output", output)
         data = all_apart([to_read(each) for each in inputs], outputs)
-        ranks, others = self._joined, [r for r in range(self._size) if r != self._rank]
+        ranks, others = self._part, self._others
         started: list[Message] = []
         try:
             for r in others:
@@ -696,47 +718,96 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 message.give_up(error)
             # After these two, collectives say themselves that the rank has failed or left.
             if started and not isinstance(error, (PeerFailed, PeerLeft)):
-                self._given_up = f"{type(error).__name__}: {error}"
+                self._given_up = ("alltoall", f"it has not ended: {_text(error)}")
             raise
+
+    def _tell(self, message: bytes, tag: int) -> None:
+        """Sends all others the message, who may not be there any more."""
+        for other in self._others:
+            # Who has failed or left needs no word.
+            with contextlib.suppress(Error):
+                self._told.append(self._joined.isend(message, other, tag=tag))
 
     def _tell_waiting(self) -> None:
         """Tells the others, once, that this rank has come to a collective that has ended badly."""
-        ranks = self._ranks
-        if ranks is None or self._told:
-            return
-        for other in range(self._size):
-            if other != self._rank:
-                # Who has failed or left needs no word.
-                with contextlib.suppress(Error):
-                    self._told.append(ranks.isend(b"", other, tag=_TAG_OF_WAITING))
+        if self._ranks is not None and not self._has_waited_in_vain:
+            self._has_waited_in_vain = True
+            self._tell(b"?", _TAG_OF_WAITING)
 
     def _absent(self) -> str:
         """Which ranks this one has waited for in vain, as far as the others tell: those that wait
         are told by the end of the collective here, and say so."""
         self._tell_waiting()
-        ranks, missing = self._joined, set(range(self._size)) - {self._rank}
-        end = time.monotonic() + _WAITING_S
+        heard = dict.fromkeys(self._others, b"")
         with contextlib.suppress(Error):
-            while missing and time.monotonic() < end:
-                if ranks.iprobe(tag=_TAG_OF_WAITING):
-                    missing.discard(ranks.recv(bytearray(), tag=_TAG_OF_WAITING)[0])
-                else:
-                    time.sleep(0.002)
+            self._hear(heard, 1, _TAG_OF_WAITING, _WAITING_S)
+        missing = [str(other) for other in self._others if not heard[other]]
         if not missing:
             return "all ranks have come to it, or to a later one"
-        names = ", ".join(map(str, sorted(missing)))
-        return f"ranks that have not come to it, or have done their part: {names}"
+        return f"ranks that have not come to it, or have done their part: {', '.join(missing)}"
+
+    def _hear(self, heard: dict[int, bytes], count: int, tag: int, limit_s: float) -> None:
+        """Receives messages of the others until there are so many bytes of each, or in vain."""
+        ranks, end = self._joined, time.monotonic() + limit_s
+        while any(len(each) < count for each in heard.values()) and time.monotonic() < end:
+            found = ranks.iprobe(tag=tag)
+            if found is None:
+                time.sleep(0.002)
+                continue
+            source, _, length = found
+            message = bytearray(length)
+            ranks.recv(message, source, tag=tag)
+            heard[source] += message
+
+    @property
+    def _others(self) -> list[int]:
+        return [other for other in range(self._size) if other != self._rank]
+
+    @property
+    def _part(self) -> Communicator:
+        """What this rank takes part in a collective by. Where it has refused some before, as for a
+        tensor of a wrong size, it makes sure that all others have: this one would meet theirs."""
+        if self._refused:
+            self._agree()
+        self._parts += 1
+        return self._joined
+
+    def _note_refused(self, title: str, error: Exception) -> None:
+        """Remembers that this rank has no part in its turn, and tells the others."""
+        if not self._refused:
+            self._refused_first = (title.partition(":")[2], _text(error))
+        turn = self._turns.to_bytes(8, "big")
+        self._refused += turn
+        if self._ranks is not None:
+            self._tell(turn, _TAG_OF_REFUSAL)
+
+    def _agree(self) -> None:
+        """Ends the collectives of the group unless all ranks have refused the same ones."""
+        own, self._refused = self._refused, b""
+        limit_s = min(_REFUSAL_S, self._timeout.total_seconds())
+        self._hear(self._heard, len(own), _TAG_OF_REFUSAL, limit_s)
+        others = [str(other) for other in self._others if not self._heard[other].startswith(own)]
+        if others:
+            name, text = self._refused_first
+            reason = f"it has refused its part, others have not: {', '.join(others)}; {text}"
+            self._given_up = (name, reason)
+            # The root of that sends nothing. As it is dropped at once, all others are told.
+            self._joined.igather(b"?", bytearray(self._size), self._rank)
+            self._check_whole()
+        self._heard = {other: heard[len(own) :] for other, heard in self._heard.items()}
+        self._told.clear()
 
     def _check_whole(self) -> None:
-        """Refuses collectives after an exchange that was given up, as Communicator does by itself
+        """Refuses collectives after one that was given up here, as Communicator does by itself
         after others."""
-        if not self._given_up:
+        if self._given_up is None:
             return
+        name, reason = self._given_up
         error = CollectivesBroken(
-            f"rank {self._rank} has given up all_to_all() of this group ({self._given_up}), which "
-            "has no collective operations any more: make another one"
+            f"rank {self._rank} has given up {name} of this group ({reason}), which has no "
+            "collective operations any more: make another one"
         )
-        error.rank, error.collective = self._rank, "alltoall"
+        error.rank, error.collective = self._rank, name
         raise error
 
     def _kept(self, messages: list[Message]) -> Work:
@@ -824,6 +895,10 @@ def _check_operation(name: str, dtype: torch.dtype) -> None:
         raise Reduction(
             f"{name} is for integers and bools, and the tensor has elements of {dtype}"
         )
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _name_of(opts: Any) -> str:

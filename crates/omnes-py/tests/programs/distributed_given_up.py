@@ -1,6 +1,7 @@
 """After an error of a collective that is made of messages none of them is received any more, also
 where a traceback holds them, and not by the next one either, which is refused; at 3 ranks. The
-ranks that a collective has waited for in vain are named."""
+ranks that a collective has waited for in vain are named. What all ranks refuse ends nothing, what
+some refuse all collectives of the group."""
 
 from datetime import timedelta
 
@@ -63,4 +64,37 @@ else:
     else:
         raise AssertionError("rank 1 has taken part")
     dist.send(token, 1)
+
+
+def gather(length, group):
+    dist.all_gather_into_tensor(torch.zeros(length), torch.ones(2), group=group)
+
+
+for _ in range(2):
+    try:
+        gather(3, None)
+    except ValueError:
+        pass
+    else:
+        raise AssertionError("the tensor is too short")
+number = torch.tensor(rank)
+dist.all_reduce(number)
+assert number.item() == sum(range(size))
+group = dist.new_group(range(size))
+try:
+    gather(3 if rank == 0 else 2 * size, group)
+except ValueError:
+    assert rank == 0
+except omnes.CollectivesBroken as error:
+    assert rank and error.rank == 0, error
+else:
+    raise AssertionError("rank 0 has taken part")
+group.set_timeout(timedelta(milliseconds=300))
+try:
+    dist.all_reduce(number, group=group)
+except omnes.CollectivesBroken as error:
+    assert error.rank == 0, error
+    assert rank or "others have not: 1, 2; ValueError: 3 elements" in str(error), error
+else:
+    raise AssertionError("that was another collective")
 dist.destroy_process_group()
