@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// What a job may take; far more than it does.
-const LIMIT_SECONDS: &str = "60";
+const LIMIT_SECONDS: &str = "240";
 
 /// A Python and the package, in a folder that goes with it.
 struct Package {
