@@ -36,7 +36,7 @@
 #include "nic_spread.h"
 
 /* A step, or the request for one, has come from the wire. */
-static __noinline int nic_step_came(struct __sk_buff *skb, int class_of_packet)
+OMNES_VERIFIED_ONCE int nic_step_came(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_packet packet;
 	struct omnes_member *member;
@@ -103,7 +103,7 @@ static __always_inline void *nic_macs(const struct nic_packet *packet, struct om
 
 /* nic_learn keeps the MAC addresses that the neighbour table gave. What it does
  * not know is another firmware's, loaded by another process. */
-static __noinline int nic_learn(struct __sk_buff *skb)
+OMNES_VERIFIED_ONCE int nic_learn(struct __sk_buff *skb)
 {
 	u32 index = skb->mark & MARK_PEER;
 	struct nic_packet packet;
@@ -113,7 +113,7 @@ static __noinline int nic_learn(struct __sk_buff *skb)
 	if (class_of_packet < 0 || nic_find(skb, class_of_packet, NIC_OUTWARD, &packet))
 		return NIC_NEXT;
 	skb->mark = MARK_SENT;
-	peer = nic_peer(&packet, index);
+	peer = nic_peer(packet.slot_number, index);
 	if (peer && !bpf_skb_load_bytes(skb, 0, nic_macs(&packet, peer), 2 * ETH_ALEN)) {
 		peer->learnt = nic_now();
 		peer->is_resolved = 1;
@@ -136,7 +136,7 @@ static __always_inline int nic_made(struct __sk_buff *skb)
 }
 
 /* The host sends a step. */
-static __noinline int nic_step_sent(struct __sk_buff *skb, int class_of_packet)
+OMNES_VERIFIED_ONCE int nic_step_sent(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_packet packet;
 

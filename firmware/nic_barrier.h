@@ -71,30 +71,31 @@ static __always_inline int nic_step_store(struct __sk_buff *skb, struct nic_stat
 
 /* nic_step_write makes `skb` the message of a step; its length is right
  * already. 0 if done. */
-static __noinline int nic_step_write(struct __sk_buff *skb, struct omnes_slot *slot,
-				     struct omnes_peer *peer, const struct nic_step *step)
+OMNES_VERIFIED_ONCE int nic_step_write(struct __sk_buff *skb, struct omnes_slot *slot,
+				       struct omnes_peer *peer, const struct nic_step *step)
 {
 	struct nic_scratch *scratch = nic_scratch();
 	struct omnes_words *words;
-	struct nic_head head;
+	struct nic_head *head;
 	u32 to, more, i;
 
 	if (!slot || !peer || !step || !scratch)
 		return -1;
 	words = &scratch->words;
+	head = &scratch->step.head;
 	more = words->more & (OMNES_CARRIED_MAX - 1);
-	head.magic = bpf_htons(OMNES_MAGIC);
-	head.version = OMNES_VERSION;
-	head.kind = OMNES_KIND_STEP;
-	head.job = slot->job;
-	head.communicator = slot->communicator;
-	head.channel = slot->channel;
-	head.flags = more | (step->is_to_all ? OMNES_FLAG_GROUP : 0);
-	head.source = bpf_htons((u16)slot->rank);
-	head.seq = bpf_htonl(step->epoch);
-	head.word[0] = bpf_htonl(words->word[0] >> 32);
-	head.word[1] = bpf_htonl((u32)words->word[0]);
-	head.argument = bpf_htonl(step->step);
+	head->magic = bpf_htons(OMNES_MAGIC);
+	head->version = OMNES_VERSION;
+	head->kind = OMNES_KIND_STEP;
+	head->job = slot->job;
+	head->communicator = slot->communicator;
+	head->channel = slot->channel;
+	head->flags = more | (step->is_to_all ? OMNES_FLAG_GROUP : 0);
+	head->source = bpf_htons((u16)slot->rank);
+	head->seq = bpf_htonl(step->epoch);
+	head->word[0] = bpf_htonl(words->word[0] >> 32);
+	head->word[1] = bpf_htonl((u32)words->word[0]);
+	head->argument = bpf_htonl(step->step);
 	to = step->is_to_all ? OMNES_RANK_ALL : peer->rank;
 	scratch->step.frame = *(const struct nic_frame *)peer;
 	if (more) {
@@ -102,12 +103,11 @@ OMNES_UNROLL
 		for (i = 0; i < OMNES_CARRIED_MAX - 1; i++)
 			scratch->step.behind.word[i] = omnes_be64(words->word[i + 1]);
 		nic_lengthen(&scratch->step.frame, slot->is_v6, more);
-		head.tag = omnes_be64(
-			nic_tag_long(&slot->key, &head, to, &scratch->step.behind, more));
+		head->tag = omnes_be64(
+			nic_tag_long(&slot->key, head, to, &scratch->step.behind, more));
 	} else {
-		head.tag = omnes_be64(nic_tag(&slot->key, &head, to));
+		head->tag = omnes_be64(nic_tag(&slot->key, head, to));
 	}
-	scratch->step.head = head;
 	return nic_step_store(skb, &scratch->step, slot->is_v6, more);
 }
 
@@ -124,13 +124,28 @@ static long nic_make_one(u32 index, void *context)
 	return omnes_make(context, index);
 }
 
+/* nic_make makes a word of `word` and those that the slot's members have sent in its
+ * place; see omnes_making. `place` is the word's in a message, less than
+ * OMNES_CARRIED_MAX, and that more if the epoch is odd. */
+OMNES_VERIFIED_ONCE u64 nic_make(u32 slot_number, u32 place, u64 takes, u64 word, u32 combine)
+{
+	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &slot_number);
+	struct omnes_making making = { .takes = takes, .word = word, .combine = combine };
+
+	if (!state)
+		return 0;
+	making.words = omnes_carried_of(state->carried, place / OMNES_CARRIED_MAX) +
+		       place % OMNES_CARRIED_MAX;
+	bpf_loop(OMNES_COMBINING_MEMBERS_MAX, nic_make_one, &making, 0);
+	return making.word;
+}
+
 /*
  * nic_words_out puts into the scratch memory the words of a step that has begun,
  * or of a barrier that is done; 0 if done. They stay as they are until nobody can
- * miss them any more, so no lock is needed. Not static, so that the verifier looks
- * at it once and not wherever it is called.
+ * miss them any more, so no lock is needed.
  */
-__noinline int nic_words_out(u32 slot_number, u32 epoch, u32 step)
+OMNES_VERIFIED_ONCE int nic_words_out(u32 slot_number, u32 epoch, u32 step)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &slot_number);
 	struct omnes_slot *slot = bpf_map_lookup_elem(&nic_slots, &slot_number);
@@ -149,7 +164,8 @@ __noinline int nic_words_out(u32 slot_number, u32 epoch, u32 step)
 		making = omnes_barrier_word(&state->barrier, &slot->barrier, state->carried, epoch,
 					    step, which);
 		if (making.takes)
-			bpf_loop(OMNES_COMBINING_MEMBERS_MAX, nic_make_one, &making, 0);
+			making.word = nic_make(slot_number, (epoch & 1) * OMNES_CARRIED_MAX + which,
+					       making.takes, making.word, making.combine);
 		scratch->words.word[which] = making.word;
 	}
 	return 0;
@@ -158,8 +174,10 @@ __noinline int nic_words_out(u32 slot_number, u32 epoch, u32 step)
 /* A run of sends, for loops in which the verifier cannot follow. */
 struct nic_run {
 	struct __sk_buff *skb;
-	struct nic_packet *packet;
+	struct omnes_slot *slot;
+	struct omnes_page *page;
 	u64 sends; /* of the same words: a member sends up once, and then down */
+	u32 slot_number;
 	u32 epoch;
 	u32 step; /* of a release to all by clones */
 	u32 except; /* bit or peer that the caller sends itself */
@@ -170,15 +188,14 @@ static __always_inline void nic_clone_step(struct nic_run *run, u32 number, u32 
 					   u32 is_to_all)
 {
 	struct nic_step step = { run->epoch, number, is_to_all };
-	struct omnes_slot *slot = run->packet->slot;
-	struct omnes_peer *peer = nic_peer(run->packet, index);
+	struct omnes_peer *peer = nic_peer(run->slot_number, index);
 	struct __sk_buff *skb = run->skb;
 
-	if (!peer || nic_step_write(skb, slot, peer, &step))
+	if (!peer || nic_step_write(skb, run->slot, peer, &step))
 		return;
 	skb->mark = nic_mark(peer, index, 0);
-	if (bpf_clone_redirect(skb, slot->ifindex, 0))
-		__sync_fetch_and_add(&run->packet->page->clone_failures, 1);
+	if (bpf_clone_redirect(skb, run->slot->ifindex, 0))
+		__sync_fetch_and_add(&run->page->clone_failures, 1);
 	else
 		run->sent++;
 	skb->mark = 0;
@@ -189,7 +206,7 @@ static long nic_release_one(u32 index, void *context)
 {
 	struct nic_run *run = context;
 
-	if (index != run->packet->slot->barrier.own && index != run->except)
+	if (index != run->slot->barrier.own && index != run->except)
 		nic_clone_step(run, run->step, index, 1);
 	return 0;
 }
@@ -198,7 +215,7 @@ static long nic_release_one(u32 index, void *context)
 static long nic_clone_one(u32 number, void *context)
 {
 	struct nic_run *run = context;
-	struct omnes_barrier_table *table = &run->packet->slot->barrier;
+	struct omnes_barrier_table *table = &run->slot->barrier;
 	u32 to;
 
 	if (!(run->sends >> (number & 63) & 1) || number == run->except)
@@ -206,76 +223,87 @@ static long nic_clone_one(u32 number, void *context)
 	to = table->step[number & (OMNES_STEPS_MAX - 1)].send_to;
 	if (to != OMNES_EVERYBODY)
 		nic_clone_step(run, number, to, 0);
+	else if (table->is_multicast)
+		nic_clone_step(run, number, OMNES_PEER_GROUP, 1);
 	return 0;
 }
 
 /* nic_pick gives one of the sends of an action that the packet at hand will
- * become: the last message to one member, or the release to all. */
+ * become: the last message to one member, or the release to all. The highest bit,
+ * without a branch: the verifier would follow each of the ways to it. */
 static __always_inline u32 nic_pick(u64 sends)
 {
-	u32 step = 0;
+	return 63 - omnes_f64_zeros(sends);
+}
 
-	/* The highest bit: steps are few, halving finds it in six tests. */
-	if (sends >> 32)
-		step += 32, sends >>= 32;
-	if (sends >> 16)
-		step += 16, sends >>= 16;
-	if (sends >> 8)
-		step += 8, sends >>= 8;
-	if (sends >> 4)
-		step += 4, sends >>= 4;
-	if (sends >> 2)
-		step += 2, sends >>= 2;
-	return step + (sends >> 1 & 1);
+/* nic_last_of_all gives the member whose message of a release to all that goes by
+ * clones is the packet at hand. */
+static __always_inline u32 nic_last_of_all(const struct omnes_slot *slot)
+{
+	return slot->barrier.own ? 0 : 1;
+}
+
+/*
+ * nic_steps_clone sends the steps of an action, whose words are in the scratch memory,
+ * as clones: but for step `except`, which the packet at hand will be, or all if that is
+ * OMNES_STEPS_MAX. Of a release to all that goes by clones, one message is left out.
+ * How many have left.
+ */
+OMNES_VERIFIED_ONCE u32 nic_steps_clone(struct __sk_buff *skb, u32 slot_number, u64 sends,
+					u32 epoch, u32 except)
+{
+	struct nic_run run = { .skb = skb, .sends = sends, .slot_number = slot_number };
+	const struct omnes_barrier_table *table;
+
+	run.slot = bpf_map_lookup_elem(&nic_slots, &run.slot_number);
+	run.page = nic_page(slot_number);
+	if (!run.slot || !run.page)
+		return 0;
+	run.epoch = epoch;
+	run.step = nic_pick(sends);
+	run.except = except;
+	if (except >= OMNES_STEPS_MAX || sends & (sends - 1))
+		bpf_loop(OMNES_STEPS_MAX, nic_clone_one, &run, 0);
+	table = &run.slot->barrier;
+	if (table->step[run.step & (OMNES_STEPS_MAX - 1)].send_to == OMNES_EVERYBODY &&
+	    !table->is_multicast) {
+		run.except = except < OMNES_STEPS_MAX ? nic_last_of_all(run.slot) : OMNES_NOBODY;
+		bpf_loop(table->size, nic_release_one, &run, 0);
+	}
+	return run.sent;
 }
 
 /*
  * nic_steps_send sends all steps of an action: all but one as clones, and the
  * packet at hand becomes the last one, which the caller lets go. The mark that
- * this one needs, or 0 if it is none.
+ * this one needs, or 0 if it is none. `is_made` tells that the words are in the
+ * scratch memory.
  */
-static __noinline u32 nic_steps_send(struct __sk_buff *skb, struct nic_packet *packet, u64 sends,
-				     u32 epoch, u32 keeps)
+OMNES_VERIFIED_ONCE u32 nic_steps_send(struct __sk_buff *skb, u32 slot_number, u64 sends, u32 epoch,
+				       u32 is_made)
 {
-	struct nic_step step = { .epoch = epoch };
-	struct omnes_barrier_table *table;
+	struct omnes_slot *slot = bpf_map_lookup_elem(&nic_slots, &slot_number);
+	struct omnes_page *page = nic_page(slot_number);
+	u32 picked = nic_pick(sends);
+	struct nic_step step = { epoch, picked, 0 };
 	struct omnes_peer *peer;
-	struct nic_run run = {};
-	u32 picked, to, last;
+	u32 sent = 0;
+	u32 last;
 
-	if (!packet || !packet->slot || !sends)
+	if (!slot || !page || !sends)
 		return 0;
-	table = &packet->slot->barrier;
-	picked = nic_pick(sends);
-	if (!packet->results_in_scratch && nic_words_out(packet->slot_number, epoch, picked))
+	if (!is_made && nic_words_out(slot_number, epoch, picked))
 		return 0;
-	to = table->step[picked & (OMNES_STEPS_MAX - 1)].send_to;
-	run.skb = skb;
-	run.packet = packet;
-	run.sends = sends;
-	run.epoch = epoch;
-	run.except = keeps ? 64 : picked;
-	if (keeps || sends & (sends - 1))
-		bpf_loop(OMNES_STEPS_MAX, nic_clone_one, &run, 0);
-	last = to;
-	if (to == OMNES_EVERYBODY) {
-		last = OMNES_PEER_GROUP;
-		if (!table->is_multicast) {
-			last = table->own ? 0 : 1;
-			run.step = picked;
-			run.except = keeps ? OMNES_NOBODY : last;
-			bpf_loop(table->size, nic_release_one, &run, 0);
-		} else if (keeps) {
-			nic_clone_step(&run, picked, last, 1);
-		}
+	last = slot->barrier.step[picked & (OMNES_STEPS_MAX - 1)].send_to;
+	if (last == OMNES_EVERYBODY) {
+		step.is_to_all = 1;
+		last = slot->barrier.is_multicast ? OMNES_PEER_GROUP : nic_last_of_all(slot);
 	}
-	__sync_fetch_and_add(&packet->page->packets_out, run.sent + !keeps);
-	if (keeps)
-		return 0;
-	step.step = picked;
-	step.is_to_all = to == OMNES_EVERYBODY;
-	peer = nic_peer(packet, last);
-	if (!peer || nic_step_write(skb, packet->slot, peer, &step))
+	if (sends & (sends - 1) || (step.is_to_all && !slot->barrier.is_multicast))
+		sent = nic_steps_clone(skb, slot_number, sends, epoch, picked);
+	__sync_fetch_and_add(&page->packets_out, sent + 1);
+	peer = nic_peer(slot_number, last);
+	if (!peer || nic_step_write(skb, slot, peer, &step))
 		return 0;
 	return nic_mark(peer, last, 0);
 }
@@ -293,8 +321,8 @@ static __always_inline void nic_page_show(struct omnes_page *page, const struct 
  * of all make: whatever is sent from now on carries it. If another processor has
  * ended the next barrier by now, which the process may enter as soon as it hears
  * from another member, it is that one's turn. `done` last, in an exchange, which
- * orders it before the look at `is_sleeping`. */
-static __always_inline void nic_page_done(struct nic_packet *packet, u32 epoch)
+ * orders it before the look at `is_sleeping`. 1 if the words are in the scratch memory. */
+static __always_inline u32 nic_page_done(struct nic_packet *packet, u32 epoch)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
 	struct nic_scratch *scratch = nic_scratch();
@@ -302,8 +330,7 @@ static __always_inline void nic_page_done(struct nic_packet *packet, u32 epoch)
 	u32 i;
 
 	if (!state || !scratch || nic_words_out(packet->slot_number, epoch, OMNES_STEPS_MAX))
-		return;
-	packet->results_in_scratch = 1;
+		return 0;
 	bpf_spin_lock(&state->lock);
 	if (state->barrier.done == epoch) {
 OMNES_UNROLL
@@ -312,6 +339,7 @@ OMNES_UNROLL
 		__sync_lock_test_and_set(&page->done, epoch);
 	}
 	bpf_spin_unlock(&state->lock);
+	return 1;
 }
 
 /* nic_arrived_of gives where a state keeps what has come. */
@@ -368,7 +396,7 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 	struct omnes_page *page = packet->page;
 	u32 epoch = bpf_ntohl(packet->head.seq);
 	u32 number = bpf_ntohl(packet->head.argument);
-	const struct omnes_words *came = nic_words_in(packet);
+	const struct omnes_contribution *came = nic_words_in(packet);
 	struct omnes_arrived arrived;
 	enum omnes_verdict verdict;
 
@@ -376,8 +404,8 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 		return OMNES_IGNORED;
 	arrived = nic_arrived_of(state);
 	bpf_spin_lock(&state->lock);
-	verdict = omnes_barrier_arrive(&state->barrier, &arrived, table, epoch, number, from, came,
-				       action);
+	verdict = omnes_barrier_arrive(&state->barrier, &arrived, table, epoch, number, from,
+				       &came->words, action);
 	nic_page_count(page, verdict);
 	if (verdict == OMNES_TAKEN) {
 		if (table->waits_for_all && state->barrier.entered == epoch) {
@@ -397,7 +425,7 @@ static __noinline void nic_step_wake(struct __sk_buff *skb, struct nic_packet *p
 				     u32 epoch)
 {
 	struct nic_scratch *scratch = nic_scratch();
-	u32 is_v6;
+	u32 is_v6, sent;
 
 	if (!packet || !packet->page || !packet->slot)
 		return;
@@ -409,7 +437,8 @@ static __noinline void nic_step_wake(struct __sk_buff *skb, struct nic_packet *p
 	if (bpf_skb_load_bytes(skb, 0, scratch->frame,
 			       is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4))
 		return;
-	nic_steps_send(skb, packet, sends, epoch, 1);
+	sent = nic_steps_clone(skb, packet->slot_number, sends, epoch, OMNES_STEPS_MAX);
+	__sync_fetch_and_add(&packet->page->packets_out, sent);
 	if (is_v6) {
 		bpf_skb_store_bytes(skb, 0, scratch->frame, OMNES_FRAME_BYTES_V6, 0);
 		bpf_skb_store_bytes(skb, OMNES_FRAME_BYTES_V6, &packet->head, HEAD_BYTES, 0);
@@ -427,21 +456,22 @@ static __always_inline int nic_step_arrived(struct __sk_buff *skb, struct nic_pa
 					    u32 from)
 {
 	struct omnes_barrier_action action = {};
+	u32 is_made = 0;
 	u32 mark;
 
 	if (nic_arrive(packet, from, &action) != OMNES_TAKEN)
 		return NIC_DROP;
 	if (action.is_done)
-		nic_page_done(packet, action.epoch);
+		is_made = nic_page_done(packet, action.epoch);
 	if (action.is_done && *(volatile u32 *)&packet->page->is_sleeping) {
-		nic_step_wake(skb, packet, action.sends, action.epoch);
+		nic_step_wake(skb, packet, is_made ? action.sends : 0, action.epoch);
 		/* Now: its clones must not have it. */
 		skb->tc_index = INDEX_SEEN;
 		return NIC_NEXT;
 	}
 	if (!action.sends)
 		return NIC_DROP;
-	mark = nic_steps_send(skb, packet, action.sends, action.epoch, 0);
+	mark = nic_steps_send(skb, packet->slot_number, action.sends, action.epoch, is_made);
 	if (!mark)
 		return NIC_DROP;
 	skb->mark = mark;
@@ -449,8 +479,7 @@ static __always_inline int nic_step_arrived(struct __sk_buff *skb, struct nic_pa
 }
 
 /* Somebody misses a step of ours: it goes again, if it has been sent. */
-static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_packet *packet,
-					   u32 from)
+static __noinline int nic_step_missed(struct __sk_buff *skb, struct nic_packet *packet, u32 from)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
 	u32 epoch = bpf_ntohl(packet->head.seq);
@@ -469,7 +498,7 @@ static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_pac
 	bpf_spin_unlock(&state->lock);
 	if (verdict != OMNES_TAKEN)
 		return NIC_DROP;
-	peer = nic_peer(packet, from);
+	peer = nic_peer(packet->slot_number, from);
 	if (!peer || nic_words_out(packet->slot_number, epoch, number))
 		return NIC_DROP;
 	/* The question carries no words. */
@@ -483,38 +512,47 @@ static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_pac
 	return bpf_redirect(packet->slot->ifindex, 0);
 }
 
-/* The host sends its first step: it has entered. */
-static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_packet *packet)
+/* nic_enter begins the barrier of the host's first step and shows where it stands. */
+static __always_inline enum omnes_verdict nic_enter(struct nic_packet *packet,
+						    struct omnes_barrier_action *action)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
 	u32 epoch = bpf_ntohl(packet->head.seq);
-	const struct omnes_words *came = nic_words_in(packet);
-	struct omnes_contribution own = {};
-	struct omnes_barrier_action action = {};
+	struct omnes_contribution *own = nic_words_in(packet);
 	struct omnes_arrived arrived;
 	enum omnes_verdict verdict;
-	u32 mark;
 
-	if (!state || !came)
-		return NIC_NEXT;
+	if (!state || !own)
+		return OMNES_IGNORED;
 	/* What the host brings; the step's number is known. */
-	own.combine = bpf_ntohl(packet->head.argument) >> OMNES_COMBINE_SHIFT;
-	own.words = *came;
+	own->combine = bpf_ntohl(packet->head.argument) >> OMNES_COMBINE_SHIFT;
 	arrived = nic_arrived_of(state);
 	bpf_spin_lock(&state->lock);
 	verdict = omnes_barrier_enter(&state->barrier, &arrived, &packet->slot->barrier, epoch,
-				      &own, &action);
+				      own, action);
 	if (verdict == OMNES_TAKEN) {
 		if (packet->slot->barrier.waits_for_all)
 			nic_page_begin(packet->page, &state->barrier, &arrived);
 		nic_page_show(packet->page, &state->barrier);
 	}
 	bpf_spin_unlock(&state->lock);
-	if (action.is_done)
-		nic_page_done(packet, action.epoch);
-	if (verdict != OMNES_TAKEN || !action.sends)
+	return verdict;
+}
+
+/* The host sends its first step: it has entered. */
+static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_packet *packet)
+{
+	struct omnes_barrier_action action = {};
+	u32 is_made = 0;
+	u32 mark;
+
+	if (nic_enter(packet, &action) != OMNES_TAKEN)
 		return NIC_DROP;
-	mark = nic_steps_send(skb, packet, action.sends, epoch, 0);
+	if (action.is_done)
+		is_made = nic_page_done(packet, action.epoch);
+	if (!action.sends)
+		return NIC_DROP;
+	mark = nic_steps_send(skb, packet->slot_number, action.sends, action.epoch, is_made);
 	if (!mark)
 		return NIC_DROP;
 	/* The mark also for the hook of an interface below, which this one may have. */

@@ -88,7 +88,7 @@ static __always_inline int nic_class_of(const void *start)
 
 /* nic_class_scattered is nic_class for packets whose first bytes do not lie
  * together: a train leaves with its data in pages behind the UDP header. */
-static __noinline int nic_class_scattered(struct __sk_buff *skb)
+OMNES_VERIFIED_ONCE int nic_class_scattered(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
@@ -162,6 +162,15 @@ static __always_inline int nic_was_seen(const struct __sk_buff *skb)
 	return skb->tc_index == INDEX_SEEN;
 }
 
+/* nic_page gives the page of a slot, or null. */
+static __always_inline struct omnes_page *nic_page(u32 slot_number)
+{
+	void *pages = bpf_map_lookup_elem(&nic_pages, &slot_number);
+	u32 zero = 0;
+
+	return pages ? bpf_map_lookup_elem(pages, &zero) : 0;
+}
+
 /* nic_find fills `packet` for the slot at this host's port; 0 if there is one.
  * A frame of a virtual LAN belongs to that LAN's own interface, what is for
  * another address to whoever has that. */
@@ -169,9 +178,7 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 				    enum nic_direction direction, struct nic_packet *packet)
 {
 	struct omnes_port_key key = {};
-	u32 zero = 0;
 	u32 *number;
-	void *pages;
 
 	if (skb->vlan_present ||
 	    nic_read(skb, class_of_packet & OMNES_CLASS_V6, &packet->tuple, HEAD_BYTES))
@@ -187,16 +194,14 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 	if (!number)
 		return -1;
 	packet->slot_number = *number;
-	packet->results_in_scratch = 0;
 	packet->slot = bpf_map_lookup_elem(&nic_slots, &packet->slot_number);
-	pages = bpf_map_lookup_elem(&nic_pages, &packet->slot_number);
-	if (!packet->slot || !pages)
+	packet->page = nic_page(packet->slot_number);
+	if (!packet->slot || !packet->page)
 		return -1;
 	if (direction == NIC_INWARD && !nic_is_same(packet->tuple.to, packet->slot->address) &&
 	    !nic_is_group(packet->tuple.to))
 		return -1;
-	packet->page = bpf_map_lookup_elem(pages, &zero);
-	return packet->page ? 0 : -1;
+	return 0;
 }
 
 /* nic_is_own tells whether a packet on its way out comes from the slot's very
@@ -219,13 +224,9 @@ static __always_inline struct nic_scratch *nic_scratch(void)
 	return bpf_map_lookup_elem(&nic_scratches, &zero);
 }
 
-/*
- * nic_behind_load reads the words behind a header, which ends at `offset`; 0 if
- * done. Not static, here and below, so that the verifier looks at it once and not
- * wherever it is called.
- */
-__noinline int nic_behind_load(struct __sk_buff *skb, struct nic_behind *behind, u32 offset,
-			       u32 more)
+/* nic_behind_load reads the words behind a header, which ends at `offset`; 0 if done. */
+OMNES_VERIFIED_ONCE int nic_behind_load(struct __sk_buff *skb, struct nic_behind *behind,
+					u32 offset, u32 more)
 {
 	u32 i;
 
@@ -242,8 +243,8 @@ OMNES_UNROLL
 
 /* nic_behind_store writes the words behind a header, which ends at `offset`, into
  * `skb`, which is as long; 0 if done. */
-__noinline int nic_behind_store(struct __sk_buff *skb, const struct nic_behind *behind, u32 offset,
-				u32 more)
+OMNES_VERIFIED_ONCE int nic_behind_store(struct __sk_buff *skb, const struct nic_behind *behind,
+					u32 offset, u32 more)
 {
 	u32 i;
 
@@ -276,24 +277,27 @@ static __always_inline int nic_read_words(struct __sk_buff *skb, struct nic_pack
 	return nic_behind_load(skb, &scratch->behind, bytes, more);
 }
 
-/* nic_words_in gives what a step that has been read carries. */
-static __always_inline struct omnes_words *nic_words_in(const struct nic_packet *packet)
+/* nic_words_in gives what a step that has been read brings, but for how it is
+ * combined. */
+static __always_inline struct omnes_contribution *nic_words_in(const struct nic_packet *packet)
 {
 	struct nic_scratch *scratch = nic_scratch();
+	struct omnes_words *came;
 	u32 i;
 
 	if (!scratch)
 		return 0;
-	scratch->came.more = packet->more;
+	came = &scratch->came.words;
+	came->more = packet->more;
 	if (packet->more) {
 OMNES_UNROLL
 		for (i = 1; i < OMNES_CARRIED_MAX; i++)
-			scratch->came.word[i] = omnes_be64(scratch->behind.word[i - 1]);
+			came->word[i] = omnes_be64(scratch->behind.word[i - 1]);
 	} else {
-		__builtin_memset(scratch->came.word, 0, sizeof(scratch->came.word));
+		__builtin_memset(came->word, 0, sizeof(came->word));
 	}
-	scratch->came.word[0] = (u64)bpf_ntohl(packet->head.word[0]) << 32 |
-				bpf_ntohl(packet->head.word[1]);
+	came->word[0] = (u64)bpf_ntohl(packet->head.word[0]) << 32 |
+			bpf_ntohl(packet->head.word[1]);
 	return &scratch->came;
 }
 
@@ -305,10 +309,18 @@ static __always_inline struct omnes_member *nic_member(const struct nic_packet *
 	return bpf_map_lookup_elem(&nic_members, &key);
 }
 
-/* nic_tag_long is nic_tag for a step that carries `more` words, at least one,
- * behind its header. */
-__noinline u64 nic_tag_long(const struct omnes_key *key, const struct nic_head *head, u32 to,
-			    const struct nic_behind *behind, u32 more)
+/* nic_tag gives the tag, in host order, of a packet without control body; `to`
+ * is the receiver's rank. It stands where the tag is to be, afterwards. */
+static __always_inline u64 nic_tag(const struct omnes_key *key, struct nic_head *head, u32 to)
+{
+	head->tag = omnes_be64((u64)to << 32);
+	return omnes_tag(key, head->words, 0);
+}
+
+/* nic_tag_long is nic_tag for a packet whose tag covers `more` words behind its header
+ * too; those in `behind` that are no such words are 0. */
+OMNES_VERIFIED_ONCE u64 nic_tag_long(const struct omnes_key *key, const struct nic_head *head,
+				     u32 to, const struct nic_behind *behind, u32 more)
 {
 	struct nic_scratch *scratch = nic_scratch();
 	const u32 *halves = (const u32 *)behind;
@@ -326,15 +338,9 @@ OMNES_UNROLL
 OMNES_UNROLL
 	for (i = 0; i < 2 * (OMNES_CARRIED_MAX - 1); i++)
 		tagged->halves[at + 1 + i] = halves[i];
+	/* The words are read again one by one: the stack has no room for all. */
+	barrier();
 	return omnes_tag(key, tagged->words, more);
-}
-
-/* nic_tag gives the tag, in host order, of a packet without control body; `to`
- * is the receiver's rank. It stands where the tag is to be, afterwards. */
-static __always_inline u64 nic_tag(const struct omnes_key *key, struct nic_head *head, u32 to)
-{
-	head->tag = omnes_be64((u64)to << 32);
-	return omnes_tag(key, head->words, 0);
 }
 
 /* nic_is_tagged tells whether a step, or the request for one, is from `member`
@@ -363,9 +369,9 @@ static __always_inline u32 nic_now(void)
 	return (u32)(bpf_ktime_get_coarse_ns() >> 30);
 }
 
-static __always_inline struct omnes_peer *nic_peer(const struct nic_packet *packet, u32 index)
+static __always_inline struct omnes_peer *nic_peer(u32 slot_number, u32 index)
 {
-	void *peers = bpf_map_lookup_elem(&nic_peers, &packet->slot_number);
+	void *peers = bpf_map_lookup_elem(&nic_peers, &slot_number);
 
 	return peers ? bpf_map_lookup_elem(peers, &index) : 0;
 }

@@ -116,7 +116,7 @@ static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_que
 
 /* A packet of ours that no slot has taken has come from the wire. Not static, so that
  * the verifier looks at it once and not behind all that may have looked at the packet. */
-__noinline int nic_queue_arrived(struct __sk_buff *skb, int is_v6)
+OMNES_VERIFIED_ONCE int nic_queue_arrived(struct __sk_buff *skb, int is_v6)
 {
 	u32 frame_bytes = is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4;
 	struct nic_address address;

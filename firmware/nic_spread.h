@@ -39,17 +39,24 @@
 /* An address that is older is asked for again; as nic_now counts. */
 #define LEARNT_AGE_MAX 1
 
-/* A packet on its way to several children. */
+/* The headers of a packet on its way to several children. */
+struct nic_spread_headers {
+	u32 addresses; /* sums of what stands in the packet now */
+	u32 ports;
+	u32 now;
+	u16 is_passed_on; /* it came from the wire */
+	u16 is_to_group;
+	struct nic_frame came; /* as they came */
+};
+
+/* The packet. Only its headers are passed to functions that are verified once: these
+ * would lose the pointers. */
 struct nic_spread_run {
 	struct __sk_buff *skb;
 	struct nic_packet packet;
-	u16 source;       /* the tree's root, an index */
-	u16 is_passed_on; /* it came from the wire */
-	u32 first;        /* place of the first child in the table */
-	u32 addresses;    /* sums of what stands in the packet now */
-	u32 ports;
-	u32 now;
-	struct nic_frame came; /* the headers as they came */
+	u32 source; /* the tree's root, an index */
+	u32 first;  /* place of the first child in the table */
+	struct nic_spread_headers headers;
 };
 
 /* nic_sum adds in one's complement. */
@@ -92,32 +99,32 @@ OMNES_UNROLL
  * addresses have changed. It is in the packet afterwards, or, of a train, in
  * `frame`. 0 if done.
  */
-static __always_inline int nic_spread_mend(struct nic_spread_run *run, struct nic_frame *frame)
+static __always_inline int nic_spread_mend(struct __sk_buff *skb,
+					   struct nic_spread_headers *headers,
+					   struct nic_frame *frame, int is_v6)
 {
-	int is_v6 = run->packet.slot->is_v6;
 	u32 check_offset = (is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4) - UDP_CHECK_BYTES;
 	u32 addresses = nic_addresses(frame, is_v6);
 	u32 ports = nic_ports_sum(frame);
-	struct __sk_buff *skb = run->skb;
 
 	if (skb->gso_size) {
-		u32 sum = nic_sum(nic_sum(run->came.udp.check, addresses),
-				  ~nic_addresses(&run->came, is_v6));
+		u32 sum = nic_sum(nic_sum(headers->came.udp.check, addresses),
+				  ~nic_addresses(&headers->came, is_v6));
 
-		if (run->came.udp.check)
+		if (headers->came.udp.check)
 			frame->udp.check = nic_fold(sum);
 		return 0;
 	}
-	if (addresses != run->addresses &&
-	    bpf_l4_csum_replace(skb, check_offset, 0, nic_sum(addresses, ~run->addresses),
+	if (addresses != headers->addresses &&
+	    bpf_l4_csum_replace(skb, check_offset, 0, nic_sum(addresses, ~headers->addresses),
 				BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0))
 		return -1;
-	run->addresses = addresses;
-	if (ports != run->ports &&
-	    bpf_l4_csum_replace(skb, check_offset, 0, nic_sum(ports, ~run->ports),
+	headers->addresses = addresses;
+	if (ports != headers->ports &&
+	    bpf_l4_csum_replace(skb, check_offset, 0, nic_sum(ports, ~headers->ports),
 				BPF_F_MARK_MANGLED_0))
 		return -1;
-	run->ports = ports;
+	headers->ports = ports;
 	return 0;
 }
 
@@ -142,14 +149,12 @@ static __always_inline int nic_frame_store(struct __sk_buff *skb, const struct n
 
 /* nic_spread_store puts headers that nic_spread_mend has seen into the packet:
  * of a single packet all but the checksum. 0 if done. */
-static __always_inline int nic_spread_store(struct nic_spread_run *run,
-					    const struct nic_frame *frame)
+static __always_inline int nic_spread_store(struct __sk_buff *skb, const struct nic_frame *frame,
+					    int is_v6)
 {
-	int is_v6 = run->packet.slot->is_v6;
-
-	if (run->skb->gso_size)
-		return nic_frame_store(run->skb, frame, is_v6, 0);
-	return nic_frame_store(run->skb, frame, is_v6, UDP_CHECK_BYTES);
+	if (skb->gso_size)
+		return nic_frame_store(skb, frame, is_v6, 0);
+	return nic_frame_store(skb, frame, is_v6, UDP_CHECK_BYTES);
 }
 
 /* How a frame gets the addresses of a child's static packet: only MAC addresses,
@@ -188,9 +193,11 @@ static __always_inline void nic_spread_to_v6(struct nic_frame *frame, const stru
 	}
 }
 
-/* nic_spread_write addresses the packet to the child with this index; the mark
+/* nic_spread_write addresses the packet to the slot's peer with this index; the mark
  * it needs, or 0 if that failed. */
-static __noinline u32 nic_spread_write(struct nic_spread_run *run, u32 index)
+OMNES_VERIFIED_ONCE u32 nic_spread_write(struct __sk_buff *skb, const struct omnes_slot *slot,
+					 struct nic_spread_headers *headers, u32 slot_number,
+					 u32 index)
 {
 	enum nic_spread_way way;
 	struct nic_frame frame;
@@ -198,19 +205,18 @@ static __noinline u32 nic_spread_write(struct nic_spread_run *run, u32 index)
 	const struct nic_frame *to;
 	int is_known;
 
-	if (!run || !run->packet.slot)
+	if (!slot || !headers)
 		return 0;
-	peer = nic_peer(&run->packet, index);
+	peer = nic_peer(slot_number, index);
 	if (!peer)
 		return 0;
 	to = (const struct nic_frame *)peer;
-	is_known = peer->is_resolved && run->now - peer->learnt <= LEARNT_AGE_MAX;
-	way = run->is_passed_on ? NIC_PASSED_ON : NIC_FROM_SOURCE;
-	if (is_known && run->packet.slot->flags & OMNES_SLOT_BY_MAC &&
-	    nic_is_group(run->packet.tuple.to))
+	is_known = peer->is_resolved && headers->now - peer->learnt <= LEARNT_AGE_MAX;
+	way = headers->is_passed_on ? NIC_PASSED_ON : NIC_FROM_SOURCE;
+	if (is_known && slot->flags & OMNES_SLOT_BY_MAC && headers->is_to_group)
 		way = NIC_BY_MAC;
-	frame = run->came;
-	if (run->packet.slot->is_v6)
+	frame = headers->came;
+	if (slot->is_v6)
 		nic_spread_to_v6(&frame, to, way);
 	else
 		nic_spread_to_v4(&frame, to, way);
@@ -218,9 +224,18 @@ static __noinline u32 nic_spread_write(struct nic_spread_run *run, u32 index)
 		frame.udp.source = to->udp.source;
 		frame.udp.dest = to->udp.dest;
 	}
-	if (nic_spread_mend(run, &frame) || nic_spread_store(run, &frame))
+	if (nic_spread_mend(skb, headers, &frame, slot->is_v6) ||
+	    nic_spread_store(skb, &frame, slot->is_v6))
 		return 0;
 	return is_known ? MARK_SENT : MARK_RESOLVE | (index & MARK_PEER);
+}
+
+/* nic_spread_to addresses the packet of a run to the child with this index; see
+ * nic_spread_write. */
+static __always_inline u32 nic_spread_to(struct nic_spread_run *run, u32 index)
+{
+	return nic_spread_write(run->skb, run->packet.slot, &run->headers, run->packet.slot_number,
+				index);
 }
 
 /* One child of a run. Counts at once: counters in the run would make every
@@ -232,7 +247,7 @@ static long nic_spread_one(u32 number, void *context)
 	u32 child = omnes_spread_child(&run->packet.slot->spread, run->source,
 				       run->first + number);
 	struct __sk_buff *skb = run->skb;
-	u32 mark = child == OMNES_NOBODY ? 0 : nic_spread_write(run, child);
+	u32 mark = child == OMNES_NOBODY ? 0 : nic_spread_to(run, child);
 
 	skb->mark = mark;
 	if (!mark || bpf_clone_redirect(skb, run->packet.slot->ifindex, 0))
@@ -246,60 +261,77 @@ static long nic_spread_one(u32 number, void *context)
  * children, and from which on. 0 if done. */
 static __noinline int nic_spread_clone(struct nic_spread_run *run, u32 count)
 {
+	struct nic_spread_headers *headers;
 	int is_v6;
 
 	if (!run || !run->packet.slot)
 		return -1;
 	is_v6 = run->packet.slot->is_v6;
-	if (nic_frame_load(run->skb, &run->came, is_v6))
+	headers = &run->headers;
+	if (nic_frame_load(run->skb, &headers->came, is_v6))
 		return -1;
 	/* Slots that name each other as children would pass on for ever. */
-	if (run->is_passed_on &&
-	    (is_v6 ? run->came.v6.ip.hop_limit-- : run->came.v4.ip.ttl--) <= 1) {
+	if (headers->is_passed_on &&
+	    (is_v6 ? headers->came.v6.ip.hop_limit-- : headers->came.v4.ip.ttl--) <= 1) {
 		__sync_fetch_and_add(&run->packet.page->clone_failures, count);
 		return -1;
 	}
-	run->now = nic_now();
-	run->addresses = nic_addresses(&run->came, is_v6);
-	run->ports = nic_ports_sum(&run->came);
+	headers->is_to_group = nic_is_group(run->packet.tuple.to);
+	headers->now = nic_now();
+	headers->addresses = nic_addresses(&headers->came, is_v6);
+	headers->ports = nic_ports_sum(&headers->came);
 	bpf_loop(count, nic_spread_one, run, 0);
 	return 0;
 }
 
-/* What the tag of a message's first packet covers: also the envelope behind. */
-struct nic_tagged {
-	u64 header[OMNES_HEADER_BYTES / 8];
-	u32 to;
-	u8 envelope[OMNES_ENVELOPE_BYTES];
-	u32 behind;
-};
-#define TAGGED_BYTES offsetof(struct nic_tagged, behind)
+/* The tag of a message's first packet covers the envelope, as that of a step covers
+ * words behind its header. */
+#define ENVELOPE_WORDS (OMNES_ENVELOPE_BYTES / 8)
+_Static_assert(8 * ENVELOPE_WORDS == OMNES_ENVELOPE_BYTES, "whole words");
+_Static_assert(ENVELOPE_WORDS <= OMNES_CARRIED_MAX - 1, "there is room for it");
 
 /* nic_is_tagged_first tells whether the first packet of a train to all is from
- * `member`; the tag of a message's first packet covers the envelope. */
+ * `member`. */
 static __noinline int nic_is_tagged_first(struct __sk_buff *skb, struct nic_packet *packet,
 					  const struct omnes_member *member)
 {
-	u32 envelope_offset;
-	struct nic_tagged tagged = {};
+	struct nic_behind envelope = {};
+	u32 offset, more = 0;
 	u64 tag;
 
 	if (!packet || !packet->slot || !member)
 		return 0;
-	if (packet->head.kind != OMNES_KIND_CAST || !(packet->head.flags & OMNES_FLAG_FIRST))
-		return nic_is_tagged(packet, member);
-	__builtin_memcpy(tagged.header, &packet->head, OMNES_HEADER_BYTES);
-	tagged.to = OMNES_RANK_ALL;
-	envelope_offset = packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4;
-	if (bpf_skb_load_bytes(skb, envelope_offset, tagged.envelope, OMNES_ENVELOPE_BYTES))
-		return 0;
-	tag = omnes_siphash(&member->key, tagged.header, TAGGED_BYTES);
-	return tag == omnes_be64(packet->head.tag);
+	if (packet->head.kind == OMNES_KIND_CAST && packet->head.flags & OMNES_FLAG_FIRST) {
+		offset = packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4;
+		if (bpf_skb_load_bytes(skb, offset, &envelope, OMNES_ENVELOPE_BYTES))
+			return 0;
+		more = ENVELOPE_WORDS;
+	}
+	tag = nic_tag_long(&member->key, &packet->head, OMNES_RANK_ALL, &envelope, more);
+	return packet->head.tag == omnes_be64(tag);
+}
+
+/* nic_spread_restore makes the headers of a packet that was addressed to others those
+ * with which it came. */
+static __always_inline void nic_spread_restore(struct __sk_buff *skb,
+					       struct nic_spread_headers *headers, int is_v6)
+{
+	struct nic_frame *came = &headers->came;
+	u16 check = came->udp.check;
+
+	/* The sums that the kernel keeps go back first, then every byte. */
+	nic_spread_mend(skb, headers, came, is_v6);
+	came->udp.check = check;
+	if (is_v6)
+		came->v6.ip.hop_limit++;
+	else
+		came->v4.ip.ttl++;
+	nic_frame_store(skb, came, is_v6, 0);
 }
 
 /* A packet to all has come from the wire. The host gets it whatever becomes
  * of the clones, and judges it by itself. */
-static __noinline int nic_spread_arrived(struct __sk_buff *skb, int class_of_packet)
+OMNES_VERIFIED_ONCE int nic_spread_arrived(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_spread_run run = { .skb = skb };
 	struct nic_packet *packet = &run.packet;
@@ -322,20 +354,11 @@ static __noinline int nic_spread_arrived(struct __sk_buff *skb, int class_of_pac
 		__sync_fetch_and_add(&packet->page->bad_tags, 1);
 		return NIC_NEXT;
 	}
-	run.is_passed_on = 1;
+	run.headers.is_passed_on = 1;
 	run.source = member->index;
 	run.first = children.first;
 	if (!nic_spread_clone(&run, children.count)) {
-		/* The sums that the kernel keeps go back first, then every byte. */
-		u16 check = run.came.udp.check;
-
-		nic_spread_mend(&run, &run.came);
-		run.came.udp.check = check;
-		if (packet->slot->is_v6)
-			run.came.v6.ip.hop_limit++;
-		else
-			run.came.v4.ip.ttl++;
-		nic_frame_store(skb, &run.came, packet->slot->is_v6, 0);
+		nic_spread_restore(skb, &run.headers, packet->slot->is_v6);
 	}
 	skb->mark = mark;
 	skb->tc_index = INDEX_SEEN;
@@ -344,7 +367,7 @@ static __noinline int nic_spread_arrived(struct __sk_buff *skb, int class_of_pac
 
 /* The host sends to all. What it passes on for another member it sends to each
  * child by itself, so that goes its way. */
-static __noinline int nic_spread_sent(struct __sk_buff *skb, int class_of_packet)
+OMNES_VERIFIED_ONCE int nic_spread_sent(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_spread_run run = { .skb = skb };
 	struct nic_packet *packet = &run.packet;
@@ -364,7 +387,7 @@ static __noinline int nic_spread_sent(struct __sk_buff *skb, int class_of_packet
 		return NIC_DROP;
 	child = omnes_spread_child(&packet->slot->spread, run.source,
 				   children.first + children.count - 1);
-	last = child == OMNES_NOBODY ? 0 : nic_spread_write(&run, child);
+	last = child == OMNES_NOBODY ? 0 : nic_spread_to(&run, child);
 	if (!last) {
 		__sync_fetch_and_add(&packet->page->clone_failures, 1);
 		return NIC_DROP;

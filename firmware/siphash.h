@@ -41,10 +41,12 @@ _Static_assert(sizeof(struct omnes_key) == 16, "layout shared with Rust");
 /*
  * omnes_siphash gives the hash of `bytes` bytes, which lie in memory order in
  * the 64-bit words of `words` (on a little-endian machine: just the bytes),
- * the rest of the last word being 0. `bytes` is a constant at most 248, so
- * that the loop has a known length.
+ * the rest of the last word being 0. `bytes` is at most `bytes_max`, a constant
+ * at most 248, so that the loop has a known length; there are as many words as
+ * that needs, and one more if it is a multiple of 8.
  */
-static __always_inline u64 omnes_siphash(const struct omnes_key *key, const u64 *words, u32 bytes)
+static __always_inline u64 omnes_siphash(const struct omnes_key *key, const u64 *words, u32 bytes,
+					 u32 bytes_max)
 {
 	u64 v0 = key->k0 ^ 0x736f6d6570736575ull;
 	u64 v1 = key->k1 ^ 0x646f72616e646f6dull;
@@ -53,17 +55,21 @@ static __always_inline u64 omnes_siphash(const struct omnes_key *key, const u64 
 	u64 last = (u64)bytes << 56;
 	u32 i;
 
-OMNES_UNROLL
-	for (i = 0; i < bytes / 8; i++) {
-		u64 m = omnes_le64(words[i]);
-
-		v3 ^= m;
-		OMNES_SIPROUND(v0, v1, v2, v3);
-		OMNES_SIPROUND(v0, v1, v2, v3);
-		v0 ^= m;
-	}
+	/* First: were it read behind the loop, the verifier would follow the rest once for
+	 * each length. */
 	if (bytes % 8)
 		last |= omnes_le64(words[bytes / 8]);
+OMNES_UNROLL
+	for (i = 0; i < bytes_max / 8; i++) {
+		if (i < bytes / 8) {
+			u64 m = omnes_le64(words[i]);
+
+			v3 ^= m;
+			OMNES_SIPROUND(v0, v1, v2, v3);
+			OMNES_SIPROUND(v0, v1, v2, v3);
+			v0 ^= m;
+		}
+	}
 	v3 ^= last;
 	OMNES_SIPROUND(v0, v1, v2, v3);
 	OMNES_SIPROUND(v0, v1, v2, v3);

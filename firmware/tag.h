@@ -12,6 +12,7 @@
 /* Words of 64 bits that a tag covers at most: a header, the receiver's rank, and
  * what stands behind the tag. */
 #define OMNES_TAGGED_WORDS (OMNES_HEADER_BYTES / 8 + OMNES_FLAG_WORDS_BEHIND + 1)
+#define OMNES_TAGGED_BYTES_MAX (OMNES_HEADER_BYTES + 4 + 8 * OMNES_FLAG_WORDS_BEHIND)
 
 /*
  * omnes_tag gives the tag of a packet. `words` has its header in memory order,
@@ -21,16 +22,9 @@
  */
 static __always_inline u64 omnes_tag(const struct omnes_key *key, const u64 *words, u32 more)
 {
-	switch (more) {
-	case 0:
-		return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4);
-	case 1:
-		return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4 + 8);
-	case 2:
-		return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4 + 16);
-	default:
-		return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4 + 24);
-	}
+	u32 bytes = OMNES_HEADER_BYTES + 4 + 8 * (more & OMNES_FLAG_WORDS_BEHIND);
+
+	return omnes_siphash(key, words, bytes, OMNES_TAGGED_BYTES_MAX);
 }
 
 #endif

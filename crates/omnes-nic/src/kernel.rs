@@ -38,7 +38,7 @@ struct Opened {
 }
 
 impl Kernel {
-    /// Loads the firmware, for which the verifier takes 0.1 to 0.2 s of a core.
+    /// Loads the firmware, for which the verifier takes some 30 ms of a core.
     ///
     /// # Errors
     /// [`NicError::NoFirmware`], [`NicError::NotPermitted`] or [`NicError::Refused`].

@@ -131,7 +131,7 @@ pub struct Config {
     /// Where this rank publishes its counters, for `omnes stat`.
     pub stats: StatsPlace,
     /// How long the job must have run before ranks load the firmware of the kernel NIC, which takes
-    /// 0.1 to 0.2 s of a core; zero or not on all ranks alike.
+    /// 30 ms of a core and some 60 ms of waiting for the kernel; zero or not on all ranks alike.
     pub nic_after: Duration,
 }
 
