@@ -9,16 +9,19 @@ mod root;
 
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{ProgramHandle, TC_INGRESS, TcHookBuilder};
-use omnes::Communicator;
+use omnes::{Communicator, Config, Error, WhileWaiting};
 use root::is_root;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
@@ -185,24 +188,61 @@ impl Drop for Agent {
 
 // ---- ranks ----------------------------------------------------------------------------------
 
+fn wait_for_line() {
+    println!("waiting");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Enters a barrier that does not end, and does not wait for it: nobody asks how it has ended.
+fn enter_a_barrier_for_nobody(world: &Communicator, interrupts: &AtomicBool) {
+    interrupts.store(true, Ordering::Relaxed);
+    let error = world.barrier().unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    interrupts.store(false, Ordering::Relaxed);
+}
+
+/// Long enough to see that a slot has gone.
+fn move_on(world: &Communicator) {
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        world.iprobe(1, 7).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Not a test of its own: what a rank does.
 #[test]
 fn plays_a_rank() {
     if std::env::var_os("TEST_RANK").is_none() {
         return;
     }
-    let world = Communicator::from_env().unwrap();
+    let interrupts = Arc::new(AtomicBool::new(false));
+    let asked = interrupts.clone();
+    let mut config = Config::from_env().unwrap();
+    config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(50), move || {
+        if asked.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }));
+    let world = Communicator::from_config(config).unwrap();
     (0..200).for_each(|_| world.barrier().unwrap());
     println!("nic: {}", world.nic());
     // Until everybody has looked.
     if std::env::var_os("TEST_WAITS").is_some() {
-        println!("waiting");
-        let _ = std::io::stdin().read(&mut [0]);
+        wait_for_line();
     }
-    if std::env::var_os("TEST_LOSES_NIC").is_some() {
-        if world.rank() == 0 {
-            println!("waiting");
-            let _ = std::io::stdin().read(&mut [0]);
+    if let Some(loss) = std::env::var_os("TEST_LOSES_NIC") {
+        let is_before = loss == "before";
+        if is_before && world.rank() == 0 {
+            enter_a_barrier_for_nobody(&world, &interrupts);
+        }
+        if is_before || world.rank() == 0 {
+            wait_for_line();
+        }
+        if is_before && world.rank() == 0 {
+            move_on(&world);
         }
         println!("{}", world.barrier().unwrap_err());
     }
@@ -338,6 +378,33 @@ fn barriers_go_on_without_the_nic_where_one_rank_alone_finds_it_blind() {
     for nic in job_of(&hosts, 4008, 0) {
         assert!(nic.starts_with("user space") && nic.contains("did not end"), "{nic}");
     }
+}
+
+#[test]
+fn all_ranks_hear_that_the_nic_runs_no_barrier_any_more() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
+    let mut ranks = [0, 1].map(|at| {
+        let spawn = || rank(&hosts, at, 2, 4010).env("TEST_LOSES_NIC", "before").spawn().unwrap();
+        hosts.inside(at, spawn)
+    });
+    let mut lines = [0, 1].map(|at| {
+        let output = ranks[at].stdout.take().unwrap();
+        BufReader::new(output).lines().map(Result::unwrap)
+    });
+    assert!(lines.iter_mut().all(|lines| lines.any(|line| line.contains("waiting"))));
+    // Rank 0 knows before it enters the next barrier, and rank 1 waits for it in one.
+    agents[0].signal(libc::SIGKILL);
+    agents[0].process.wait().unwrap();
+    ranks.iter_mut().for_each(|rank| drop(rank.stdin.take()));
+    for rank in ranks {
+        let rank = Mutex::new(rank);
+        wait_until("a rank ends", || rank.lock().unwrap().try_wait().unwrap().is_some());
+        assert!(rank.lock().unwrap().wait().unwrap().success());
+    }
+    let told = lines.map(|lines| lines.collect::<String>());
+    assert!(told[0].contains("no longer runs"), "{}", told[0]);
+    assert!(told[1].contains("could not complete"), "{}", told[1]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
 use omnes_net::{Operation, OperationError};
-use omnes_proto::collective::{Contribution, GroupConfig, Runner, can_combine};
+use omnes_proto::collective::{CollectiveError, Contribution, GroupConfig, Runner, can_combine};
 use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Words};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -206,7 +206,19 @@ impl Communicator {
             });
         }
         let started = self.engine_to_start()?.start_barrier(group.id);
-        started.map(Some).map_err(|error| self.error(error))
+        started.map(Some).map_err(|error| self.not_entered(error))
+    }
+
+    /// Why a barrier of an open group cannot be entered. The engine closes a group whose NIC is
+    /// lost; if no call was waiting for its barriers then, this one is the first to know.
+    fn not_entered(&self, error: OperationError) -> Error {
+        match error {
+            OperationError::Collective(CollectiveError::UnknownGroup { .. }) => {
+                self.give_up(self.rank(), Collective::Barrier);
+                self.error(OperationError::NicLost)
+            }
+            error => self.error(error),
+        }
     }
 
     /// True if a barrier of this kind goes on with one that was entered with a limit.
