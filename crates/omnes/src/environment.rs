@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// Wait for the ranks of an exchange, all of which are running already.
 const JOIN_TIMEOUT_MET: Duration = Duration::from_secs(20);
-/// Time before the ranks of an exchange load the kernel NIC's firmware, if nobody asks for it: that
-/// takes 30 ms of a core for each of them, and they wait for the kernel several times, also at their
+/// Time before the ranks of an exchange load the kernel NIC's firmware, if nobody asks for it: it
+/// takes 30 ms of a core for each of them, and they wait for the kernel several times, also at the
 /// end. Many MPI programs are over before.
 const NIC_AFTER_MET: Duration = Duration::from_secs(1);
 /// Range of the ports that are guessed: below those that Linux assigns.
