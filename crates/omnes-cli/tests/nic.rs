@@ -244,7 +244,9 @@ fn plays_a_rank() {
         if is_before && world.rank() == 0 {
             move_on(&world);
         }
-        println!("{}", world.barrier().unwrap_err());
+        // What rank 0 has sent for the one that it has entered may be enough for that of rank 1.
+        let error = (0..2).find_map(|_| world.barrier().err()).unwrap();
+        println!("{error}");
     }
     world.finalize().unwrap();
     std::process::exit(0);
