@@ -25,6 +25,7 @@ use crate::live::Publisher;
 use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::queue_request::{Opening, QueueRequest};
+use crate::time_slice;
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use crate::while_waiting::{CallbackTimer, WhileWaiting};
 use std::ops::ControlFlow;
@@ -332,6 +333,7 @@ impl Shared {
 
     /// The progress thread.
     pub(crate) fn run_unattended(&self, mut request: Option<QueueRequest>) {
+        time_slice::shorten(self.wait.slice);
         let mut opening = None;
         let mut nap = TICK;
         let mut seen = self.entries.load(Ordering::Relaxed);

@@ -43,6 +43,9 @@ pub struct JobConfig {
     pub spin: Option<Duration>,
     /// Time for which they then give their core away between looks, likewise.
     pub yield_time: Option<Duration>,
+    /// Time slices that waiting threads ask for where other programs compute, other than the usual
+    /// ones; zero for none.
+    pub time_slice: Option<Duration>,
     /// What waiting calls do beside.
     pub while_waiting: Option<WhileWaiting>,
     /// Settings of each channel; payload and credits are set by what the network allows.

@@ -51,6 +51,7 @@ mod self_messages;
 mod signals;
 mod socket;
 mod table;
+mod time_slice;
 mod trial;
 mod waiting;
 mod watch;

@@ -6,6 +6,7 @@
 //! wait is for a long message: that comes in trains, and where these are far apart the link is what
 //! is waited for, which a wake-up does not delay.
 
+use crate::time_slice::{self, LATE_TURN};
 use crate::while_waiting::Pace;
 use omnes_wire::Instant;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) struct WaitPolicy {
     pub(crate) yield_time_long: Duration,
     /// When the program's callback is called.
     pub(crate) callbacks: Pace,
+    /// Time slices of threads that other programs keep from their core; zero leaves them alone.
+    pub(crate) slice: Duration,
 }
 
 /// A message of so many bytes is a long one.
@@ -39,6 +42,7 @@ impl WaitPolicy {
                 yield_time: Duration::from_millis(2),
                 yield_time_long: YIELD_TIME_LONG,
                 callbacks: Pace::OF_OWN_CORE,
+                slice: time_slice::USUAL,
             }
         } else {
             Self {
@@ -46,6 +50,7 @@ impl WaitPolicy {
                 yield_time: Duration::from_millis(1),
                 yield_time_long: YIELD_TIME_LONG,
                 callbacks: Pace::OF_SHARED_CORE,
+                slice: time_slice::USUAL,
             }
         }
     }
@@ -66,21 +71,38 @@ pub(crate) struct Waiting {
     before: Instant,
     /// The first one since.
     since: Option<Instant>,
+    /// The last one before the core was given away, if that was the last stage.
+    gave_way: Option<Instant>,
 }
 
 impl Waiting {
     /// One that begins; `clock` is the latest reading so far.
     pub(crate) fn new(policy: WaitPolicy, clock: Instant) -> Self {
-        Self { policy, before: clock, since: None }
+        Self { policy, before: clock, since: None, gave_way: None }
     }
 
     /// Something came, though not what is waited for: the wait begins anew.
     pub(crate) fn on_news(&mut self, clock: Instant) {
+        self.end_turn(clock);
         *self = Self::new(self.policy, clock);
     }
 
     /// What to do next, given the latest reading of the clock.
     pub(crate) fn next(&mut self, clock: Instant) -> Stage {
+        self.end_turn(clock);
+        let stage = self.stage(clock);
+        self.gave_way = (stage == Stage::GiveWay).then_some(clock);
+        stage
+    }
+
+    /// The others have had their turn, if they were given one.
+    fn end_turn(&self, clock: Instant) {
+        if self.gave_way.is_some_and(|gave_way| clock.since(gave_way) > LATE_TURN) {
+            time_slice::shorten(self.policy.slice);
+        }
+    }
+
+    fn stage(&mut self, clock: Instant) -> Stage {
         if clock == self.before {
             // Nobody blocks before the core has made a step, and sent what is due.
             let spins = !self.policy.spin.is_zero();

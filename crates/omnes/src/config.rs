@@ -82,6 +82,10 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// How long they then yield the CPU between polls, before they block. `None`: as for `spin`.
     pub yield_time: Option<Duration>,
+    /// The scheduler's time slice (Linux 6.12 and later) for the progress thread, and for threads
+    /// that other programs have kept from their core for a millisecond; zero leaves it as it is.
+    /// `None`: 100 µs, so that a packet wakes such a thread at once.
+    pub time_slice: Option<Duration>,
     /// Called now and then while a call waits.
     pub while_waiting: Option<WhileWaiting>,
     /// Broadcast algorithm, the same on all ranks. `None`: the fastest for the size by rank 0's
@@ -149,6 +153,7 @@ impl Config {
             local_size: None,
             spin: None,
             yield_time: None,
+            time_slice: None,
             while_waiting: None,
             bcast: None,
             tune: Tune::Auto,

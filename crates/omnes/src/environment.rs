@@ -258,6 +258,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         set(&mut config.join_timeout, self.timeout("OMNES_JOIN_TIMEOUT")?);
         config.spin = self.duration("OMNES_SPIN")?;
         config.yield_time = self.duration("OMNES_YIELD")?;
+        config.time_slice = self.duration("OMNES_TIME_SLICE")?;
         config.eager_bytes = self.bytes("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
         config.pool_packets = self.pool_packets()?.unwrap_or(config.pool_packets);
         config.mtu_bytes = self.mtu_bytes()?;

@@ -67,6 +67,7 @@ impl Job {
             local_size: config.local_size,
             spin: config.spin,
             yield_time: config.yield_time,
+            time_slice: config.time_slice,
             while_waiting: config.while_waiting.clone(),
             channels: vec![channel.clone(), channel],
             swallows: vec![COLLECTIVE],

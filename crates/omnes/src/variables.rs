@@ -95,6 +95,11 @@ pub const VARIABLES: &[(&str, &str)] = &[
          by ranks per core]",
     ),
     (
+        "OMNES_TIME_SLICE",
+        "time slice of the progress thread, and of threads that other programs have kept from \
+         their core; 0us leaves it as it is [default: 100us]",
+    ),
+    (
         "OMNES_PEER_TIMEOUT",
         "time within which all ranks learn of a failed rank; a rank that is silent for four \
          fifths of it has failed; at least 10ms [default: 5s; 30s under MPI]",

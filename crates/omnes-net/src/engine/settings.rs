@@ -118,6 +118,7 @@ pub(super) fn wait_policy(config: &JobConfig, core_sharing: &CoreSharing) -> Wai
         spin: config.spin.unwrap_or(usual.spin),
         yield_time,
         yield_time_long: if is_set { yield_time } else { usual.yield_time_long },
+        slice: config.time_slice.unwrap_or(usual.slice),
         ..usual
     }
 }

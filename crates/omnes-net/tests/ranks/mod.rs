@@ -25,6 +25,7 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         local_size: None,
         spin: None,
         yield_time: None,
+        time_slice: None,
         while_waiting: None,
         channels: vec![ChannelConfig::default(), ChannelConfig::default()],
         swallows: Vec::new(),
