@@ -178,7 +178,9 @@ fn assert_what_is_started_is_taken_across(lab: &Lab, site: &Site, per_host: u32)
     let world = run(lab, Job::preloaded(site, ranks), site, per_host, words).world();
     assert!(world.allreduces.are_taken() && world.reduces.are_taken(), "{world:?}");
     assert!(world.allgathers.are_taken(), "{world:?}");
-    let outcome = run(lab, Job::preloaded(site, ranks), site, per_host, ("started", ""));
+    // Each of its communicators has one blocking call, which connects its ranks.
+    let job = Job::plain(site, ranks).with_library(&site.eager);
+    let outcome = run(lab, job, site, per_host, ("started", ""));
     outcome.line("started: ok");
     let taken: u64 = outcome.report().iter().map(|line| line.reduces.taken).sum();
     assert!(taken > 100, "{outcome:?}");
