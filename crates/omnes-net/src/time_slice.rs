@@ -5,7 +5,8 @@
 //! change a thread's share of the core, and children inherit it.
 //!
 //! The progress thread asks for one when it starts. A caller does once it has been kept from its
-//! core for long: on machines that the job has to itself, callers are left as they are.
+//! core for long: on machines that the job has to itself, callers are left as they are. Where ranks
+//! outnumber cores none asks, unless settings say so: they would take the core from each other.
 //!
 //! Cost: two system calls per thread, once; none of them needs a privilege, and a kernel that
 //! refuses them, or knows no such slices, is no error.

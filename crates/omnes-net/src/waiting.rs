@@ -50,7 +50,8 @@ impl WaitPolicy {
                 yield_time: Duration::from_millis(1),
                 yield_time_long: YIELD_TIME_LONG,
                 callbacks: Pace::OF_SHARED_CORE,
-                slice: time_slice::USUAL,
+                // Ranks would only take each other's core.
+                slice: Duration::ZERO,
             }
         }
     }

@@ -84,7 +84,8 @@ pub struct Config {
     pub yield_time: Option<Duration>,
     /// The scheduler's time slice (Linux 6.12 and later) for the progress thread, and for threads
     /// that other programs have kept from their core for a millisecond; zero leaves it as it is.
-    /// `None`: 100 µs, so that a packet wakes such a thread at once.
+    /// `None`: 100 µs, so that a packet wakes such a thread at once; left as it is where ranks
+    /// outnumber cores.
     pub time_slice: Option<Duration>,
     /// Called now and then while a call waits.
     pub while_waiting: Option<WhileWaiting>,

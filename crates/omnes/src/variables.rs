@@ -97,7 +97,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (
         "OMNES_TIME_SLICE",
         "time slice of the progress thread, and of threads that other programs have kept from \
-         their core; 0us leaves it as it is [default: 100us]",
+         their core; 0us leaves it as it is [default: 100us; 0us where ranks outnumber cores]",
     ),
     (
         "OMNES_PEER_TIMEOUT",
