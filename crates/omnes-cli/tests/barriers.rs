@@ -2,7 +2,7 @@
 //! double and overtake, with checksums computed by hardware and not; a doorbell from each host.
 #![allow(clippy::unwrap_used)]
 
-mod root;
+mod as_root;
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ const KINDS: &str = "nic:dissemination,nic:pairwise,nic:gather-broadcast,nic:cou
 
 #[test]
 fn hosts_send_one_packet_per_barrier() {
-    if !root::is_root() {
+    if !as_root::is_root() {
         return;
     }
     // Steps made by the kernel; the host's own packets are doorbells, one per rank and barrier. A
@@ -58,7 +58,7 @@ fn least_packets(hosts: u32, link: &[&str]) -> [f64; 4] {
 
 #[test]
 fn barriers_end_on_bad_links() {
-    if !root::is_root() {
+    if !as_root::is_root() {
         return;
     }
     let limits = ["--algorithms", KINDS, "--max-iters", "400", "--budget", "2s"];
@@ -77,7 +77,7 @@ fn barriers_end_on_bad_links() {
 
 #[test]
 fn user_space_does_the_same_without_the_kernel() {
-    if !root::is_root() {
+    if !as_root::is_root() {
         return;
     }
     let link = ["--env", "OMNES_NIC=user", "--loss", "1%", "--fault-seed", "9"];

@@ -4,11 +4,11 @@
 //! root the labs print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
+mod as_root;
 mod program;
-mod root;
 
+use as_root::is_root;
 use program::conformance;
-use root::is_root;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 

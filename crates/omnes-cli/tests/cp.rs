@@ -6,9 +6,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod root;
+mod as_root;
 
-use root::is_root;
+use as_root::is_root;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;

@@ -6,10 +6,10 @@
 //! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
-mod root;
+mod as_root;
 
+use as_root::is_root;
 use omnes::{Communicator, Error, Source, Tag};
-use root::is_root;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -5,9 +5,9 @@
 //! the lab's own counters.
 #![allow(clippy::unwrap_used)]
 
-mod root;
+mod as_root;
 
-use root::is_root;
+use as_root::is_root;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind};

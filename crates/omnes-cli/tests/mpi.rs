@@ -7,15 +7,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod as_root;
 #[path = "../../omnes-mpi/tests/mpis/mod.rs"]
 mod mpis;
 #[path = "../../omnes-mpi/tests/preload/mod.rs"]
 mod preload;
-mod root;
 
+use as_root::is_root;
 use omnes_mpi::Mpi;
 use preload::{Job, Outcome, Site, processes_with, sites};
-use root::is_root;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -6,11 +6,11 @@
 //! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
+mod as_root;
 mod program;
-mod root;
 
+use as_root::is_root;
 use program::conformance;
-use root::is_root;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -7,11 +7,11 @@
 //! turns into a failure.
 #![allow(clippy::unwrap_used)]
 
+mod as_root;
 mod program;
-mod root;
 
+use as_root::is_root;
 use program::conformance;
-use root::is_root;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};

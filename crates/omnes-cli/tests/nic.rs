@@ -5,12 +5,12 @@
 //! this test program itself, started again as an ordinary user ([`plays_a_rank`]).
 #![allow(clippy::unwrap_used)]
 
-mod root;
+mod as_root;
 
+use as_root::is_root;
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{ProgramHandle, TC_INGRESS, TcHookBuilder};
 use omnes::{Communicator, Config, Error, WhileWaiting};
-use root::is_root;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

@@ -6,10 +6,10 @@
 //! in replayed packets, and each is counted; else it prints `skipped: needs root`.
 #![allow(clippy::unwrap_used)]
 
-mod root;
+mod as_root;
 
+use as_root::is_root;
 use omnes::{Communicator, Error, Stats};
-use root::is_root;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};

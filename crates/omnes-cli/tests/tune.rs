@@ -5,9 +5,9 @@
 //! `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
-mod root;
+mod as_root;
 
-use root::is_root;
+use as_root::is_root;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

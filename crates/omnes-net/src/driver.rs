@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) uncounted: AtomicU64,
     pub(crate) quiet_callers: AtomicU32,
     pub(crate) is_over: AtomicBool,
-    nap: IdleSleep,
+    idle_sleep: IdleSleep,
     pub(crate) sleeps: AtomicU64,
     pub(crate) yields: AtomicU64,
     /// What other processes may see; unset until something is published.
@@ -105,7 +105,7 @@ impl Shared {
             uncounted: AtomicU64::new(0),
             quiet_callers: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
-            nap: IdleSleep::default(),
+            idle_sleep: IdleSleep::default(),
             sleeps: AtomicU64::new(0),
             yields: AtomicU64::new(0),
             live: OnceLock::new(),
@@ -335,11 +335,12 @@ impl Shared {
     pub(crate) fn run_unattended(&self, mut request: Option<QueueRequest>) {
         time_slice::shorten(self.wait.slice);
         let mut opening = None;
-        let mut nap = TICK;
+        let mut sleep_time = TICK;
         let mut seen = self.entries.load(Ordering::Relaxed);
         let mut seen_calls = 0;
         while !self.is_over.load(Ordering::SeqCst) {
-            self.nap.sleep(nap, || self.is_attended() && !self.is_over.load(Ordering::SeqCst));
+            self.idle_sleep
+                .sleep(sleep_time, || self.is_attended() && !self.is_over.load(Ordering::SeqCst));
             self.publish();
             let entries = self.entries.load(Ordering::Relaxed);
             let counted = entries.saturating_sub(self.uncounted.load(Ordering::Relaxed));
@@ -356,15 +357,15 @@ impl Shared {
             let calls = self.callback_calls.load(Ordering::Relaxed);
             let is_in_same_callback = self.is_left_alone() && calls == seen_calls;
             seen_calls = calls;
-            // After a long nap nobody has been inside for a whole tick yet.
-            let is_empty = !is_attended && nap == TICK;
+            // After a long sleep nobody has been inside for a whole tick yet.
+            let is_empty = !is_attended && sleep_time == TICK;
             if !is_new && (is_empty || is_attended && is_in_same_callback) {
                 self.take_over(entries);
             } else if is_new {
                 self.catch_up();
             }
             let may_last = is_attended && !is_new && opening.is_none();
-            nap = if may_last { SLEEP_MAX.min(2 * nap) } else { TICK };
+            sleep_time = if may_last { SLEEP_MAX.min(2 * sleep_time) } else { TICK };
             seen = self.entries.load(Ordering::Relaxed);
         }
     }
@@ -382,7 +383,7 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.poller.wake();
-        self.nap.end();
+        self.idle_sleep.end();
     }
 
     /// Publishes what was counted, if it is time and nobody is at work inside.
@@ -441,7 +442,7 @@ pub(crate) struct CallerGuard<'a> {
 impl Drop for CallerGuard<'_> {
     fn drop(&mut self) {
         if self.shared.callers.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.shared.nap.end();
+            self.shared.idle_sleep.end();
         }
     }
 }

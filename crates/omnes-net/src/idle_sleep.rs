@@ -1,11 +1,11 @@
-//! The progress thread's nap between two looks at whether callers are inside.
+//! The progress thread's sleep between two looks at whether callers are inside.
 //!
 //! It lasts a tick, unless one call stays inside: that call moves everything on by itself, so each
-//! nap is twice as long as the one before, and a rank that is blocked in a call costs next to
+//! sleep is twice as long as the one before, and a rank that is blocked in a call costs next to
 //! nothing. The last caller that leaves ends a long one.
 //!
-//! No leave is missed: the thread says that it naps before it looks once more whether callers are
-//! inside, and a caller is outside before it looks whether the thread naps.
+//! No leave is missed: the thread says that it sleeps before it looks once more whether callers are
+//! inside, and a caller is outside before it looks whether the thread sleeps.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ impl IdleSleep {
         self.is_long.store(false, Ordering::SeqCst);
     }
 
-    /// Ends a long nap, if there is one.
+    /// Ends a long sleep, if there is one.
     pub(crate) fn end(&self) {
         if self.is_long.load(Ordering::SeqCst)
             && let Some(thread) = self.thread.get()
@@ -62,16 +62,16 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_ends_a_long_nap_however_far_it_has_come() {
-        let (nap, since) = (IdleSleep::default(), Instant::now());
+    fn who_leaves_ends_a_long_sleep_however_far_it_has_come() {
+        let (sleep, since) = (IdleSleep::default(), Instant::now());
         for _ in 0..1000 {
             let is_inside = AtomicBool::new(true);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     is_inside.store(false, Ordering::SeqCst);
-                    nap.end();
+                    sleep.end();
                 });
-                nap.sleep(LONG, || is_inside.load(Ordering::SeqCst));
+                sleep.sleep(LONG, || is_inside.load(Ordering::SeqCst));
             });
         }
         assert!(since.elapsed() < LONG);

@@ -1,6 +1,6 @@
 //! How jobs end: by failures, signals, limits, and the end of the launcher.
 
-use super::root::is_root;
+use super::as_root::is_root;
 use super::{Job, OMNES, POLITE, STUBBORN, WAIT, omnes_run, shell};
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -7,13 +7,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../as_root/mod.rs"]
+mod as_root;
 mod ending;
 mod output;
-#[path = "../root/mod.rs"]
-mod root;
 mod ssh;
 
-use root::is_root;
+use as_root::is_root;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
