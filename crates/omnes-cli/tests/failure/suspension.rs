@@ -1,0 +1,86 @@
+//! Ranks that compute or are stopped together: none of that is a failure.
+
+use crate::play::{Play, Rank};
+use crate::{PATIENCE, SUSPENSION};
+use std::time::{Duration, Instant};
+
+/// None of the ranks ends for so long.
+fn assert_all_stay(ranks: &mut [Rank], time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        for (number, rank) in ranks.iter_mut().enumerate() {
+            let ended = rank.process.try_wait().unwrap();
+            assert!(ended.is_none(), "rank {number} has ended: {}", rank.errors());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_rank_that_computes_has_not_failed() {
+    let play =
+        Play { peer_timeout: Some(Duration::from_millis(500)), ..Play::new("recv", 1, "compute") };
+    assert_all_stay(&mut play.start_here(), play.limit() * 3);
+}
+
+/// Stops all ranks, as a job that is suspended, for longer than any may be silent.
+fn suspend(ranks: &mut [Rank]) {
+    ranks.iter().for_each(|rank| rank.signal(libc::SIGSTOP));
+    assert_all_stay(ranks, SUSPENSION);
+}
+
+#[test]
+fn ranks_that_are_stopped_together_go_on_together() {
+    let play = Play::new("rounds", 0, "wait");
+    let mut ranks = play.start_here();
+    suspend(&mut ranks);
+    ranks.iter().for_each(|rank| rank.signal(libc::SIGCONT));
+    let deadline = Instant::now() + PATIENCE;
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        let (status, errors) = rank.finish(deadline);
+        assert_eq!((status, errors.as_str()), (Some(0), ""), "rank {number}");
+    }
+}
+
+#[test]
+fn ranks_that_are_stopped_go_on_one_by_one_and_who_dies_later_is_named() {
+    // Victims in a call, and with nobody but their progress thread inside.
+    for (role, victim, fate) in [("barrier", 1, "wait"), ("send", 2, "compute")] {
+        let play = Play::new(role, victim, fate);
+        let mut ranks = play.start_here();
+        suspend(&mut ranks);
+        for rank in (0..ranks.len()).rev() {
+            ranks[rank].signal(libc::SIGCONT);
+            assert_all_stay(&mut ranks, play.limit() / 8);
+        }
+        assert_all_stay(&mut ranks, play.limit() * 3 / 2);
+        ranks[victim as usize].signal(libc::SIGSTOP);
+        play.assert_named(&mut ranks, Instant::now());
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_go_on_with_the_others_is_named_after_the_timeout() {
+    for (role, victim) in [("recv", 0), ("bcast", 2)] {
+        let play = Play::new(role, victim, "compute");
+        let mut ranks = play.start_here();
+        suspend(&mut ranks);
+        let others = (0..).zip(&ranks).filter(|(rank, _)| *rank != victim);
+        others.for_each(|(_, rank)| rank.signal(libc::SIGCONT));
+        let resumed = Instant::now();
+        assert_all_stay(&mut ranks, play.limit() / 2);
+        play.assert_named(&mut ranks, resumed);
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_while_all_are_stopped_is_named() {
+    for victim in [0, 3] {
+        let play = Play::new("barrier", victim, "compute");
+        let mut ranks = play.start_here();
+        suspend(&mut ranks);
+        ranks[victim as usize].signal(libc::SIGKILL);
+        ranks.iter().for_each(|rank| rank.signal(libc::SIGCONT));
+        play.assert_named(&mut ranks, Instant::now());
+    }
+}
