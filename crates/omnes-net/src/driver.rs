@@ -25,7 +25,6 @@ use crate::live::Publisher;
 use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::queue_request::{Opening, QueueRequest};
-use crate::time_slice;
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use crate::while_waiting::{CallbackTimer, WhileWaiting};
 use std::ops::ControlFlow;
@@ -333,7 +332,7 @@ impl Shared {
 
     /// The progress thread.
     pub(crate) fn run_unattended(&self, mut request: Option<QueueRequest>) {
-        time_slice::shorten(self.wait.slice);
+        self.wait.slices.on_start();
         let mut opening = None;
         let mut sleep_time = TICK;
         let mut seen = self.entries.load(Ordering::Relaxed);

@@ -17,6 +17,7 @@ use crate::live::{LiveConfig, LiveState, Publisher, Who};
 use crate::operations::{Disruption, Operation, OperationError, Outcome, Spot};
 use crate::relay::{Relay, Relayed};
 use crate::schedule::Schedule;
+use crate::time_slice;
 use crate::waiting::WaitPolicy;
 use omnes_proto::channel::{Message, Pattern};
 use omnes_wire::JobKey;
@@ -412,5 +413,6 @@ impl Drop for Engine {
             // A panic of the thread has been reported already.
             let _ = thread.join();
         }
+        time_slice::restore();
     }
 }

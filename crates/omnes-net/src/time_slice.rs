@@ -6,34 +6,95 @@
 //!
 //! The progress thread asks for one when it starts. A caller does once it has been kept from its
 //! core for long: on machines that the job has to itself, callers are left as they are. Where ranks
-//! outnumber cores none asks, unless settings say so: they would take the core from each other.
+//! outnumber cores they would take the core from each other, so the progress thread does not ask,
+//! and a caller gets its usual slices back as soon as no turn has been late for a while.
 //!
-//! Cost: two system calls per thread, once; none of them needs a privilege, and a kernel that
-//! refuses them, or knows no such slices, is no error.
+//! Cost: two system calls each time; none of them needs a privilege, and a kernel that refuses
+//! them, or knows no such slices, is no error.
 
+use omnes_wire::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 
 /// What is asked for unless settings say otherwise: the shortest that the kernel grants.
-pub(crate) const USUAL: Duration = Duration::from_micros(100);
+const SHORTEST: Duration = Duration::from_micros(100);
 /// Who gives the core away and has it back only after such a time has given it to a program that
 /// computes: ranks that wait for each other take a twentieth of that.
-pub(crate) const LATE_TURN: Duration = Duration::from_millis(1);
+const LATE_TURN: Duration = Duration::from_millis(1);
+/// Beside programs that compute, one turn in such a time is late even with short slices.
+const KEPT_WHERE_CORES_ARE_SHARED: Duration = Duration::from_millis(20);
 
-thread_local! {
-    static HAS_ASKED: Cell<bool> = const { Cell::new(false) };
+/// Which time slices a thread has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlicePolicy {
+    /// Length of the short ones; zero leaves all threads as they are.
+    pub(crate) length: Duration,
+    /// How long a caller keeps them after its last late turn; `None` for good.
+    pub(crate) kept: Option<Duration>,
 }
 
-/// Asks for slices of `slice` for the calling thread, once; zero asks for nothing.
-pub(crate) fn shorten(slice: Duration) {
-    if slice.is_zero() || HAS_ASKED.replace(true) {
-        return;
+/// What the calling thread has asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// Its slices before; `None` if they have not been changed.
+    usual_ns: Option<u64>,
+    /// When it was kept from its core last.
+    late: Instant,
+}
+
+thread_local! {
+    static ASKED: Cell<Option<Asked>> = const { Cell::new(None) };
+}
+
+impl SlicePolicy {
+    /// Ranks have a core each.
+    pub(crate) const OF_OWN_CORE: Self = Self { length: SHORTEST, kept: None };
+    /// Ranks outnumber cores.
+    pub(crate) const OF_SHARED_CORE: Self =
+        Self { length: SHORTEST, kept: Some(KEPT_WHERE_CORES_ARE_SHARED) };
+
+    /// The calling thread is the progress thread, and begins.
+    pub(crate) fn on_start(self) {
+        if self.kept.is_none() {
+            self.shorten(Instant::ZERO);
+        }
     }
-    // What cannot be known or had is done without.
-    if let Some(own) = attributes().filter(|own| is_longer(own, slice)) {
-        let wanted = slice.as_nanos().try_into().unwrap_or(u64::MAX);
-        set_attributes(libc::sched_attr { sched_runtime: wanted, ..own });
+
+    /// The calling thread gave its core away for a turn of such a length, and has it back.
+    pub(crate) fn on_turn(self, turn: Duration, clock: Instant) {
+        if turn > LATE_TURN {
+            self.shorten(clock);
+        } else if let (Some(kept), Some(asked)) = (self.kept, ASKED.get())
+            && clock.since(asked.late) > kept
+        {
+            restore();
+        }
     }
+
+    fn shorten(self, clock: Instant) {
+        if self.length.is_zero() {
+            return;
+        }
+        let usual_ns = ASKED.get().map_or_else(|| shorten(self.length), |asked| asked.usual_ns);
+        ASKED.set(Some(Asked { usual_ns, late: clock }));
+    }
+}
+
+/// The calling thread gets back the slices that it had before it asked for short ones.
+pub(crate) fn restore() {
+    let usual_ns = ASKED.take().and_then(|asked| asked.usual_ns);
+    if let (Some(usual_ns), Some(own)) = (usual_ns, attributes()) {
+        set_attributes(libc::sched_attr { sched_runtime: usual_ns, ..own });
+    }
+}
+
+/// Asks for slices of `length` for the calling thread; returns the length of those before, in
+/// nanoseconds. What cannot be known or had is done without.
+fn shorten(length: Duration) -> Option<u64> {
+    let own = attributes().filter(|own| is_longer(own, length))?;
+    let wanted = length.as_nanos().try_into().unwrap_or(u64::MAX);
+    set_attributes(libc::sched_attr { sched_runtime: wanted, ..own });
+    Some(own.sched_runtime)
 }
 
 /// True of a thread that the scheduler treats as any other, with slices longer than `slice`.
@@ -63,25 +124,83 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    #[test]
-    fn a_thread_gets_shorter_slices_once_and_keeps_everything_else() {
-        std::thread::spawn(|| {
-            let before = attributes().unwrap();
-            // A kernel before 6.12 has none to tell of.
-            if before.sched_runtime == 0 {
-                return;
-            }
-            shorten(Duration::ZERO);
-            assert_eq!(attributes().unwrap().sched_runtime, before.sched_runtime);
-            shorten(Duration::from_micros(300));
-            shorten(USUAL);
-            let after = attributes().unwrap();
-            assert_eq!(after.sched_runtime, before.sched_runtime.min(300_000));
-            assert_eq!(after.sched_nice, before.sched_nice);
-            assert_eq!(after.sched_policy, before.sched_policy);
+    const LATE: Duration = Duration::from_millis(3);
+
+    fn slice_ns() -> u64 {
+        attributes().unwrap().sched_runtime
+    }
+
+    /// Runs `body` in a thread of its own, with the slices that it begins with.
+    fn in_a_thread(body: impl FnOnce(u64) + Send + 'static) {
+        std::thread::spawn(|| match slice_ns() {
+            0 => println!("skipped: a kernel before 6.12 tells of no slices"),
+            before => body(before),
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_is_late_gets_shorter_slices_once_and_keeps_everything_else() {
+        in_a_thread(|usual| {
+            let before = attributes().unwrap();
+            let policy = SlicePolicy { length: Duration::from_micros(300), kept: None };
+            policy.on_turn(LATE_TURN, Instant::ZERO);
+            assert_eq!(slice_ns(), usual);
+            policy.on_turn(LATE, Instant::ZERO);
+            SlicePolicy::OF_OWN_CORE.on_turn(LATE, Instant::ZERO);
+            let after = attributes().unwrap();
+            assert_eq!(after.sched_runtime, usual.min(300_000));
+            assert_eq!(after.sched_nice, before.sched_nice);
+            assert_eq!(after.sched_policy, before.sched_policy);
+        });
+    }
+
+    #[test]
+    fn where_none_are_wanted_a_thread_keeps_its_slices() {
+        in_a_thread(|usual| {
+            let policy = SlicePolicy { length: Duration::ZERO, ..SlicePolicy::OF_OWN_CORE };
+            policy.on_start();
+            policy.on_turn(LATE, Instant::ZERO);
+            assert_eq!(slice_ns(), usual);
+        });
+    }
+
+    #[test]
+    fn where_cores_are_shared_a_thread_has_short_slices_while_its_turns_are_late() {
+        in_a_thread(|usual| {
+            let policy = SlicePolicy::OF_SHARED_CORE;
+            let short = usual.min(100_000);
+            let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+            policy.on_start();
+            assert_eq!(slice_ns(), usual, "the progress thread does not ask");
+            for (turn, clock_ms, expected) in [
+                (LATE, 100, short),
+                (Duration::ZERO, 119, short),
+                (LATE, 120, short),
+                (Duration::ZERO, 140, short),
+                (Duration::ZERO, 141, usual),
+                (Duration::ZERO, 200, usual),
+                (LATE, 300, short),
+            ] {
+                policy.on_turn(turn, at(clock_ms));
+                assert_eq!(slice_ns(), expected, "{clock_ms} ms");
+            }
+            restore();
+            assert_eq!(slice_ns(), usual);
+        });
+    }
+
+    #[test]
+    fn where_cores_are_not_shared_a_thread_keeps_short_slices_until_the_job_ends() {
+        in_a_thread(|usual| {
+            SlicePolicy::OF_OWN_CORE.on_start();
+            SlicePolicy::OF_OWN_CORE.on_turn(Duration::ZERO, Instant::from_ns(u64::MAX));
+            assert_eq!(slice_ns(), usual.min(100_000));
+            restore();
+            restore();
+            assert_eq!(slice_ns(), usual);
+        });
     }
 
     #[test]
@@ -90,7 +209,7 @@ mod tests {
         let is_longer = |policy: i32, runtime| {
             let of =
                 libc::sched_attr { sched_policy: policy as u32, sched_runtime: runtime, ..own };
-            is_longer(&of, USUAL)
+            is_longer(&of, SHORTEST)
         };
         assert!(is_longer(libc::SCHED_OTHER, 2_800_000));
         assert!(!is_longer(libc::SCHED_OTHER, 100_000));

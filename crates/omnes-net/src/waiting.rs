@@ -6,7 +6,7 @@
 //! wait is for a long message: that comes in trains, and where these are far apart the link is what
 //! is waited for, which a wake-up does not delay.
 
-use crate::time_slice::{self, LATE_TURN};
+use crate::time_slice::SlicePolicy;
 use crate::while_waiting::Pace;
 use omnes_wire::Instant;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub(crate) struct WaitPolicy {
     pub(crate) yield_time_long: Duration,
     /// When the program's callback is called.
     pub(crate) callbacks: Pace,
-    /// Time slices of threads that other programs keep from their core; zero leaves them alone.
-    pub(crate) slice: Duration,
+    /// Time slices of threads that other programs keep from their core.
+    pub(crate) slices: SlicePolicy,
 }
 
 /// A message of so many bytes is a long one.
@@ -42,7 +42,7 @@ impl WaitPolicy {
                 yield_time: Duration::from_millis(2),
                 yield_time_long: YIELD_TIME_LONG,
                 callbacks: Pace::OF_OWN_CORE,
-                slice: time_slice::USUAL,
+                slices: SlicePolicy::OF_OWN_CORE,
             }
         } else {
             Self {
@@ -50,8 +50,7 @@ impl WaitPolicy {
                 yield_time: Duration::from_millis(1),
                 yield_time_long: YIELD_TIME_LONG,
                 callbacks: Pace::OF_SHARED_CORE,
-                // Ranks would only take each other's core.
-                slice: Duration::ZERO,
+                slices: SlicePolicy::OF_SHARED_CORE,
             }
         }
     }
@@ -98,8 +97,8 @@ impl Waiting {
 
     /// The others have had their turn, if they were given one.
     fn end_turn(&self, clock: Instant) {
-        if self.gave_way.is_some_and(|gave_way| clock.since(gave_way) > LATE_TURN) {
-            time_slice::shorten(self.policy.slice);
+        if let Some(gave_way) = self.gave_way {
+            self.policy.slices.on_turn(clock.since(gave_way), clock);
         }
     }
 

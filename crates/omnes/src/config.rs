@@ -82,10 +82,10 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// How long they then yield the CPU between polls, before they block. `None`: as for `spin`.
     pub yield_time: Option<Duration>,
-    /// The scheduler's time slice (Linux 6.12 and later) for the progress thread, and for threads
-    /// that other programs have kept from their core for a millisecond; zero leaves it as it is.
-    /// `None`: 100 µs, so that a packet wakes such a thread at once; left as it is where ranks
-    /// outnumber cores.
+    /// The scheduler's time slice (Linux 6.12 and later) for threads that other programs have kept
+    /// from their core for a millisecond, so that a packet wakes them at once; where ranks do not
+    /// outnumber cores also for the progress thread. Where they do, threads get their usual slices
+    /// back once nothing keeps them. Zero leaves all as they are. `None`: 100 µs.
     pub time_slice: Option<Duration>,
     /// Called now and then while a call waits.
     pub while_waiting: Option<WhileWaiting>,

@@ -96,8 +96,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "OMNES_TIME_SLICE",
-        "time slice of the progress thread, and of threads that other programs have kept from \
-         their core; 0us leaves it as it is [default: 100us; 0us where ranks outnumber cores]",
+        "time slice of threads that other programs have kept from their core, and of the progress \
+         thread where ranks do not outnumber cores; 0us leaves it as it is [default: 100us]",
     ),
     (
         "OMNES_PEER_TIMEOUT",

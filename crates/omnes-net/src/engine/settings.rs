@@ -5,6 +5,7 @@ use crate::core_sharing::CoreSharing;
 use crate::job::JobConfig;
 use crate::links::Links;
 use crate::rendezvous::Met;
+use crate::time_slice::SlicePolicy;
 use crate::waiting::WaitPolicy;
 use crate::while_waiting::WhileWaiting;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
@@ -118,7 +119,10 @@ pub(super) fn wait_policy(config: &JobConfig, core_sharing: &CoreSharing) -> Wai
         spin: config.spin.unwrap_or(usual.spin),
         yield_time,
         yield_time_long: if is_set { yield_time } else { usual.yield_time_long },
-        slice: config.time_slice.unwrap_or(usual.slice),
+        slices: SlicePolicy {
+            length: config.time_slice.unwrap_or(usual.slices.length),
+            ..usual.slices
+        },
         ..usual
     }
 }
