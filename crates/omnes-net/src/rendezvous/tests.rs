@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
-use super::signed_line::read_line;
+use super::signed_line::{Signed, read_line, write_line};
 use super::*;
+use crate::descriptors;
 use std::io::Read;
 use std::thread::{Builder, JoinHandle};
 
