@@ -48,7 +48,6 @@ pub mod ring;
 mod scatter;
 mod schedule;
 mod self_messages;
-mod signals;
 mod socket;
 mod table;
 mod time_slice;
@@ -69,6 +68,7 @@ pub use multicast::{MulticastConfig, MulticastState};
 pub use multisend::MultiSendPlan;
 /// The kernel NIC.
 pub use omnes_nic as nic;
+pub use omnes_nic::without_signals;
 pub use omnes_proto::broadcast::{
     BroadcastConfig, BroadcastCounters, BroadcastError, GroupConfig, GroupId, Hold, Policy,
 };
@@ -78,6 +78,5 @@ pub use port::free_port;
 pub use relay::Relayed;
 pub use rendezvous::random;
 pub use schedule::{Combiner, Fold, Round, Schedule, Transfer};
-pub use signals::without_signals;
 pub use socket::{Offloads, SocketCounters};
 pub use while_waiting::WhileWaiting;

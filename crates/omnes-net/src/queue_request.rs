@@ -6,7 +6,7 @@
 
 use crate::job::JobConfig;
 use crate::links::Links;
-use crate::signals::without_signals;
+use omnes_nic::without_signals;
 use omnes_nic::{Nic, OpenQueue, Preference, QueuePlan};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;

@@ -33,7 +33,7 @@ impl Rig {
         let host = network(1)?.remove(0);
         let (interface, mac) = (host.interface(), host.mac());
         let kernel = host.inside(|| {
-            let mut kernel = Kernel::load().unwrap();
+            let kernel = Kernel::load().unwrap();
             kernel.open(plan, interface).unwrap();
             kernel
         });

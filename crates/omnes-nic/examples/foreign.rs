@@ -32,7 +32,7 @@ fn main() {
         socket.connect(to).unwrap();
         socket
     });
-    let mut kernels = [Kernel::load().unwrap(), Kernel::load().unwrap()];
+    let kernels = [Kernel::load().unwrap(), Kernel::load().unwrap()];
     flood(&sender);
     let mut added = Vec::new();
     let mut without = Vec::new();
@@ -41,7 +41,7 @@ fn main() {
         let mut times = [0.0; 2];
         for half in 0..2 {
             let is_attached = (round + half) % 2 == 0;
-            set_attached(&hosts, &mut kernels, is_attached);
+            set_attached(&hosts, &kernels, is_attached);
             times[usize::from(is_attached)] = flood(&sender);
         }
         without.push(times[0]);
@@ -52,7 +52,7 @@ fn main() {
     );
     print("without firmware", &mut without);
     let median = print("added by both programs", &mut added);
-    statistics(&hosts, &mut kernels, &sender);
+    statistics(&hosts, &kernels, &sender);
     let way = Way {
         mac_from: hosts[0].mac(),
         mac_to: hosts[1].mac(),
@@ -74,7 +74,7 @@ fn pin() {
     }
 }
 
-fn set_attached(hosts: &[Host; 2], kernels: &mut [Kernel; 2], is_attached: bool) {
+fn set_attached(hosts: &[Host; 2], kernels: &[Kernel; 2], is_attached: bool) {
     for (host, kernel) in hosts.iter().zip(kernels) {
         let interface = host.interface();
         host.inside(|| {
@@ -112,7 +112,7 @@ fn print(what: &str, values: &mut [f64]) -> f64 {
 }
 
 /// The same by the kernel's statistics of time in programs, which contain two reads of the clock.
-fn statistics(hosts: &[Host; 2], kernels: &mut [Kernel; 2], sender: &UdpSocket) {
+fn statistics(hosts: &[Host; 2], kernels: &[Kernel; 2], sender: &UdpSocket) {
     set_attached(hosts, kernels, true);
     let _statistics = Statistics::keep().unwrap();
     let programs = [(0, "nic_egress"), (1, "nic_ingress")];

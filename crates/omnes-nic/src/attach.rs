@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn an_interface_that_does_not_exist_is_named() {
         in_namespace(|| {
-            let mut kernel = Kernel::load().unwrap();
+            let kernel = Kernel::load().unwrap();
             let refused = kernel.attach(77).unwrap_err();
             assert!(matches!(refused, NicError::Attach { interface: 77, .. }), "{refused}");
         });

@@ -8,6 +8,7 @@ use crate::frame;
 use crate::kernel::queues::OpenedQueue;
 use crate::log;
 use crate::plan::SlotPlan;
+use crate::signals::without_signals;
 use libbpf_rs::{Map, MapCore, MapFlags, Object, ObjectBuilder};
 use omnes_firmware::slot::{
     CLASS_V6, Member, MemberKey, PEER_GROUP, Page as PageLayout, Peer, PortKey, SLOT_BY_MAC,
@@ -17,23 +18,35 @@ use omnes_firmware::{KERNEL_GROUP_MAX, Key};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The compiled object; empty when it was built without a clang that knows BPF.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/nic.bpf.o"));
 
 /// Firmware that is loaded, and attached to some interfaces; goes with this value.
+///
+/// The kernel waits for all of its processors, 5 to 20 ms, after each change of a link or of a map
+/// of maps. Opening waits for that, and so does closing a queue, but closing a slot does not; and
+/// what one thread waits for keeps another one only from attaching.
 pub struct Kernel {
     object: Object,
-    attachments: BTreeMap<u32, [Attachment; 2]>,
-    slots: BTreeMap<u32, Opened>,
+    attachments: Mutex<BTreeMap<u32, [Attachment; 2]>>,
+    /// Never locked while the kernel waits.
+    opened: Mutex<Opened>,
+}
+
+/// What is open, by number.
+#[derive(Default)]
+struct Opened {
+    slots: BTreeMap<u32, OpenedSlot>,
     queues: BTreeMap<u32, OpenedQueue>,
 }
 
 /// What must be undone when a slot is closed.
-struct Opened {
+struct OpenedSlot {
     ports: Vec<PortKey>,
     members: Vec<u32>,
-    page: OwnedFd,
+    page: Arc<OwnedFd>,
     interface: u32,
 }
 
@@ -58,31 +71,34 @@ impl Kernel {
             libbpf_rs::ErrorKind::PermissionDenied if !has_verified => NicError::NotPermitted,
             _ => NicError::Refused { reason: format!("{error:#}: {said}") },
         })?;
-        Ok(Self {
-            object,
-            attachments: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            queues: BTreeMap::new(),
-        })
+        Ok(Self { object, attachments: Mutex::default(), opened: Mutex::default() })
     }
 
     /// Attaches the firmware to an interface, unless it is.
     ///
     /// # Errors
     /// [`NicError::Attach`].
-    pub fn attach(&mut self, interface: u32) -> Result<(), NicError> {
-        if self.attachments.contains_key(&interface) {
+    pub fn attach(&self, interface: u32) -> Result<(), NicError> {
+        let mut attachments = lock(&self.attachments);
+        if attachments.contains_key(&interface) {
             return Ok(());
         }
         let ingress = attach(self.program("nic_ingress"), interface, Direction::Ingress)?;
         let egress = attach(self.program("nic_egress"), interface, Direction::Egress)?;
-        self.attachments.insert(interface, [ingress, egress]);
+        attachments.insert(interface, [ingress, egress]);
         Ok(())
     }
 
     /// Takes the firmware off an interface. Slots there stay open, but no packet finds them.
-    pub fn detach(&mut self, interface: u32) {
-        self.attachments.remove(&interface);
+    pub fn detach(&self, interface: u32) {
+        lock(&self.attachments).remove(&interface);
+    }
+
+    /// True if a descriptor holds each attachment, so that none outlives the process, however it
+    /// ends.
+    pub(crate) fn is_held_by_descriptors(&self) -> bool {
+        let attachments = lock(&self.attachments);
+        attachments.values().flatten().all(|it| matches!(it, Attachment::Tcx(_)))
     }
 
     /// Opens a slot on an interface that the firmware is attached to; its number.
@@ -90,54 +106,87 @@ impl Kernel {
     /// # Errors
     /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`], [`NicError::Full`],
     /// [`NicError::System`].
-    pub fn open(&mut self, plan: &SlotPlan, interface: u32) -> Result<u32, NicError> {
+    pub fn open(&self, plan: &SlotPlan, interface: u32) -> Result<u32, NicError> {
         plan.check()?;
-        let full = NicError::Full { limit: SLOTS_MAX };
-        let number = (0..SLOTS_MAX).find(|number| !self.slots.contains_key(number)).ok_or(full)?;
-        let ports = port_keys(plan);
-        if ports.iter().any(|port| self.slots.values().any(|slot| slot.ports.contains(port))) {
-            let (job, communicator, port) = (plan.job, plan.communicator, plan.socket.port());
-            return Err(NicError::Taken { job, communicator, port });
-        }
+        let slot = describe(plan, interface)?;
         let page = inner_map(c"nic_page", size_of::<PageLayout>(), 1, libbpf_sys::BPF_F_MMAPABLE)?;
         let peers = inner_map(c"nic_peers_one", size_of::<Peer>(), KERNEL_GROUP_MAX as u32 + 1, 0)?;
         self.fill_peers(plan, interface, peers.as_fd())?;
-        let slot = describe(plan, interface)?;
-        self.update("nic_slots", &number.to_ne_bytes(), bytes(&slot))?;
-        self.update("nic_states", &number.to_ne_bytes(), &[0; STATE_BYTES])?;
-        self.update("nic_peers", &number.to_ne_bytes(), &peers.as_raw_fd().to_ne_bytes())?;
-        self.update("nic_pages", &number.to_ne_bytes(), &page.as_raw_fd().to_ne_bytes())?;
-        let members = plan.members.iter().map(|member| member.rank).collect();
-        self.slots.insert(number, Opened { ports: ports.clone(), members, page, interface });
-        let opened = self.open_to_packets(number, plan, &ports);
+        let page = Arc::new(page);
+        let number = self.reserve(plan, Arc::clone(&page), interface)?;
+        let opened = self
+            .install(number, page.as_fd(), peers.as_fd())
+            .and_then(|()| self.open_to_packets(number, plan, &slot));
         if opened.is_err() {
             self.close(number);
         }
         opened.map(|()| number)
     }
 
-    /// From here on packets find the slot.
-    fn open_to_packets(
+    /// The number of a slot that is being opened.
+    fn reserve(
+        &self,
+        plan: &SlotPlan,
+        page: Arc<OwnedFd>,
+        interface: u32,
+    ) -> Result<u32, NicError> {
+        let slots = &mut lock(&self.opened).slots;
+        let full = NicError::Full { limit: SLOTS_MAX };
+        let number = (0..SLOTS_MAX).find(|number| !slots.contains_key(number)).ok_or(full)?;
+        let ports = port_keys(plan);
+        if ports.iter().any(|port| slots.values().any(|slot| slot.ports.contains(port))) {
+            let (job, communicator, port) = (plan.job, plan.communicator, plan.socket.port());
+            return Err(NicError::Taken { job, communicator, port });
+        }
+        let members = plan.members.iter().map(|member| member.rank).collect();
+        slots.insert(number, OpenedSlot { ports, members, page, interface });
+        Ok(number)
+    }
+
+    /// Puts a slot's own maps in the place of those that the last one of its number has left.
+    /// The kernel waits until no program uses those any more, for both at the same time.
+    fn install(
         &self,
         number: u32,
-        plan: &SlotPlan,
-        ports: &[PortKey],
+        page: BorrowedFd<'_>,
+        peers: BorrowedFd<'_>,
     ) -> Result<(), NicError> {
+        let put = |map: &str, inner: BorrowedFd<'_>| {
+            self.update(map, &number.to_ne_bytes(), &inner.as_raw_fd().to_ne_bytes())
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("omnes-slot".to_owned());
+            let thread = without_signals(|| thread.spawn_scoped(scope, || put("nic_peers", peers)));
+            put("nic_pages", page)?;
+            match thread.map(std::thread::ScopedJoinHandle::join) {
+                Ok(Ok(outcome)) => outcome,
+                // One after the other.
+                Ok(Err(_)) | Err(_) => put("nic_peers", peers),
+            }
+        })
+    }
+
+    /// From here on packets find the slot, whose maps no program uses yet.
+    fn open_to_packets(&self, number: u32, plan: &SlotPlan, slot: &Slot) -> Result<(), NicError> {
+        self.update("nic_slots", &number.to_ne_bytes(), bytes(slot))?;
+        self.update("nic_states", &number.to_ne_bytes(), &[0; STATE_BYTES])?;
         for member in &plan.members {
             let key = MemberKey { slot: number, rank: member.rank };
             let value = Member { index: member.index, reserved: 0, key: Key::new(member.key) };
             self.update("nic_members", bytes(&key), bytes(&value))?;
         }
-        for port in ports {
-            self.update("nic_ports", bytes(port), &number.to_ne_bytes())?;
+        for port in port_keys(plan) {
+            self.update("nic_ports", bytes(&port), &number.to_ne_bytes())?;
         }
         Ok(())
     }
 
-    /// Closes a slot or a queue: packets do not find it any more.
-    pub fn close(&mut self, number: u32) {
+    /// Closes a slot or a queue: packets do not find it any more. A slot's own maps stay where they
+    /// are until its number is used again: taking them away would wait for the kernel's processors.
+    pub fn close(&self, number: u32) {
         self.close_queues([number]);
-        let Some(opened) = self.slots.remove(&number) else { return };
+        let slots = &mut lock(&self.opened).slots;
+        let Some(opened) = slots.remove(&number) else { return };
         // What is not there needs no removal.
         for port in &opened.ports {
             let _ = self.map("nic_ports").delete(bytes(port));
@@ -148,18 +197,17 @@ impl Kernel {
         }
         // Nobody keeps a key whose job is over.
         let _ = self.update("nic_slots", &number.to_ne_bytes(), &[0; size_of::<Slot>()]);
-        let _ = self.map("nic_peers").delete(&number.to_ne_bytes());
-        let _ = self.map("nic_pages").delete(&number.to_ne_bytes());
     }
 
     /// The map behind a slot's page, for [`crate::Page::map`] here or in another process.
-    pub fn page(&self, number: u32) -> Option<BorrowedFd<'_>> {
-        self.slots.get(&number).map(|slot| slot.page.as_fd())
+    pub fn page(&self, number: u32) -> Option<Arc<OwnedFd>> {
+        lock(&self.opened).slots.get(&number).map(|slot| Arc::clone(&slot.page))
     }
 
     /// The slots that are open, each with its interface.
-    pub fn slots(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.slots.iter().map(|(number, slot)| (*number, slot.interface))
+    pub fn slots(&self) -> Vec<(u32, u32)> {
+        let slots = &lock(&self.opened).slots;
+        slots.iter().map(|(number, slot)| (*number, slot.interface)).collect()
     }
 
     fn fill_peers(
@@ -219,6 +267,10 @@ impl Kernel {
         let what = "a map of the firmware";
         updated.map_err(|error| NicError::System { what, source: std::io::Error::other(error) })
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// By which ports packets find the slot.
@@ -330,6 +382,7 @@ mod tests {
     use crate::plan::MemberPlan;
     use crate::root::{is_root, skip};
     use std::process::Command;
+    use std::time::{Duration, Instant};
 
     /// An object of one program that reads where it may not.
     fn bad_object() -> Option<Vec<u8>> {
@@ -349,14 +402,10 @@ mod tests {
         bytes
     }
 
-    #[test]
-    fn a_closed_slot_leaves_no_key() {
-        if !is_root() {
-            return;
-        }
+    fn plan() -> SlotPlan {
         let socket = |last| std::net::SocketAddr::new([127, 0, 0, last].into(), 5000);
         let member = |rank| MemberPlan { rank, index: rank, key: [7; 16] };
-        let plan = SlotPlan {
+        SlotPlan {
             job: 1,
             communicator: 1,
             channel: 0,
@@ -371,9 +420,16 @@ mod tests {
             tree: None,
             forwards: false,
             by_mac: false,
-        };
-        let mut kernel = Kernel::load().unwrap();
-        let number = kernel.open(&plan, 1).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_closed_slot_leaves_no_key() {
+        if !is_root() {
+            return;
+        }
+        let kernel = Kernel::load().unwrap();
+        let number = kernel.open(&plan(), 1).unwrap();
         let entry = |kernel: &Kernel| {
             let map = kernel.map("nic_slots");
             map.lookup(&number.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap()
@@ -384,6 +440,46 @@ mod tests {
         let members = kernel.map("nic_members");
         assert_eq!(members.keys().count(), 0);
         assert_eq!(kernel.map("nic_ports").keys().count(), 0);
+    }
+
+    #[test]
+    fn closing_a_slot_waits_for_nothing() {
+        if !is_root() {
+            return;
+        }
+        let kernel = Kernel::load().unwrap();
+        let (mut opening, mut closing) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..8 {
+            let start = Instant::now();
+            let number = kernel.open(&plan(), 1).unwrap();
+            opening += start.elapsed();
+            let start = Instant::now();
+            kernel.close(number);
+            closing += start.elapsed();
+        }
+        // Opening waits for the kernel's processors.
+        assert!(4 * closing < opening, "{closing:?} of {opening:?}");
+        // Nor while another thread waits for them.
+        let number = kernel.open(&plan(), 1).unwrap();
+        let mut waits = Vec::new();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut plan = plan();
+                plan.communicator = 2;
+                (0..8).for_each(|_| kernel.close(kernel.open(&plan, 1).unwrap()));
+            });
+            let mut number = Some(number);
+            while !other.is_finished() {
+                let start = Instant::now();
+                number.take().into_iter().for_each(|number| kernel.close(number));
+                assert!(kernel.page(SLOTS_MAX).is_none());
+                waits.push(start.elapsed());
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        waits.sort();
+        let usual = waits[waits.len() / 2];
+        assert!(8 * usual < opening / 8, "{usual:?} where opening takes {opening:?} for eight");
     }
 
     #[test]
@@ -400,7 +496,7 @@ mod tests {
                 .collect(),
             group: None,
         };
-        let mut kernel = Kernel::load().unwrap();
+        let kernel = Kernel::load().unwrap();
         let plans = [plan(1, 1..32), plan(2, 1..32), plan(2, 40..41)];
         let numbers = plans.map(|plan| kernel.open_queue(&plan).unwrap());
         let keys = |kernel: &Kernel| kernel.map("nic_queues").keys().count();

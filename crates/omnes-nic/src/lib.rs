@@ -34,6 +34,7 @@ mod plan;
 mod queue;
 #[cfg(test)]
 mod root;
+mod signals;
 
 pub use error::NicError;
 pub use inspect::{ProgramInfo, Statistics, TestPacket, TestRun};
@@ -43,3 +44,4 @@ pub use omnes_firmware::slot::{Counters, SLOTS_MAX};
 pub use page::Page;
 pub use plan::{MemberPlan, QueuePlan, SlotPlan};
 pub use queue::Queue;
+pub use signals::without_signals;

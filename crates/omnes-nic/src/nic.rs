@@ -7,12 +7,14 @@
 
 use crate::agent::interfaces;
 use crate::agent::{AgentError, Client, Lent, LentQueue};
+use crate::signals::without_signals;
 use crate::{Kernel, NicError, Page, Queue, QueuePlan, SlotPlan};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -58,7 +60,7 @@ impl std::error::Error for Unavailable {}
 pub struct Nic(Access);
 
 enum Access {
-    Kernel(Arc<Mutex<Kernel>>),
+    Kernel(Arc<Loaded>),
     Agent(Arc<Client>),
 }
 
@@ -66,7 +68,7 @@ enum Access {
 pub struct OpenSlot(Slot);
 
 enum Slot {
-    Own { kernel: Arc<Mutex<Kernel>>, number: u32, page: Page },
+    Own { kernel: Arc<Loaded>, number: u32, page: Page },
     Lent(Lent),
 }
 
@@ -147,7 +149,11 @@ impl Nic {
 pub struct OpenQueue(HeldQueue);
 
 enum HeldQueue {
-    Own { kernel: Arc<Mutex<Kernel>>, number: u32, queue: Queue },
+    /// `entry` is there until it is dropped.
+    Own {
+        entry: Option<QueueEntry>,
+        queue: Queue,
+    },
     Lent(LentQueue),
 }
 
@@ -169,27 +175,41 @@ impl OpenQueue {
     }
 }
 
-impl Drop for OpenQueue {
+/// What lets packets find a queue.
+struct QueueEntry {
+    kernel: Arc<Loaded>,
+    number: u32,
+}
+
+impl Drop for QueueEntry {
     fn drop(&mut self) {
-        if let HeldQueue::Own { kernel, number, .. } = &self.0 {
-            lock(kernel).close(*number);
+        // Where nothing else is open, all of it goes.
+        if Arc::strong_count(&self.kernel) > 1 {
+            self.kernel.close(self.number);
         }
     }
 }
 
-fn open_own_queue(kernel: &Arc<Mutex<Kernel>>, plan: &QueuePlan) -> Result<OpenQueue, NicError> {
+impl Drop for OpenQueue {
+    fn drop(&mut self) {
+        if let HeldQueue::Own { entry, .. } = &mut self.0 {
+            drop_behind(entry.take());
+        }
+    }
+}
+
+fn open_own_queue(kernel: &Arc<Loaded>, plan: &QueuePlan) -> Result<OpenQueue, NicError> {
     plan.check()?;
     let interface = interface_of(plan.sockets[0].ip())?;
-    let mut loaded = lock(kernel);
-    loaded.attach(interface)?;
-    let number = loaded.open_queue(plan)?;
-    match Queue::map(loaded.queue(number).expect("the queue is open")) {
+    kernel.attach(interface)?;
+    let number = kernel.open_queue(plan)?;
+    match Queue::map(kernel.queue(number).expect("the queue is open").as_fd()) {
         Ok(queue) => {
-            let kernel = Arc::clone(kernel);
-            Ok(OpenQueue(HeldQueue::Own { kernel, number, queue }))
+            let entry = Some(QueueEntry { kernel: Arc::clone(kernel), number });
+            Ok(OpenQueue(HeldQueue::Own { entry, queue }))
         }
         Err(error) => {
-            loaded.close(number);
+            kernel.close(number);
             Err(error)
         }
     }
@@ -205,16 +225,15 @@ fn interface_of(address: IpAddr) -> Result<u32, NicError> {
     interface.map(|interface| interface.index).ok_or(NicError::Plan { what })
 }
 
-fn open_own(kernel: &Arc<Mutex<Kernel>>, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
+fn open_own(kernel: &Arc<Loaded>, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
     plan.check()?;
     let interface = interface_of(plan.socket.ip())?;
-    let mut loaded = lock(kernel);
-    loaded.attach(interface)?;
-    let number = loaded.open(plan, interface)?;
-    match Page::map(loaded.page(number).expect("the slot is open")) {
+    kernel.attach(interface)?;
+    let number = kernel.open(plan, interface)?;
+    match Page::map(kernel.page(number).expect("the slot is open").as_fd()) {
         Ok(page) => Ok(OpenSlot(Slot::Own { kernel: Arc::clone(kernel), number, page })),
         Err(error) => {
-            loaded.close(number);
+            kernel.close(number);
             Err(error)
         }
     }
@@ -250,9 +269,37 @@ impl OpenSlot {
 impl Drop for OpenSlot {
     fn drop(&mut self) {
         if let Slot::Own { kernel, number, .. } = &self.0 {
-            lock(kernel).close(*number);
+            kernel.close(*number);
         }
     }
+}
+
+/// Firmware that this process has loaded; taking it off its interfaces keeps nobody waiting.
+struct Loaded(Option<Kernel>);
+
+impl Deref for Loaded {
+    type Target = Kernel;
+
+    fn deref(&self) -> &Kernel {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let kernel = self.0.take();
+        // A filter that nobody has removed would stay.
+        if kernel.as_ref().is_some_and(Kernel::is_held_by_descriptors) {
+            drop_behind(kernel);
+        }
+    }
+}
+
+/// Drops a value on a thread of its own, where the kernel waits for tens of milliseconds; here if
+/// there is no thread to be had. The process does not end before the kernel is done.
+fn drop_behind(value: impl Send + 'static) {
+    let thread = std::thread::Builder::new().name("omnes-close".to_owned());
+    let _ = without_signals(|| thread.spawn(move || drop(value)));
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -263,7 +310,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 type Space = (u64, u64);
 
 /// What this process has loaded, for each network namespace: indices of interfaces are theirs.
-static LOADED: Mutex<BTreeMap<Space, Weak<Mutex<Kernel>>>> = Mutex::new(BTreeMap::new());
+static LOADED: Mutex<BTreeMap<Space, Weak<Loaded>>> = Mutex::new(BTreeMap::new());
 
 /// Its connection to the agent of each.
 static CONNECTED: Mutex<BTreeMap<Space, Weak<Client>>> = Mutex::new(BTreeMap::new());
@@ -276,7 +323,7 @@ fn space() -> io::Result<Space> {
 
 /// The firmware that this process has loaded for the calling thread's network namespace; loaded now
 /// if it is not.
-fn load() -> Result<Arc<Mutex<Kernel>>, NicError> {
+fn load() -> Result<Arc<Loaded>, NicError> {
     let what = "cannot look at the network namespace";
     let space = space().map_err(|source| NicError::System { what, source })?;
     let mut loaded = lock(&LOADED);
@@ -285,7 +332,7 @@ fn load() -> Result<Arc<Mutex<Kernel>>, NicError> {
     if let Some(kernel) = entry.upgrade() {
         return Ok(kernel);
     }
-    let kernel = Arc::new(Mutex::new(Kernel::load()?));
+    let kernel = Arc::new(Loaded(Some(Kernel::load()?)));
     *entry = Arc::downgrade(&kernel);
     Ok(kernel)
 }

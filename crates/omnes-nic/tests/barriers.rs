@@ -14,7 +14,7 @@ use omnes_nic::{Counters, Kernel, Page, SlotPlan};
 use omnes_topo::{BarrierAlgorithm, Party};
 use omnes_wire::{CARRIED_MAX, Rank};
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -56,10 +56,10 @@ impl Member {
         let interfaces = interfaces.iter().map(|name| host.interface_named(name));
         let interfaces: Vec<u32> = interfaces.collect();
         let (kernel, page) = host.inside(|| {
-            let mut kernel = Kernel::load().unwrap();
+            let kernel = Kernel::load().unwrap();
             interfaces.iter().for_each(|interface| kernel.attach(*interface).unwrap());
             let slot = kernel.open(plan, *interfaces.last().unwrap()).unwrap();
-            let page = Page::map(kernel.page(slot).unwrap()).unwrap();
+            let page = Page::map(kernel.page(slot).unwrap().as_fd()).unwrap();
             (kernel, page)
         });
         let group = plan.group.map(|_| group::group_socket(host));
@@ -316,7 +316,7 @@ fn a_step_that_was_lost_is_sent_again_when_it_is_missed() {
     let interface = second.host.interface();
     second.host.clone().inside(|| {
         let slot = second.kernel.open(&plans[1], interface).unwrap();
-        second.page = Page::map(second.kernel.page(slot).unwrap()).unwrap();
+        second.page = Page::map(second.kernel.page(slot).unwrap().as_fd()).unwrap();
     });
     second.enter(1);
     first.wait(1, Wait::Poll);

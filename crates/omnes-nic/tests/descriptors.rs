@@ -26,7 +26,7 @@ fn slots_are_refused_and_given_back_without_a_descriptor() {
     if !is_root() {
         return;
     }
-    let mut kernel = Kernel::load().unwrap();
+    let kernel = Kernel::load().unwrap();
     let slot = kernel.open(&barrier_plan(0, 2, "counter", false), INTERFACE).unwrap();
     take_descriptors_away();
     let refused = kernel.open(&barrier_plan(1, 2, "counter", false), INTERFACE);

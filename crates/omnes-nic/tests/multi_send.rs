@@ -16,7 +16,7 @@ use omnes_nic::{Kernel, Page, SlotPlan, TestPacket};
 use omnes_topo::Tree;
 use omnes_wire::Rank;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 /// After so long without a packet none is on its way any more.
@@ -47,10 +47,10 @@ impl Member {
     fn new(host: &Host, own: usize, plan: &SlotPlan) -> Self {
         let interface = host.interface();
         let (kernel, slot, page) = host.inside(|| {
-            let mut kernel = Kernel::load().unwrap();
+            let kernel = Kernel::load().unwrap();
             kernel.attach(interface).unwrap();
             let slot = kernel.open(plan, interface).unwrap();
-            let page = Page::map(kernel.page(slot).unwrap()).unwrap();
+            let page = Page::map(kernel.page(slot).unwrap().as_fd()).unwrap();
             (kernel, slot, page)
         });
         let group = group::group_socket(host);
@@ -70,7 +70,7 @@ impl Member {
         host.inside(|| {
             kernel.close(*slot);
             *slot = kernel.open(plan, interface).unwrap();
-            *page = Page::map(kernel.page(*slot).unwrap()).unwrap();
+            *page = Page::map(kernel.page(*slot).unwrap().as_fd()).unwrap();
         });
     }
 
@@ -503,10 +503,10 @@ fn a_source_reaches_a_thousand_children_by_one_call() {
     let interface = host.interface_named("wide");
     let plan = spread_plan(0, SIZE, "flat", false);
     let (_kernel, page) = host.inside(|| {
-        let mut kernel = Kernel::load().unwrap();
+        let kernel = Kernel::load().unwrap();
         kernel.attach(interface).unwrap();
         let slot = kernel.open(&plan, interface).unwrap();
-        let page = Page::map(kernel.page(slot).unwrap()).unwrap();
+        let page = Page::map(kernel.page(slot).unwrap().as_fd()).unwrap();
         (kernel, page)
     });
     let socket = group::socket(&host, 0, true);

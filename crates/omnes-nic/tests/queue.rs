@@ -20,6 +20,7 @@ use omnes_wire::{Kind, Rank};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 const NEXT: i32 = -1;
@@ -47,9 +48,9 @@ struct Rig {
 impl Rig {
     fn new() -> Option<Self> {
         let host = network(1)?.remove(0);
-        let mut kernel = host.inside(|| Kernel::load().unwrap());
+        let kernel = host.inside(|| Kernel::load().unwrap());
         let number = kernel.open_queue(&plan()).unwrap();
-        let queue = Queue::map(kernel.queue(number).unwrap()).unwrap();
+        let queue = Queue::map(kernel.queue(number).unwrap().as_fd()).unwrap();
         queue.set_sleeping(false);
         Some(Self { host, kernel, queue })
     }
@@ -139,7 +140,7 @@ fn a_step_that_wakes_its_host_counts_as_gone_to_the_socket() {
     let interface = rig.host.interface();
     let Rig { host, kernel, .. } = &mut rig;
     let slot = host.inside(|| kernel.open(&plan, interface).unwrap());
-    let page = Page::map(rig.kernel.page(slot).unwrap()).unwrap();
+    let page = Page::map(rig.kernel.page(slot).unwrap().as_fd()).unwrap();
     for (epoch, sleeps) in [(1, true), (2, false)] {
         page.set_sleeping(sleeps);
         rig.queue.set_sleeping(sleeps);
@@ -227,13 +228,13 @@ fn a_full_queue_and_a_sleeper_let_packets_go_on() {
 
 #[test]
 fn ports_are_one_queues_and_are_free_when_it_is_closed() {
-    let Some(mut rig) = Rig::new() else { return };
+    let Some(rig) = Rig::new() else { return };
     let taken = rig.kernel.open_queue(&plan());
     assert!(matches!(taken, Err(NicError::Taken { job: JOB, .. })), "{taken:?}");
     rig.kernel.close(SLOTS_MAX);
     assert!(!rig.takes(&packet(1, 8)));
     assert_eq!(rig.kernel.open_queue(&plan()).unwrap(), SLOTS_MAX);
-    let queue = Queue::map(rig.kernel.queue(SLOTS_MAX).unwrap()).unwrap();
+    let queue = Queue::map(rig.kernel.queue(SLOTS_MAX).unwrap().as_fd()).unwrap();
     assert!(!rig.takes(&packet(2, 8)), "nobody looks at it yet");
     queue.set_sleeping(false);
     queue.set_drained(queue.passed());
@@ -286,13 +287,13 @@ fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
             host.command(&format!("ethtool -K eth0 tx {offload}"));
         }
         let interface = hosts[0].interface();
-        let mut kernel = hosts[0].inside(|| {
-            let mut kernel = Kernel::load().unwrap();
+        let kernel = hosts[0].inside(|| {
+            let kernel = Kernel::load().unwrap();
             kernel.attach(interface).unwrap();
             kernel
         });
         let number = kernel.open_queue(&plan()).unwrap();
-        let mut queue = Queue::map(kernel.queue(number).unwrap()).unwrap();
+        let mut queue = Queue::map(kernel.queue(number).unwrap().as_fd()).unwrap();
         let socket = group::socket(&hosts[0], 0, true);
         group::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20);
         let (by_queue, by_socket) = std::thread::scope(|scope| {

@@ -16,6 +16,7 @@ use omnes_firmware::barrier::{Combine, Contribution};
 use omnes_nic::{Counters, Kernel, Page, SlotPlan, TestPacket, TestRun};
 use omnes_wire::{CARRIED_MAX, Header, Kind, Rank, Words};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 /// Let the packet go on, to the host or to the wire.
 const NEXT: i32 = -1;
@@ -40,9 +41,9 @@ impl Rig {
         let host = network(1)?.remove(0);
         let interface = host.interface();
         let (kernel, page) = host.inside(|| {
-            let mut kernel = Kernel::load().unwrap();
+            let kernel = Kernel::load().unwrap();
             let slot = kernel.open(&plan, interface).unwrap();
-            let page = Page::map(kernel.page(slot).unwrap()).unwrap();
+            let page = Page::map(kernel.page(slot).unwrap().as_fd()).unwrap();
             (kernel, page)
         });
         Some(Self { host, kernel, page, plan })

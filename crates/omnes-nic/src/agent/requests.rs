@@ -89,8 +89,8 @@ impl Agent {
         let opened = self.kernel.open(plan, admitted.interface.index);
         let slot = opened.map_err(|error| error.to_string())?;
         let map = self.kernel.page(slot).expect("the slot is open");
-        let given = map.try_clone_to_owned().map_err(|error| error.to_string());
-        let shown = Page::map(map).map(Shown::Page).map_err(|error| error.to_string());
+        let given = map.try_clone().map_err(|error| error.to_string());
+        let shown = Page::map(map.as_fd()).map(Shown::Page).map_err(|error| error.to_string());
         let tenant = tenant(plan, admitted.peer, &admitted.interface);
         let members = plan.members.len();
         self.hand_over(id, slot, admitted, (tenant, members), (shown, given), observe)
@@ -110,8 +110,8 @@ impl Agent {
         let opened = self.kernel.open_queue(plan);
         let number = opened.map_err(|error| error.to_string())?;
         let map = self.kernel.queue(number).expect("the queue is open");
-        let given = map.try_clone_to_owned().map_err(|error| error.to_string());
-        let shown = Queue::map(map).map(Shown::Queue).map_err(|error| error.to_string());
+        let given = map.try_clone().map_err(|error| error.to_string());
+        let shown = Queue::map(map.as_fd()).map(Shown::Queue).map_err(|error| error.to_string());
         let tenant = Tenant {
             uid: admitted.peer.uid,
             pid: admitted.peer.pid,

@@ -1,17 +1,18 @@
 //! Receive queues of the firmware in the kernel.
 
-use super::{Kernel, bytes, bytes_of, inner_map, mapped};
+use super::{Kernel, Opened, bytes, bytes_of, inner_map, lock, mapped};
 use crate::error::NicError;
 use crate::plan::QueuePlan;
 use libbpf_rs::{MapCore, MapFlags};
 use omnes_firmware::slot::{QUEUE_PORTS_MAX, Queue, QueueKey, SLOTS_MAX};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// What must be undone when a queue is closed.
 pub(super) struct OpenedQueue {
     keys: Vec<QueueKey>,
-    map: OwnedFd,
+    map: Arc<OwnedFd>,
 }
 
 impl Kernel {
@@ -22,24 +23,14 @@ impl Kernel {
     /// # Errors
     /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`],
     /// [`NicError::QueuesFull`], [`NicError::System`].
-    pub fn open_queue(&mut self, plan: &QueuePlan) -> Result<u32, NicError> {
+    pub fn open_queue(&self, plan: &QueuePlan) -> Result<u32, NicError> {
         plan.check()?;
         let keys = keys(plan);
-        let taken = |key: &&QueueKey| self.queues.values().any(|queue| queue.keys.contains(key));
-        if let Some(key) = keys.iter().find(taken) {
-            let (job, port) = (plan.job, u16::from_be(key.port));
-            return Err(NicError::Taken { job, communicator: 0, port });
-        }
-        let limit = QUEUE_PORTS_MAX;
-        if keys.len() + self.queues.values().map(|queue| queue.keys.len()).sum::<usize>() > limit {
-            return Err(NicError::QueuesFull { limit });
-        }
         let map = inner_map(c"nic_queue", size_of::<Queue>(), 1, libbpf_sys::BPF_F_MMAPABLE)?;
-        let number = (SLOTS_MAX..).find(|number| !self.queues.contains_key(number));
-        let number = number.expect("there are more numbers than memory for queues");
         crate::Queue::map(map.as_fd())?.set_sleeping(true);
         let value = map.as_raw_fd().to_ne_bytes();
-        self.queues.insert(number, OpenedQueue { keys: keys.clone(), map });
+        let queue = OpenedQueue { keys: keys.clone(), map: Arc::new(map) };
+        let number = reserve(&mut lock(&self.opened), plan, queue)?;
         let entered = self.enter(&keys, &value);
         if entered.is_err() {
             self.close(number);
@@ -47,10 +38,13 @@ impl Kernel {
         entered.map(|()| number)
     }
 
-    /// Closes those of `numbers` that are queues, at once: packets go to the sockets.
-    pub(crate) fn close_queues(&mut self, numbers: impl IntoIterator<Item = u32>) {
-        let opened = numbers.into_iter().filter_map(|number| self.queues.remove(&number));
-        let keys: Vec<QueueKey> = opened.flat_map(|opened| opened.keys).collect();
+    /// Closes those of `numbers` that are queues, at once: packets go to the sockets. Each is to be
+    /// closed by one thread only.
+    pub(crate) fn close_queues(&self, numbers: impl IntoIterator<Item = u32> + Clone) {
+        let opened = lock(&self.opened);
+        let queues = numbers.clone().into_iter().filter_map(|number| opened.queues.get(&number));
+        let keys: Vec<QueueKey> = queues.flat_map(|queue| queue.keys.iter().copied()).collect();
+        drop(opened);
         if keys.is_empty() {
             return;
         }
@@ -61,6 +55,11 @@ impl Kernel {
             for key in &keys {
                 let _ = map.delete(bytes(key));
             }
+        }
+        // Until here nobody else could have the keys.
+        let mut opened = lock(&self.opened);
+        for number in numbers {
+            opened.queues.remove(&number);
         }
     }
 
@@ -77,9 +76,28 @@ impl Kernel {
     }
 
     /// The map behind a queue, for [`crate::Queue::map`] here or in another process.
-    pub fn queue(&self, number: u32) -> Option<BorrowedFd<'_>> {
-        self.queues.get(&number).map(|queue| queue.map.as_fd())
+    pub fn queue(&self, number: u32) -> Option<Arc<OwnedFd>> {
+        lock(&self.opened).queues.get(&number).map(|queue| Arc::clone(&queue.map))
     }
+}
+
+/// The number of a queue that is being opened.
+fn reserve(opened: &mut Opened, plan: &QueuePlan, queue: OpenedQueue) -> Result<u32, NicError> {
+    let queues = &mut opened.queues;
+    let taken = |key: &&QueueKey| queues.values().any(|other| other.keys.contains(key));
+    if let Some(key) = queue.keys.iter().find(taken) {
+        let (job, port) = (plan.job, u16::from_be(key.port));
+        return Err(NicError::Taken { job, communicator: 0, port });
+    }
+    let limit = QUEUE_PORTS_MAX;
+    let others = queues.values().map(|queue| queue.keys.len()).sum::<usize>();
+    if queue.keys.len() + others > limit {
+        return Err(NicError::QueuesFull { limit });
+    }
+    let number = (SLOTS_MAX..).find(|number| !queues.contains_key(number));
+    let number = number.expect("there are more numbers than memory for queues");
+    queues.insert(number, queue);
+    Ok(number)
 }
 
 /// By which addresses packets find the queue; each once.
