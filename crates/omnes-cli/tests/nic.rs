@@ -10,7 +10,7 @@ mod as_root;
 use as_root::is_root;
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{ProgramHandle, TC_INGRESS, TcHookBuilder};
-use omnes::{Communicator, Config, Error, WhileWaiting};
+use omnes::{Communicator, Config, Error, NicState, WhileWaiting};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -228,6 +228,15 @@ fn plays_a_rank() {
     }));
     let world = Communicator::from_config(config).unwrap();
     (0..200).for_each(|_| world.barrier().unwrap());
+    if std::env::var_os("TEST_OPENS_LATE").is_some() {
+        println!("at first: {}", world.nic());
+        if world.rank() == 0 {
+            wait_for_line();
+        }
+    }
+    while world.nic() == NicState::Opening {
+        world.barrier().unwrap();
+    }
     println!("nic: {}", world.nic());
     // Until everybody has looked.
     if std::env::var_os("TEST_WAITS").is_some() {
@@ -379,6 +388,30 @@ fn barriers_go_on_without_the_nic_where_one_rank_alone_finds_it_blind() {
     move_address_inwards(&hosts, 1, "10.78.0.2");
     for nic in job_of(&hosts, 4008, 0) {
         assert!(nic.starts_with("user space") && nic.contains("did not end"), "{nic}");
+    }
+}
+
+#[test]
+fn barriers_go_on_while_slots_are_opened() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
+    // It answers nobody, but it is there.
+    agents[0].signal(libc::SIGSTOP);
+    let mut ranks = [0, 1].map(|at| {
+        let spawn = || rank(&hosts, at, 2, 4012).env("TEST_OPENS_LATE", "1").spawn().unwrap();
+        hosts.inside(at, spawn)
+    });
+    let output = ranks[0].stdout.take().unwrap();
+    let mut lines = BufReader::new(output).lines().map(Result::unwrap);
+    let opening = lines.find_map(|line| Some(line.split_once("at first: ")?.1.to_owned()));
+    assert_eq!(opening.unwrap(), "user space: the kernel NIC is being opened");
+    assert!(lines.any(|line| line.contains("waiting")));
+    agents[0].signal(libc::SIGCONT);
+    drop(ranks[0].stdin.take());
+    let nic = lines.find_map(|line| Some(line.split_once("nic: ")?.1.to_owned()));
+    assert_eq!(nic.unwrap(), "kernel");
+    for rank in ranks {
+        assert!(rank.wait_with_output().unwrap().status.success());
     }
 }
 

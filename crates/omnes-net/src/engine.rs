@@ -10,6 +10,8 @@ mod join;
 mod multisend;
 mod settings;
 
+pub use barrier::SlotRequest;
+
 use crate::core::Core;
 use crate::driver::{Shared, Unended};
 use crate::job::EngineCounters;

@@ -59,7 +59,7 @@ mod while_waiting;
 pub use crate::core::{Cast, QueueCounters, WhenFull};
 #[doc(hidden)]
 pub use boot::boot_id;
-pub use engine::Engine;
+pub use engine::{Engine, SlotRequest};
 pub use error::NetError;
 pub use job::{EngineCounters, JobConfig, TIMEOUT_MIN};
 pub use links::NicAddresses;

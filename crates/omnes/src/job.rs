@@ -13,7 +13,7 @@ use omnes_net::live::LiveConfig;
 use omnes_net::{ChannelConfig, Engine, JobConfig, MulticastConfig};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Channel of the collective operations.
@@ -42,7 +42,7 @@ pub(crate) struct Job {
     /// What broadcasts are chosen by, the same on all ranks.
     figures: RwLock<Option<Figures>>,
     /// Access to the kernel's NIC.
-    pub(crate) nic: NicAccess,
+    pub(crate) nic: Arc<NicAccess>,
     is_finalizing: AtomicBool,
     has_left: AtomicBool,
 }
@@ -101,7 +101,7 @@ impl Job {
             has_multisend,
             multisend,
             figures: RwLock::default(),
-            nic: NicAccess::default(),
+            nic: Arc::default(),
             is_finalizing,
             has_left,
         })

@@ -7,8 +7,26 @@ use crate::socket::UdpSocket;
 use omnes_nic::{Nic, NicError, OpenSlot, SlotPlan};
 use omnes_proto::collective::{Contribution, GroupConfig};
 use omnes_wire::{CommunicatorId, Rank};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+/// A slot of the kernel's NIC that is to be opened.
+pub struct SlotRequest {
+    plan: SlotPlan,
+    /// Descriptors of the sockets, which need to be open only while it is opened.
+    own: OwnedFd,
+    group: Option<OwnedFd>,
+}
+
+impl SlotRequest {
+    /// Opens the slot, which may wait for tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`NicError`].
+    pub fn open(&self, nic: &mut Nic) -> Result<OpenSlot, NicError> {
+        nic.open(&self.plan, self.own.as_fd(), self.group.as_ref().map(AsFd::as_fd))
+    }
+}
 
 impl Engine {
     /// The UDP ports of this rank's NIC sockets, for steps and for multi-send; 0 where the job has
@@ -38,12 +56,16 @@ impl Engine {
         self.enter(|core| core.links.nics().to_vec())
     }
 
-    /// Opens a slot of the kernel's NIC; packets of this rank's NIC socket find it, and, if the
-    /// plan says so, those to the job's multicast group.
+    /// What is needed to open a slot of the kernel's NIC, by any thread: packets of this rank's NIC
+    /// socket find it, and, if the plan says so, those to the job's multicast group. The slot must
+    /// go before the engine does.
     ///
     /// # Errors
-    /// [`NicError`].
-    pub fn open_slot(&self, nic: &mut Nic, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
+    /// [`NicError::Plan`] for a plan that makes no sense, or where there is no such socket;
+    /// [`NicError::System`] if the process may open no more files.
+    pub fn slot_request(&self, plan: SlotPlan) -> Result<SlotRequest, NicError> {
+        // Loading firmware for nothing would take its time.
+        plan.check()?;
         let (own, group) = self.enter(|core| {
             let links = &core.links;
             let own = match plan.tree {
@@ -53,9 +75,13 @@ impl Engine {
             (own.map(UdpSocket::fd), links.group_socket().map(UdpSocket::fd))
         });
         let own = own.ok_or(NicError::Plan { what: "a job on one node needs no slot" })?;
-        // SAFETY: the sockets live as long as the engine does.
-        let borrow = |fd| unsafe { BorrowedFd::borrow_raw(fd) };
-        nic.open(plan, borrow(own), group.filter(|_| plan.group.is_some()).map(borrow))
+        let double = |fd| {
+            // SAFETY: the sockets live as long as the engine does.
+            let doubled = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
+            doubled.map_err(|source| NicError::System { what: "a slot's socket", source })
+        };
+        let group = group.filter(|_| plan.group.is_some()).map(double).transpose()?;
+        Ok(SlotRequest { own: double(own)?, group, plan })
     }
 
     /// Makes a group known; with `slot`, the kernel's NIC runs its barriers. The same on all of its

@@ -4,7 +4,7 @@
 //! same calls. A group has a communicator number of its own as its name; that of the usual
 //! algorithm in user space has the communicator's, and is opened without a word.
 
-use super::nic::ONE_NODE;
+use super::nic::{ONE_NODE, OpeningSlot};
 use super::{BarrierForm, BarrierKind, NicChoice};
 use crate::collective::Collective;
 use crate::communicator::Communicator;
@@ -31,6 +31,14 @@ const NIC_LOST: &str = "a barrier through the kernel NIC did not end: its slot w
 pub(crate) struct BarrierGroups {
     job: Arc<Job>,
     groups: Mutex<Vec<Group>>,
+    openings: Mutex<Vec<Opening>>,
+}
+
+/// A group of the kernel NIC that is to come, with its slot; the same on all ranks.
+struct Opening {
+    id: CommunicatorId,
+    algorithm: BarrierAlgorithm,
+    slot: OpeningSlot,
 }
 
 #[derive(Clone, Copy)]
@@ -40,7 +48,8 @@ struct Group {
     runner: Runner,
     /// Barriers entered by calls that wait without a limit; the same on all ranks.
     calls: u32,
-    /// Calls after which the kernel NIC is tried; the same on all ranks.
+    /// Calls after which the kernel NIC is tried, or it is asked whether all have opened their
+    /// slots; the same on all ranks.
     nic_at: u32,
     /// A barrier that somebody has given up waiting for.
     unfinished: Option<Unfinished>,
@@ -55,13 +64,38 @@ enum Unfinished {
     Over,
 }
 
+/// Where a communicator is on its way to the kernel NIC.
+enum Approach {
+    /// Its barriers go through this group.
+    Reached(Group),
+    /// It is too early, or slots are being opened.
+    OnTheWay,
+    /// It does without.
+    Refused,
+}
+
 impl BarrierGroups {
     pub(crate) fn new(job: Arc<Job>) -> Self {
-        Self { job, groups: Mutex::default() }
+        Self { job, groups: Mutex::default(), openings: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Group>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn openings(&self) -> MutexGuard<'_, Vec<Opening>> {
+        self.openings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_opening(&self, algorithm: BarrierAlgorithm) -> Option<Opening> {
+        let openings = &mut self.openings();
+        let place = openings.iter().position(|opening| opening.algorithm == algorithm)?;
+        Some(openings.swap_remove(place))
+    }
+
+    /// True if slots of the kernel's NIC are being opened.
+    pub(super) fn is_opening(&self) -> bool {
+        !self.openings().is_empty()
     }
 
     /// The group that a barrier of this kind uses: the NIC's, if it is open and allowed.
@@ -126,12 +160,16 @@ impl Communicator {
         let groups = &self.inner.barriers;
         let may_move = form.is_none() && group.runner == Runner::Host;
         if may_move && group.calls >= group.nic_at {
-            let is_time = self.is_time_for_nic()?;
-            let nic_at = if is_time { u32::MAX } else { group.calls.saturating_mul(2) };
-            groups.update(group.id, |group| group.nic_at = nic_at);
-            if is_time && let Ok(better) = self.try_nic(group.algorithm)? {
-                group = better; // Without the NIC it goes on as before.
-            }
+            let id = group.id;
+            let nic_at = match self.approach_nic(group.algorithm)? {
+                Approach::Reached(better) => {
+                    group = better;
+                    u32::MAX
+                }
+                Approach::OnTheWay => group.calls.saturating_add(group.calls / 2),
+                Approach::Refused => u32::MAX,
+            };
+            groups.update(id, |group| group.nic_at = nic_at);
         }
         groups.update(group.id, |group| group.calls = group.calls.saturating_add(1));
         Ok(group)
@@ -244,8 +282,15 @@ impl Communicator {
         algorithm: BarrierAlgorithm,
     ) -> Result<Group, Error> {
         if form == Some(BarrierForm::Nic) {
-            let outcome = self.try_nic(algorithm)?;
-            return outcome.map_err(|reason| Error::NoNic { reason });
+            let opening = match self.inner.barriers.take_opening(algorithm) {
+                Some(opening) => Ok(opening),
+                None => self.begin_nic(algorithm)?,
+            };
+            let group = match opening {
+                Ok(opening) => self.finish_nic(opening)?,
+                Err(reason) => Err(reason),
+            };
+            return group.map_err(|reason| Error::NoNic { reason });
         }
         if algorithm == self.usual_algorithm() {
             return Ok(self.open_usual_group());
@@ -280,9 +325,34 @@ impl Communicator {
         GroupConfig { communicator, nodes, algorithm, runner, is_multicast }
     }
 
-    /// Moves on to a group whose barriers the kernel's NIC runs, if all members get a slot. The
-    /// reason otherwise. Collective.
-    fn try_nic(&self, algorithm: BarrierAlgorithm) -> Result<Result<Group, String>, Error> {
+    /// Goes one step on the way to a group whose barriers the kernel's NIC runs: begins to open
+    /// slots, or moves on to the group once all members have theirs. Collective.
+    fn approach_nic(&self, algorithm: BarrierAlgorithm) -> Result<Approach, Error> {
+        let barriers = &self.inner.barriers;
+        if let Some(opening) = barriers.take_opening(algorithm) {
+            if self.is_opened(&opening.slot)? {
+                let group = self.finish_nic(opening)?;
+                // Without the NIC it goes on as before.
+                return Ok(group.map_or(Approach::Refused, Approach::Reached));
+            }
+            barriers.openings().push(opening);
+            return Ok(Approach::OnTheWay);
+        }
+        if !self.is_time_for_nic()? {
+            return Ok(Approach::OnTheWay);
+        }
+        Ok(match self.begin_nic(algorithm)? {
+            Ok(opening) => {
+                barriers.openings().push(opening);
+                Approach::OnTheWay
+            }
+            Err(_) => Approach::Refused,
+        })
+    }
+
+    /// Begins to open slots for a group whose barriers the kernel's NIC runs, if all members may
+    /// have one; the reason otherwise. Collective.
+    fn begin_nic(&self, algorithm: BarrierAlgorithm) -> Result<Result<Opening, String>, Error> {
         // Numbers end: none is taken where some member cannot have a slot.
         if self.nodes().count() < 2 {
             return Ok(Err(ONE_NODE.to_owned()));
@@ -295,7 +365,14 @@ impl Communicator {
             Err(none @ Error::TooManyCommunicators { .. }) => return Ok(Err(none.to_string())),
             Err(error) => return Err(error),
         };
-        let slot = self.open_own_slot(id, algorithm);
+        Ok(Ok(Opening { id, algorithm, slot: self.begin_own_slot(id, algorithm) }))
+    }
+
+    /// Moves on to a group whose barriers the kernel's NIC runs, if all members get a slot; waits
+    /// for those. The reason otherwise. Collective.
+    fn finish_nic(&self, opening: Opening) -> Result<Result<Group, String>, Error> {
+        let Opening { id, algorithm, slot } = opening;
+        let slot = slot.wait();
         let reason = slot.as_ref().err().map(String::as_str);
         if let Some(reason) = self.kept_from_nic(reason)? {
             return Ok(Err(reason));

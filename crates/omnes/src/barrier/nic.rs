@@ -2,14 +2,15 @@
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use omnes_net::MulticastState;
-use omnes_net::nic::{MemberPlan, Nic, NicError, OpenSlot, Preference, SlotPlan};
+use omnes_net::nic::{MemberPlan, Nic, OpenSlot, Preference, SlotPlan};
+use omnes_net::{MulticastState, SlotRequest, without_signals};
 use omnes_topo::BarrierAlgorithm;
 use omnes_wire::CommunicatorId;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 /// What may run a job's barriers. The kernel NIC is an eBPF program of this library. Text form:
 /// `auto`, `kernel`, `agent`, `user`, `off`.
@@ -59,6 +60,8 @@ impl FromStr for NicChoice {
 pub enum NicState {
     /// Through the kernel NIC.
     Kernel,
+    /// By the firmware in user space, while slots of the kernel NIC are being opened.
+    Opening,
     /// By the firmware in user space.
     User {
         /// Why not through the kernel NIC, as text.
@@ -70,6 +73,7 @@ impl fmt::Display for NicState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel => write!(f, "kernel"),
+            Self::Opening => write!(f, "user space: the kernel NIC is being opened"),
             Self::User { reason } => write!(f, "user space: {reason}"),
         }
     }
@@ -78,49 +82,95 @@ impl fmt::Display for NicState {
 /// This process's access to the kernel NIC, which is tried once.
 #[derive(Default)]
 pub(crate) struct NicAccess {
+    /// Never locked while anything is opened.
     state: Mutex<State>,
+    /// One thread at a time gets access.
+    obtaining: Mutex<()>,
 }
 
 #[derive(Default)]
 enum State {
     #[default]
     Untried,
-    Ready(Box<Nic>),
+    Ready(Arc<Mutex<Nic>>),
     Refused(String),
 }
 
 impl NicAccess {
-    fn with<T>(
-        &self,
-        preference: Preference,
-        open: impl FnOnce(&mut Nic) -> Result<T, NicError>,
-    ) -> Result<T, String> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Untried = *state {
-            *state = match Nic::obtain(preference) {
-                Ok(nic) => State::Ready(Box::new(nic)),
-                Err(error) => State::Refused(error.to_string()),
-            };
+    /// Opens a slot; the reason if there is none. Takes some 100 ms in a process that loads the
+    /// firmware now.
+    fn open(&self, preference: Preference, request: &SlotRequest) -> Result<OpenSlot, String> {
+        let nic = self.obtain(preference)?;
+        let opened = request.open(&mut lock(&nic));
+        opened.map_err(|error| error.to_string())
+    }
+
+    fn obtain(&self, preference: Preference) -> Result<Arc<Mutex<Nic>>, String> {
+        let _one_at_a_time = lock(&self.obtaining);
+        if let Some(known) = self.known() {
+            return known;
         }
-        match &mut *state {
-            State::Ready(nic) => open(nic).map_err(|error| error.to_string()),
-            State::Refused(reason) => Err(reason.clone()),
-            State::Untried => Err("not tried yet".to_owned()),
+        let obtained = match Nic::obtain(preference) {
+            Ok(nic) => State::Ready(Arc::new(Mutex::new(nic))),
+            Err(error) => State::Refused(error.to_string()),
+        };
+        let mut state = lock(&self.state);
+        if let State::Untried = *state {
+            *state = obtained;
+        }
+        drop(state);
+        self.known().expect("it has been tried")
+    }
+
+    fn known(&self) -> Option<Result<Arc<Mutex<Nic>>, String>> {
+        match &*lock(&self.state) {
+            State::Ready(nic) => Some(Ok(Arc::clone(nic))),
+            State::Refused(reason) => Some(Err(reason.clone())),
+            State::Untried => None,
         }
     }
 
     /// The members have agreed to do without, for a reason.
     pub(super) fn refuse(&self, reason: &str) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = State::Refused(reason.to_owned());
+        *lock(&self.state) = State::Refused(reason.to_owned());
     }
 
     fn reason(&self) -> Option<String> {
-        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Refused(reason) => Some(reason.clone()),
-            State::Untried | State::Ready(_) => None,
+        self.known().and_then(Result::err)
+    }
+}
+
+/// A slot that is being opened, or is not to be had.
+pub(super) enum OpeningSlot {
+    /// On a thread of its own.
+    Pending(JoinHandle<Result<OpenSlot, String>>),
+    /// None where this rank needs no slot; else why there is none.
+    Known(Result<Option<OpenSlot>, String>),
+}
+
+impl OpeningSlot {
+    /// True if it is known whether there is a slot.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Pending(thread) => thread.is_finished(),
+            Self::Known(_) => true,
         }
     }
+
+    /// Waits for the slot.
+    pub(super) fn wait(self) -> Result<Option<OpenSlot>, String> {
+        match self {
+            Self::Pending(thread) => match thread.join() {
+                Ok(outcome) => outcome.map(Some),
+                Err(_) => Err("opening a slot has failed".to_owned()),
+            },
+            Self::Known(outcome) => outcome,
+        }
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A row of the exchange on obstacles: length and text of the reason; none if it is empty.
@@ -128,12 +178,16 @@ const REASON_BYTES: usize = 160;
 
 pub(super) const ONE_NODE: &str = "all ranks are on one node";
 const TOO_EARLY: &str = "too early";
+const NOT_OPEN_YET: &str = "not open yet";
 const SWITCHED_OFF: &str = "switched off";
 
 impl Communicator {
     pub(super) fn nic_use(&self) -> NicState {
         if self.inner.barriers.has_nic() {
             return NicState::Kernel;
+        }
+        if self.inner.barriers.is_opening() {
+            return NicState::Opening;
         }
         let reason = self.nic_obstacle();
         let reason = reason.unwrap_or_else(|| "not tried before a few barriers".to_owned());
@@ -150,6 +204,12 @@ impl Communicator {
         Ok(self.first_obstacle(is_early.then_some(TOO_EARLY))?.is_none())
     }
 
+    /// True if it is known on all members whether they have a slot. Collective.
+    pub(super) fn is_opened(&self, slot: &OpeningSlot) -> Result<bool, Error> {
+        let is_pending = !slot.is_over();
+        Ok(self.first_obstacle(is_pending.then_some(NOT_OPEN_YET))?.is_none())
+    }
+
     /// Why this rank can have no slot for barriers here, as far as it knows without asking for one.
     pub(super) fn nic_obstacle(&self) -> Option<String> {
         let job = self.job();
@@ -162,25 +222,40 @@ impl Communicator {
         }
     }
 
-    /// A slot for barriers, where this rank is its node's leader; none where it is not.
-    pub(super) fn open_own_slot(
+    /// Begins to open a slot for barriers, where this rank is its node's leader.
+    pub(super) fn begin_own_slot(
         &self,
         id: CommunicatorId,
         algorithm: BarrierAlgorithm,
-    ) -> Result<Option<OpenSlot>, String> {
+    ) -> OpeningSlot {
         if self.nodes().local()[0] != self.rank() {
-            return Ok(None);
+            return OpeningSlot::Known(Ok(None));
         }
-        self.open_slot(&self.slot_plan(id, algorithm)?).map(Some)
+        let begun = self.slot_plan(id, algorithm).and_then(|plan| self.begin_slot(plan));
+        begun.map_or_else(|reason| OpeningSlot::Known(Err(reason)), OpeningSlot::Pending)
+    }
+
+    /// Begins to open a slot of the kernel's NIC, if the job may have one; the reason otherwise.
+    fn begin_slot(&self, plan: SlotPlan) -> Result<JoinHandle<Result<OpenSlot, String>>, String> {
+        let (preference, request) = self.slot_request(plan)?;
+        let access = Arc::clone(&self.job().nic);
+        let builder = std::thread::Builder::new().name("omnes-nic".to_owned());
+        let open = move || access.open(preference, &request);
+        let thread = without_signals(|| builder.spawn(open));
+        thread.map_err(|error| format!("there is no thread to open a slot: {error}"))
     }
 
     /// A slot of the kernel's NIC, if the job may have one; the reason otherwise.
-    pub(crate) fn open_slot(&self, plan: &SlotPlan) -> Result<OpenSlot, String> {
+    pub(crate) fn open_slot(&self, plan: SlotPlan) -> Result<OpenSlot, String> {
+        let (preference, request) = self.slot_request(plan)?;
+        self.job().nic.open(preference, &request)
+    }
+
+    fn slot_request(&self, plan: SlotPlan) -> Result<(Preference, SlotRequest), String> {
         let job = self.job();
         let preference = job.config.nic.preference().ok_or(SWITCHED_OFF)?;
-        // Loading firmware for nothing would take its time.
-        plan.check().map_err(|error| error.to_string())?;
-        job.nic.with(preference, |nic| job.engine.open_slot(nic, plan))
+        let request = job.engine.slot_request(plan).map_err(|error| error.to_string())?;
+        Ok((preference, request))
     }
 
     fn slot_plan(

@@ -374,7 +374,7 @@ impl Communicator {
             forwards: forwards && nodes[own as usize][0] == me,
             by_mac: false,
         };
-        self.open_slot(&plan)
+        self.open_slot(plan)
     }
 }
 
