@@ -1,0 +1,160 @@
+"""How reductions of torch.distributed are done by the calls of Communicator."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed
+
+from ._checks import check_alike, check_operation, check_pair, check_parts
+from ._omnes import Communicator, Mismatch
+from ._tensors import bytes_of, check_here, joint, to_read, to_write
+from ._transfers import all_gather
+from ._turns import Turns
+from .torch import _combined_as, _numbers
+
+if TYPE_CHECKING:
+    from ._omnes import _Op
+
+_OPERATIONS: dict[str, _Op] = {
+    "SUM": "sum",
+    "AVG": "sum",
+    "PRODUCT": "product",
+    "MIN": "min",
+    "MAX": "max",
+    "BAND": "and",
+    "BOR": "or",
+    "BXOR": "xor",
+}
+
+
+def all_reduce(turns: Turns, tensor: torch.Tensor, opts: Any) -> None:
+    """Combines the ranks' tensors, in all of them."""
+    if tensor.layout == torch.sparse_coo:
+        return _all_reduce_sparse(turns, tensor, opts)
+    with to_write(tensor) as place:
+        _combine(turns, place, place, opts, Communicator.allreduce)
+
+
+def reduce(
+    turns: Turns, tensor: torch.Tensor, output: torch.Tensor, root: int, opts: Any
+) -> None:
+    """Combines the ranks' tensors into output at root; those of the others stay as they are."""
+
+    def reduction(ranks: Communicator, memory: Any, name: _Op) -> None:
+        ranks.reduce(memory, root, name)
+
+    room = to_read(tensor).clone()
+    if turns.rank != root:
+        return _combine(turns, room, room, opts, reduction)
+    with to_write(output) as place:
+        _combine(turns, room, place.view(room.shape), opts, reduction)
+
+
+def reduce_scatter(
+    turns: Turns, output: torch.Tensor, parts: Sequence[torch.Tensor], opts: Any
+) -> None:
+    """Combines the parts that the ranks have for each into its output."""
+    if len({part.numel() for part in parts}) == 1:
+        check_alike(parts, output, turns.size)
+        return _reduce_scatter(turns, output, joint(parts), opts)
+    check_pair(parts[turns.rank], output)
+    for root, part in enumerate(parts):
+        reduce(turns, part, output, root, opts)
+
+
+def reduce_scatter_from(
+    turns: Turns, output: torch.Tensor, tensor: torch.Tensor, opts: Any
+) -> None:
+    """The same, where the parts are one tensor."""
+    check_parts(tensor, output, turns.size)
+    _reduce_scatter(turns, output, to_read(tensor).clone(), opts)
+
+
+def _reduce_scatter(
+    turns: Turns, output: torch.Tensor, room: torch.Tensor, opts: Any
+) -> None:
+    with to_write(output) as place:
+        _combine(turns, room, place, opts, Communicator.reduce_scatter)
+
+
+def _combine(
+    turns: Turns,
+    data: torch.Tensor,
+    result: torch.Tensor,
+    opts: Any,
+    reduction: Callable[[Communicator, Any, _Op], Any],
+) -> None:
+    """Combines data, which may be overwritten, by reduction, and leaves what its range says, or
+    all, in result."""
+    name = _name_of(opts)
+    if data.is_complex() and name in ("SUM", "AVG"):
+        parts = torch.view_as_real(data)
+        data, result = parts, parts if result is data else torch.view_as_real(result)
+    wide, operation = _combined_as(data.dtype, _OPERATIONS[name])
+    check_operation(name, data.dtype)
+    numbers = data.to(wide)
+    if numbers.numel() == 0:
+        return
+    memory = _numbers(numbers)
+    block = reduction(turns.part, memory, operation)
+    if block is not None:
+        numbers = numbers.view(-1)[slice(*block)].view(result.shape)
+    if name == "AVG":
+        numbers.div_(turns.size)
+    if numbers is not result:
+        result.copy_(numbers)
+
+
+def _all_reduce_sparse(turns: Turns, tensor: torch.Tensor, opts: Any) -> None:
+    """Gathers the elements of all ranks, which each rank adds in the order of the ranks."""
+    check_here("the tensor", tensor)
+    name = _name_of(opts)
+    if name not in ("SUM", "AVG"):
+        raise NotImplementedError(f"no reduction {name} of sparse tensors; there are SUM, AVG")
+    if not tensor.is_complex():
+        check_operation(name, tensor.dtype)
+    own = tensor.detach().coalesce()
+    counts = _counts_of_alike(turns, own)
+    indices = _rows_of_all(turns, own.indices().t().contiguous(), counts)
+    values = _rows_of_all(turns, own.values().contiguous(), counts)
+    total = torch.sparse_coo_tensor(indices.t(), values, own.shape).coalesce()
+    with torch.no_grad():
+        tensor.copy_(total / turns.size if name == "AVG" else total)
+
+
+def _counts_of_alike(turns: Turns, own: torch.Tensor) -> list[int]:
+    """How many elements the sparse tensor has on each rank. Raises Mismatch on all ranks where
+    shapes or types differ."""
+    kind = f"{own.dtype} {list(own.shape)}, {own.sparse_dim()} dimensions of them sparse"
+    told = torch.tensor([own._nnz(), zlib.crc32(kind.encode())])
+    rows = told.new_empty((turns.size, 2))
+    turns.part.allgather(bytes_of(told), bytes_of(rows))
+    counts, kinds = rows.t().tolist()
+    if len(set(kinds)) > 1:
+        others = [str(other) for other in turns.others if kinds[other] != kinds[turns.rank]]
+        raise Mismatch(
+            f"the ranks have sparse tensors of different kinds; rank {turns.rank} has {kind}, "
+            f"others have ranks {', '.join(others)}"
+        )
+    return counts
+
+
+def _rows_of_all(turns: Turns, own: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    """The rows of all ranks, which have so many of them."""
+    table = own.new_empty((sum(counts), *own.shape[1:]))
+    all_gather(turns, table.split(counts), own)
+    return table
+
+
+def _name_of(opts: Any) -> str:
+    """The operation of a reduction."""
+    operation = getattr(opts, "reduceOp", opts) or torch.distributed.ReduceOp.SUM
+    name = str(getattr(operation, "op", operation)).rpartition(".")[2]
+    if name not in _OPERATIONS:
+        known = ", ".join(_OPERATIONS)
+        raise NotImplementedError(f"the backend omnes has no reduction {name}; it has {known}")
+    return name

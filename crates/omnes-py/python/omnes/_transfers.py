@@ -1,0 +1,175 @@
+"""How tensors of torch.distributed go from rank to rank by the calls of Communicator.
+
+What belongs to one collective here comes from all ranks of the group, each in its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ._checks import (
+    check_alike,
+    check_count,
+    check_divides,
+    check_pair,
+    check_parts,
+    check_splits,
+)
+from ._messages import Message
+from ._omnes import PeerFailed, PeerLeft
+from ._tensors import (
+    all_apart,
+    apart,
+    bytes_of,
+    check_written,
+    lengths_of,
+    spread,
+    to_read,
+    to_spread,
+    to_write,
+    together,
+)
+from ._turns import Turns, text_of
+
+# Messages that are parts of collectives; those of programs have tags below 2**31.
+_TAG = 2**32 - 1
+
+# Tensors of different lengths are gathered at once, through a copy, if all have so many bytes
+# together; longer ones are broadcast one by one, in place.
+_TABLE_BYTES_MAX = 64 << 10
+
+
+def broadcast(turns: Turns, tensor: torch.Tensor, root: int) -> None:
+    """The tensor of root goes into those of the others."""
+    if turns.rank == root:
+        own = to_read(tensor)
+        turns.part.bcast(bytes_of(own), root)
+    else:
+        with to_write(tensor) as place:
+            turns.part.bcast(bytes_of(place), root)
+
+
+def gather(
+    turns: Turns, parts: Sequence[torch.Tensor] | None, tensor: torch.Tensor, root: int
+) -> None:
+    """The tensors of all ranks go into the parts, which root alone has."""
+    own = to_read(tensor)
+    if parts is None:
+        turns.part.gather(bytes_of(own), None, root)
+        return
+    check_alike(parts, tensor, turns.size)
+    with to_spread(own, parts) as table:
+        turns.part.gather(bytes_of(apart(own, table)), bytes_of(table), root)
+
+
+def scatter(
+    turns: Turns, output: torch.Tensor, parts: Sequence[torch.Tensor] | None, root: int
+) -> None:
+    """Of the parts, which root alone has, each goes into the output of its rank."""
+    table = None
+    if parts is not None:
+        check_alike(parts, output, turns.size)
+        table = bytes_of(apart(together(parts), output))
+    with to_write(output) as place:
+        turns.part.scatter(table, bytes_of(place), root)
+
+
+def all_gather_into(turns: Turns, output: torch.Tensor, tensor: torch.Tensor) -> None:
+    """The tensors of all ranks go into the output of each, one behind the other."""
+    check_parts(output, tensor, turns.size)
+    with to_write(output) as place:
+        own = apart(to_read(tensor), place)
+        turns.part.allgather(bytes_of(own), bytes_of(place))
+
+
+def all_gather(turns: Turns, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
+    """The tensor of each rank goes into the part that all have for it; it may be of any length."""
+    own = to_read(tensor)
+    check_pair(tensor, parts[turns.rank])
+    if len({part.numel() for part in parts}) > 1:
+        return _all_gather_unequal(turns, parts, own)
+    check_alike(parts, tensor, turns.size)
+    with to_spread(own, parts) as table:
+        turns.part.allgather(bytes_of(apart(own, table)), bytes_of(table))
+
+
+def _all_gather_unequal(
+    turns: Turns, parts: Sequence[torch.Tensor], own: torch.Tensor
+) -> None:
+    check_count(parts, turns.size)
+    lengths = [part.numel() * own.itemsize for part in parts]
+    if sum(lengths) <= _TABLE_BYTES_MAX:
+        table = own.new_empty(sum(lengths) // own.itemsize)
+        turns.part.allgatherv(bytes_of(own), bytes_of(table), lengths)
+        return spread(table.split([part.numel() for part in parts]), parts)
+    for root, part in enumerate(parts):
+        with to_write(part) as place:
+            if root == turns.rank:
+                place.copy_(own.view(place.shape))
+            turns.part.bcast(bytes_of(place), root)
+
+
+def all_to_all_single(
+    turns: Turns,
+    output: torch.Tensor,
+    tensor: torch.Tensor,
+    output_splits: Sequence[int] | None,
+    input_splits: Sequence[int] | None,
+) -> None:
+    """Rows of the tensor go to each rank, and rows of the output come from each."""
+    own = to_read(tensor)
+    with to_write(output) as place:
+        if output_splits or input_splits:
+            outputs = _split(place, output_splits, turns.size, "output")
+            inputs = _split(own, input_splits, turns.size, "input")
+            check_pair(inputs[turns.rank], outputs[turns.rank])
+            data, lengths = bytes_of(apart(own, place)), lengths_of(inputs)
+            turns.part.alltoallv(data, lengths, bytes_of(place), lengths_of(outputs))
+        else:
+            check_pair(tensor, output)
+            check_divides(own, turns.size)
+            turns.part.alltoall(bytes_of(apart(own, place)), bytes_of(place))
+
+
+def _split(
+    tensor: torch.Tensor, splits: Sequence[int] | None, size: int, name: str
+) -> Sequence[torch.Tensor]:
+    if not splits:
+        check_divides(tensor, size)
+        splits = [tensor.shape[0] // size] * size
+    check_splits(tensor, splits, size, name)
+    return tensor.split(list(splits))
+
+
+def all_to_all(
+    turns: Turns, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> None:
+    """An input goes to each rank, and an output comes from each."""
+    rank = turns.rank
+    check_count(outputs, turns.size)
+    check_count(inputs, turns.size)
+    check_pair(inputs[rank], outputs[rank])
+    for output in outputs:
+        check_written("an output", output)
+    data = all_apart([to_read(each) for each in inputs], outputs)
+    ranks = turns.part
+    started: list[Message] = []
+    try:
+        for r in turns.others:
+            started.append(Message.received(ranks, outputs[r], r, _TAG))
+        for r in turns.others:
+            started.append(Message.sent(ranks, data[r], r, _TAG))
+        place = outputs[rank].detach()
+        place.copy_(data[rank].view(place.shape))
+        for message in started:
+            message.wait()
+    except BaseException as error:
+        # Nothing comes in any more, whoever keeps the error and with it all of this.
+        for message in started:
+            message.give_up(error)
+        # After these two, collectives say themselves that the rank has failed or left.
+        if started and not isinstance(error, (PeerFailed, PeerLeft)):
+            turns.give_up("alltoall", f"it has not ended: {text_of(error)}")
+        raise
