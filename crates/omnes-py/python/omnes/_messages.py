@@ -48,6 +48,7 @@ class Message(TensorWork):
 
     limit_s: float = threading.TIMEOUT_MAX  # of wait(), unless that has another
     kept: set[Message] | None = None  # messages under way, of which it is one until it ends
+    _is_exact = False
 
     def __init__(
         self, tensor: torch.Tensor, place: torch.Tensor | None, memory: torch.Tensor
@@ -68,14 +69,23 @@ class Message(TensorWork):
 
     @classmethod
     def received(
-        cls, ranks: Communicator, tensor: torch.Tensor, source: int | None, tag: int
+        cls,
+        ranks: Communicator,
+        tensor: torch.Tensor,
+        source: int | None,
+        tag: int,
+        *,
+        is_exact: bool = False,
     ) -> Message:
+        """A shorter message fills the first elements of the tensor, unless it is to be exact: then
+        wait() raises ValueError."""
         check_written("the tensor", tensor)
         place = tensor.detach()
         memory = place if is_plain(place) else torch.empty(
             place.shape, dtype=place.dtype, device="cpu"
         )
         message = cls(tensor, place, memory)
+        message._is_exact = is_exact
         message._request = ranks.irecv(bytes_of(memory), source, tag=tag)
         return message
 
@@ -152,9 +162,16 @@ class Message(TensorWork):
         if self._place is None or request.status is None:
             return
         self._source, _, count = request.status
-        if count != self._memory.nbytes:
+        if self._is_exact and count != self._memory.nbytes:
             raise ValueError(
                 f"rank {self._source} has sent {count} bytes for a tensor of {self._memory.nbytes}"
             )
         if self._memory is not self._place:
+            if count < self._memory.nbytes:
+                # What has not come is as it was.
+                _as_bytes(self._memory)[count:] = _as_bytes(to_read(self._place))[count:]
             self._place.copy_(self._memory)
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(-1).view(torch.uint8)

@@ -158,7 +158,7 @@ def all_to_all(
     started: list[Message] = []
     try:
         for r in turns.others:
-            started.append(Message.received(ranks, outputs[r], r, _TAG))
+            started.append(Message.received(ranks, outputs[r], r, _TAG, is_exact=True))
         for r in turns.others:
             started.append(Message.sent(ranks, data[r], r, _TAG))
         place = outputs[rank].detach()

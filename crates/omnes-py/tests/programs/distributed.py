@@ -365,8 +365,14 @@ def messages(rank, size):
     sending.wait()
     assert receiving.is_completed() and receiving.source_rank() == left
     assert got.eq(-1).all(), got
-    sending = dist.isend(torch.zeros(3), right)
-    assert "12 bytes" in str(raises(ValueError, dist.recv, torch.zeros(4), left))
+    # A shorter message fills the tensor's first elements, also where they have gaps between them.
+    for got in torch.full((2, 3), -1.0), torch.full((3, 2), -1.0).t():
+        sending = dist.isend(torch.arange(4.0), right)
+        assert dist.recv(got, left) == left
+        sending.wait()
+        assert got.tolist() == [[0, 1, 2], [3, -1, -1]], got
+    sending = dist.isend(torch.zeros(4), right)
+    assert "16 bytes" in str(raises(omnes.Truncated, dist.recv, torch.zeros(3), left))
     sending.wait()
 
 
