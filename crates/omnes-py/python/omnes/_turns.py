@@ -77,6 +77,8 @@ class Turns:
                 error.args = (f"{error}; {self._absent()}",)
         elif isinstance(error, CollectivesBroken):
             self._tell_waiting()
+            if self._given_up is None:
+                self._explain(error)
         elif isinstance(error, (TypeError, ValueError, NotImplementedError)):
             # Those of the core come before anything is sent, too.
             if not self._parts or isinstance(error, (BufferLength, RankOutOfRange)):
@@ -153,12 +155,19 @@ class Turns:
         if self._given_up is None:
             return
         name, reason = self._given_up
-        error = CollectivesBroken(
-            f"rank {self.rank} has given up {name} of this group ({reason}), which has no "
-            "collective operations any more: make another one"
-        )
+        error = CollectivesBroken()
         error.rank, error.collective = self.rank, name
+        self._explain(error, reason)
         raise error
+
+    def _explain(self, error: CollectivesBroken, reason: str | None = None) -> None:
+        """Has the error say what a user of PyTorch can do: the core's text knows Communicator."""
+        why = f" ({reason})" if reason else ""
+        error.args = (
+            f"rank {error.rank} of this group has given up {error.collective}{why}, so the group "
+            "has no collective operations any more: make another one by dist.new_group() on all "
+            "ranks of the job, or end all by destroy_process_group() and init them again",
+        )
 
 
 def text_of(error: BaseException) -> str:
