@@ -40,11 +40,10 @@ PyTorch's profiler shows collectives, as "omnes:allreduce". With
 TORCH_DISTRIBUTED_DEBUG=DETAIL for all ranks, OMNES_COMPARE is "on", unless it is set.
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
-"cpu:omnes,cuda:nccl", split_group(), for which there is new_group();
-dist.monitored_barrier(), which older versions of PyTorch have for Gloo alone, though
-the group's own method works; DistributedDataParallel's built-in hook FP16_COMPRESS,
-which PyTorch has in C++ for its own backends: default_hooks.fp16_compress_hook does
-the same.
+"cpu:omnes,cuda:nccl"; split_group() and dist.monitored_barrier() where versions of
+PyTorch before 2.15 have them for their own backends alone: new_group() and the group's
+own method do the same; DistributedDataParallel's built-in hook FP16_COMPRESS, which
+PyTorch has in C++ for its own backends: default_hooks.fp16_compress_hook does the same.
 """
 
 # A collective comes in as a method of ProcessGroup. _calls.py begins it, at once or by the thread of
@@ -64,7 +63,7 @@ from typing import Any
 
 import torch
 import torch.distributed
-from torch.distributed import Store, Work
+from torch.distributed import PrefixStore, Store, Work
 
 from . import _ending, _reductions, _transfers
 from ._calls import Calls, collective
@@ -98,6 +97,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         super().__init__(rank, size)
         self._store, self._rank, self._size = store, rank, size
         self._names = {"name": "", "desc": "undefined"}
+        self._is_split, self._splits = False, 0
         if torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
             os.environ.setdefault("OMNES_COMPARE", "on")
         self._members = Members(store, rank, size, timeout, lambda: _check_alive(members))
@@ -140,15 +140,47 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     @property
     def supports_splitting(self) -> bool:
-        raise NotImplementedError(
-            "groups of the backend omnes cannot be split by split_group(); use new_group(), which "
-            "all ranks of the job call for each of the groups, or new_subgroups_by_enumeration()"
+        return True
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """Nothing: the ranks have met."""
+
+    def split_group(
+        self,
+        new_ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: list[torch.device] | None = None,
+    ) -> ProcessGroup | None:
+        """The group of some of this one's ranks, in their order; nothing on all others."""
+        self._splits += 1
+        if self._rank not in new_ranks:
+            return None
+        own = torch.distributed.get_process_group_ranks(self)
+        group = ProcessGroup(
+            PrefixStore(f"{group_name}/", self._store),
+            new_ranks.index(self._rank),
+            len(new_ranks),
+            timeout or self._members.timeout,
+            [own[rank] for rank in new_ranks],
         )
+        group._is_split = True
+        group.setGroupName(group_name or "")
+        group.setGroupDesc(group_desc or "undefined")
+        return group
+
+    def comm_split_count(self) -> int:
+        """How often it has been split; PyTorch describes the new groups by it."""
+        return self._splits
 
     @property
     def _device_types(self) -> list[torch.device]:
-        # None while PyTorch sets the group up: it would attach what asks for a backend in C++.
-        is_set_up = self in torch.distributed.distributed_c10d._world.pg_map
+        # None while PyTorch sets up a group that is not of split_group(): it would attach what asks
+        # for a backend in C++.
+        world = torch.distributed.distributed_c10d._world
+        is_set_up = self._is_split or self in world.pg_map
         return [torch.device("cpu")] if is_set_up else []
 
     def _set_sequence_number_for_group(self) -> None:
@@ -396,5 +428,10 @@ def _made(options: Any, _: object) -> ProcessGroup:
 
 
 torch.distributed.Backend.register_backend("omnes", _made, extended_api=True, devices=["cpu"])
+# split_group() attaches the flight recorder unless the backend has its own, and asks a group for
+# its C++ to do so, which those in Python do not have.
+_recording = getattr(torch.distributed.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", None)
+if isinstance(_recording, set):
+    _recording.add("omnes")
 take_environment()
 atexit.register(_ending.leave)

@@ -376,6 +376,34 @@ def messages(rank, size):
     sending.wait()
 
 
+def splits(rank, size, part):
+    """Groups of split_group(), in the order of their ranks, which may be split again."""
+    group = dist.split_group(split_ranks=[[size - 1, 0], list(range(1, size - 1))])
+    assert dist.get_backend(group) == "omnes" and group.size() == len(part)
+    assert group.group_desc == "default_pg:split:0", group.group_desc
+    numbers = torch.zeros(len(part), dtype=torch.int64)
+    dist.all_gather_into_tensor(numbers, torch.tensor([rank]), group=group)
+    assert sorted(numbers.tolist()) == part and numbers[group.rank()] == rank, numbers
+    assert 0 not in part or numbers.tolist() == [size - 1, 0], numbers
+    root = dist.get_process_group_ranks(group)[0]
+    assert root == numbers[0]
+    number = torch.tensor(rank)
+    dist.broadcast(number, root, group=group)
+    assert number.item() == root
+    alone = dist.split_group(group, [[0]], group_desc="first")
+    if group.rank() == 0:
+        assert alone.size() == 1 and alone.group_desc == "first"
+        dist.barrier(alone)
+        dist.destroy_process_group(alone)
+    else:
+        assert alone == dist.GroupMember.NON_GROUP_MEMBER
+    again = dist.split_group(split_ranks=[list(range(size))], timeout=datetime.timedelta(seconds=9))
+    number = torch.tensor(rank)
+    dist.all_reduce(number, group=again)
+    assert number.item() == sum(range(size))
+    dist.destroy_process_group(again)
+
+
 def groups(rank, size):
     parts = [[0, size - 1], list(range(1, size - 1))]
     made = [dist.new_group(part) for part in parts]
@@ -389,9 +417,8 @@ def groups(rank, size):
     dist.broadcast(number, parts[own][-1], group=group)
     assert number.item() == parts[own][-1]
     assert dist.get_backend(group) == "omnes"
-    if hasattr(dist, "split_group"):
-        error = raises(NotImplementedError, dist.split_group, split_ranks=parts)
-        assert "new_group()" in str(error), error
+    if torch.__version__ >= "2.15":
+        splits(rank, size, parts[own])
     both, mine = torch.zeros(2), dist.new_group([2, 0])
     if rank in (0, 2):
         dist.all_gather_into_tensor(both, torch.tensor([float(rank)]), group=mine)
