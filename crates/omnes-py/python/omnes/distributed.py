@@ -159,8 +159,10 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         if self._rank not in new_ranks:
             return None
         own = torch.distributed.get_process_group_ranks(self)
+        # The name is another one where ranks have called this for a group that others are not in.
+        place = f"split/{self._splits}/{'_'.join(map(str, new_ranks))}"
         group = ProcessGroup(
-            PrefixStore(f"{group_name}/", self._store),
+            PrefixStore(place, self._store),
             new_ranks.index(self._rank),
             len(new_ranks),
             timeout or self._members.timeout,

@@ -390,18 +390,21 @@ def splits(rank, size, part):
     number = torch.tensor(rank)
     dist.broadcast(number, root, group=group)
     assert number.item() == root
-    alone = dist.split_group(group, [[0]], group_desc="first")
-    if group.rank() == 0:
-        assert alone.size() == 1 and alone.group_desc == "first"
-        dist.barrier(alone)
-        dist.destroy_process_group(alone)
-    else:
-        assert alone == dist.GroupMember.NON_GROUP_MEMBER
-    again = dist.split_group(split_ranks=[list(range(size))], timeout=datetime.timedelta(seconds=9))
-    number = torch.tensor(rank)
-    dist.all_reduce(number, group=again)
-    assert number.item() == sum(range(size))
-    dist.destroy_process_group(again)
+    for is_first in (True, False):
+        # PyTorch counts groups, and gives other names where only some ranks have made one.
+        if is_first == (0 in part):
+            alone = dist.split_group(group, [[0]], group_desc="first")
+            if group.rank() == 0:
+                assert alone.size() == 1 and alone.group_desc == "first"
+                dist.barrier(alone)
+                dist.destroy_process_group(alone)
+            else:
+                assert alone == dist.GroupMember.NON_GROUP_MEMBER
+        again = dist.split_group(split_ranks=[list(range(size))])
+        number = torch.tensor(rank)
+        dist.all_reduce(number, group=again)
+        assert number.item() == sum(range(size))
+        dist.destroy_process_group(again)
 
 
 def groups(rank, size):
