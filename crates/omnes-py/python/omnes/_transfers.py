@@ -48,7 +48,12 @@ def broadcast(turns: Turns, tensor: torch.Tensor, root: int) -> None:
         turns.part.bcast(bytes_of(own), root)
     else:
         with to_write(tensor) as place:
-            turns.part.bcast(bytes_of(place), root)
+            try:
+                turns.part.bcast(bytes_of(place), root)
+            except TimeoutError as error:
+                waits = f"it waits for rank {root}, the root, or ranks that pass its data on"
+                error.args = (f"{error}; {waits}",)
+                raise
 
 
 def gather(
@@ -166,6 +171,11 @@ def all_to_all(
         for message in started:
             message.wait()
     except BaseException as error:
+        if isinstance(error, TimeoutError):
+            received = zip(turns.others, started)
+            missing = [str(r) for r, message in received if not message.is_success()]
+            if missing:
+                error.args = (f"{error}; nothing has come from ranks: {', '.join(missing)}",)
         # Nothing comes in any more, whoever keeps the error and with it all of this.
         for message in started:
             message.give_up(error)

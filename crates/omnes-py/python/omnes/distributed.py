@@ -19,9 +19,9 @@ before them. Callbacks of a work's future run in that thread: collectives that
 they start are done at once, before those that the program has started meanwhile,
 for which they must not wait. isend() and irecv() go on by themselves. A
 collective that has not ended within its limit, mostly the group's, raises
-TimeoutError, and the group is of no more use: others raise CollectivesBroken. But
-for broadcasts and all_to_all() of lists, the error names the ranks that have not
-come, as the others tell within half a second. barrier() names them and goes on.
+TimeoutError, and the group is of no more use: others raise CollectivesBroken. The
+error names the ranks that have not come, as the others tell within half a second;
+that of a broadcast names its root. barrier() names them and goes on.
 All calls end when a rank has failed or left. A group belongs to the process that
 made it; calls of a forked child raise ValueError.
 

@@ -30,7 +30,8 @@ if rank == 0:
     assert "0.2 s" in str(error) and "not come to it" in str(error), error
     assert str(error).endswith("part: 1"), error
     work = dist.broadcast(torch.ones(1 << 20), 1, group=hasty[1], async_op=True)
-    raises(TimeoutError, work.wait)
+    error = raises(TimeoutError, work.wait)
+    assert "0.2 s; it waits for rank 1, the root" in str(error), error
     raises(TimeoutError, lambda: dist.recv(torch.ones(1), 1, group=hasty[2]))
     work = dist.irecv(torch.ones(1), 1)
     raises(TimeoutError, lambda: work.wait(SHORT))
