@@ -46,11 +46,12 @@ own method do the same; DistributedDataParallel's built-in hook FP16_COMPRESS, w
 PyTorch has in C++ for its own backends: default_hooks.fp16_compress_hook does the same.
 """
 
-# A collective comes in as a method of ProcessGroup. _calls.py begins it, at once or by the thread of
-# _queue.py, and makes the work that PyTorch waits for (_work.py). _transfers.py and _reductions.py
-# check its arguments (_checks.py), find the memory of its tensors (_tensors.py), and call the
-# communicator, which _turns.py hands out: it knows what has gone wrong here and on the others, and
-# tells them. Messages are in _messages.py; the ranks meet in _members.py, and part in _ending.py.
+# A collective comes in as a method of ProcessGroup. _calls.py begins it, at once or by the thread
+# of _queue.py, and makes the work that PyTorch waits for (_work.py). _transfers.py and
+# _reductions.py check its arguments (_checks.py), find the memory of its tensors (_tensors.py), and
+# call the communicator, which _turns.py hands out: it knows what has gone wrong here and on the
+# others, and tells them. Messages are in _messages.py; the ranks meet in _members.py, and part in
+# _ending.py.
 
 from __future__ import annotations
 
