@@ -1,8 +1,8 @@
 //! One rank's file, mapped into its memory, as the rank writes it.
 //!
 //! What never changes is written first, then the file is mapped, and the magic makes it valid.
-//! Values change under a sequence word: odd while they do, so that a reader who finds the same
-//! even number before and after has values of one moment. Nobody waits for anybody.
+//! Values change under a sequence word ([`sequence`]), so that a reader has values of one moment and
+//! nobody waits for anybody.
 //!
 //! The blocks are allocated by writing them, so that a full file system is an error at the start
 //! and no signal later. Only its owner can shorten the file; whoever does that to a running rank
@@ -11,13 +11,14 @@
 use super::LiveError;
 use super::directory::Directory;
 use super::layout::{self, Identity};
+use super::sequence;
 use crate::file_size;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::OsString;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Words that change, from the first of them: sequence, last update, end, values.
@@ -98,15 +99,12 @@ impl LiveFile {
 
     /// Publishes new values, in the order of the names; those beyond the names are left out.
     pub(super) fn publish(&mut self, values: &[u64]) {
-        let sequence = self.changing(0).load(Ordering::Relaxed);
-        self.changing(0).store(sequence.wrapping_add(1), Ordering::Relaxed);
-        // No value may be seen before the odd number.
-        fence(Ordering::Release);
-        for (index, value) in values.iter().take(self.counters).enumerate() {
-            self.changing(VALUES + index).store(*value, Ordering::Relaxed);
-        }
-        self.changing(UPDATED).store(now_ns(), Ordering::Relaxed);
-        self.changing(0).store(sequence.wrapping_add(2), Ordering::Release);
+        sequence::change(self.changing(0), || {
+            for (index, value) in values.iter().take(self.counters).enumerate() {
+                self.changing(VALUES + index).store(*value, Ordering::Relaxed);
+            }
+            self.changing(UPDATED).store(now_ns(), Ordering::Relaxed);
+        });
     }
 
     /// Notes that the rank has ended, though its process may go on.

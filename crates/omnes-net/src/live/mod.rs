@@ -27,6 +27,7 @@ mod file;
 mod layout;
 mod process;
 mod publisher;
+mod sequence;
 mod snapshot;
 #[cfg(test)]
 mod tests;

@@ -8,16 +8,14 @@ use super::LiveError;
 use super::directory::{self, Directory, StatsPlace};
 use super::layout::{self, Content};
 use super::process::Standing;
+use super::sequence;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Looks at a file whose values change all the time, after which they are taken as they are.
-const LOOKS_MAX: u32 = 64;
 /// A rank publishes ten times per second; one that has not for so long is stopped or starved.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 /// Age from which a rank that starts removes the files of dead ones, and from which one whose
@@ -249,24 +247,13 @@ fn read(directory: &Directory, name: &OsStr, now: SystemTime) -> Result<Snapshot
     if bytes > bytes_max {
         return Err(LiveError::TooLong { bytes, bytes_max });
     }
-    let mut content = layout::parse(&read_up_to(&file, bytes as usize)?)?;
-    let sequence_at = layout::values_at(content.counters.len()) as u64;
-    let mut is_whole = false;
-    for _ in 0..LOOKS_MAX {
-        let before = sequence(&file, sequence_at)?;
-        fence(Ordering::Acquire);
-        content = layout::parse(&read_up_to(&file, bytes as usize)?)?;
-        fence(Ordering::Acquire);
-        is_whole = before.is_multiple_of(2) && before == sequence(&file, sequence_at)?;
-        if is_whole {
-            break;
-        }
-        std::thread::yield_now();
-    }
+    let content = || layout::parse(&read_up_to(&file, bytes as usize)?);
+    let sequence_at = layout::values_at(content()?.counters.len()) as u64;
+    let (content, is_whole) = sequence::look(|| word(&file, sequence_at), content)?;
     Ok(Snapshot::new(directory.path.join(name), content, is_whole, now))
 }
 
-fn sequence(file: &File, at: u64) -> Result<u64, LiveError> {
+fn word(file: &File, at: u64) -> Result<u64, LiveError> {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, at)?;
     Ok(u64::from_ne_bytes(word))

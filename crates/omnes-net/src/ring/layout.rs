@@ -50,7 +50,7 @@ pub(super) const fn stamp(position: u64) -> u32 {
 
 /// Bytes of a page, as libc knows them: valgrind hides what the kernel tells each process, which
 /// rustix would ask.
-fn page_bytes() -> usize {
+pub(super) fn page_bytes() -> usize {
     // SAFETY: it reads a constant.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).expect("every system has pages")

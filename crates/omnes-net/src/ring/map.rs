@@ -7,16 +7,27 @@
 //! All `unsafe` on shared memory is here, in `writer` and in `reader`. What makes it sound: the
 //! segment is sealed against shrinking, so mapped memory stays there; positions and lengths are
 //! atomics, read once and checked before they are used; and the bytes of packets are only copied.
+//!
+//! What orders the two ends of a ring is checked by Miri on memory without a file (`order_tests`).
 
+#[cfg(test)]
+use super::layout::page_bytes;
 use super::layout::{HEAD_OFFSET, Layout, SLEEPING_OFFSET, TAIL_OFFSET};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A range of this process's memory; unmapped when dropped.
+/// A range of this process's memory. Clones are the same range, which is unmapped with the last.
+#[derive(Clone)]
 struct Mapping {
+    base: NonNull<u8>,
+    room: Arc<Room>,
+}
+
+struct Room {
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -26,6 +37,10 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+// SAFETY: as above.
+unsafe impl Send for Room {}
+// SAFETY: as above.
+unsafe impl Sync for Room {}
 
 /// Reading and writing, as all parts are mapped.
 fn access() -> ProtFlags {
@@ -35,16 +50,19 @@ fn access() -> ProtFlags {
 impl Mapping {
     /// Room for `bytes` bytes of address space, without memory behind it.
     fn reserve(bytes: usize) -> io::Result<Self> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        Self::anonymous(bytes, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }
+
+    fn anonymous(bytes: usize, access: ProtFlags, flags: MapFlags) -> io::Result<Self> {
         // SAFETY: a new mapping at an address that the kernel chooses.
-        let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags)? };
+        let base = unsafe { mmap_anonymous(null_mut(), bytes, access, flags)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, bytes })
+        Ok(Self { base, room: Arc::new(Room { base, bytes }) })
     }
 
     /// Puts `bytes` bytes of the file, from `offset`, at distance `at` from the start.
     fn place(&self, at: usize, bytes: usize, fd: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
-        assert!(at + bytes <= self.bytes, "a part beyond the room that was reserved");
+        assert!(at + bytes <= self.room.bytes, "a part beyond the room that was reserved");
         // SAFETY: inside the room that was reserved by this value, which nobody else uses yet.
         unsafe {
             let address = self.base.as_ptr().add(at).cast();
@@ -57,12 +75,13 @@ impl Mapping {
     fn keep_from_children(self) -> Self {
         // SAFETY: the range is this value's own; only what `fork` does with it changes. An old
         // kernel that refuses takes nothing from us.
-        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxDontFork) };
+        let _ =
+            unsafe { madvise(self.base.as_ptr().cast(), self.room.bytes, Advice::LinuxDontFork) };
         self
     }
 }
 
-impl Drop for Mapping {
+impl Drop for Room {
     fn drop(&mut self) {
         // SAFETY: the range is this value's own, and whatever borrows from it has ended.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -70,6 +89,7 @@ impl Drop for Mapping {
 }
 
 /// What the owner of a segment tells all its senders.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct BoardMap(Mapping);
 
 impl BoardMap {
@@ -77,6 +97,12 @@ impl BoardMap {
         let mapping = Mapping::reserve(layout.page_bytes())?;
         mapping.place(0, layout.page_bytes(), fd, 0)?;
         Ok(Self(mapping.keep_from_children()))
+    }
+
+    /// A board without a file, for threads that share clones of it.
+    #[cfg(test)]
+    pub(super) fn private() -> io::Result<Self> {
+        Mapping::anonymous(page_bytes(), access(), MapFlags::PRIVATE).map(Self)
     }
 
     /// 1 while the owner sleeps and wants to be woken.
@@ -87,6 +113,7 @@ impl BoardMap {
 }
 
 /// One ring, its records mapped twice.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct RingMap {
     mapping: Mapping,
     page_bytes: usize,
@@ -104,6 +131,17 @@ impl RingMap {
         let records = offset + page_bytes as u64;
         mapping.place(page_bytes + capacity_bytes, capacity_bytes, fd, records)?;
         Ok(Self { mapping: mapping.keep_from_children(), page_bytes, capacity_bytes })
+    }
+
+    /// A ring without a file, for threads that share clones of it. What runs over the end lies
+    /// behind it, and not at the beginning as well: both ends look for it there, by the position
+    /// at which its record begins.
+    #[cfg(test)]
+    pub(super) fn private(capacity_bytes: usize) -> io::Result<Self> {
+        let page_bytes = page_bytes();
+        let bytes = page_bytes + 2 * capacity_bytes;
+        let mapping = Mapping::anonymous(bytes, access(), MapFlags::PRIVATE)?;
+        Ok(Self { mapping, page_bytes, capacity_bytes })
     }
 
     pub(super) fn capacity_bytes(&self) -> usize {

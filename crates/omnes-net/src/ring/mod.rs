@@ -51,6 +51,8 @@ mod exchange_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
+mod order_tests;
+#[cfg(test)]
 mod tests;
 
 pub use neighbours::{Neighbours, NodeConfig, RingCounters};

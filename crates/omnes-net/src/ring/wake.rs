@@ -38,6 +38,12 @@ impl WakeEvent {
         Ok(Self { board: BoardMap::open(segment, layout)?, event: event()? })
     }
 
+    /// On a board without a file.
+    #[cfg(test)]
+    pub(super) fn of(board: BoardMap) -> io::Result<Self> {
+        Ok(Self { board, event: event()? })
+    }
+
     /// The descriptor that becomes readable when somebody wakes this rank.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
@@ -68,6 +74,12 @@ impl Waker {
         event: OwnedFd,
     ) -> io::Result<Self> {
         Ok(Self { board: BoardMap::open(segment, layout)?, event })
+    }
+
+    /// On a board without a file.
+    #[cfg(test)]
+    pub(super) fn of(board: BoardMap, event: OwnedFd) -> Self {
+        Self { board, event }
     }
 
     /// Wakes the reader if it sleeps; true if it did. [`order`] must have been called between
