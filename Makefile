@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 # Passed on to the scripts of `bench`, `collbench`, `bench-peers`, `bench-simulators` and to
-# `cargo xtask fuzz`.
+# `cargo xtask fuzz` and `sanitize`.
 ARGS ?=
 # Where `install` puts things.
 PREFIX ?= /usr/local
@@ -15,7 +15,7 @@ endif
 
 .DEFAULT_GOAL := build
 .PHONY: build profiled mpi python install uninstall setup setup-mpi setup-fuzz run test bench collbench \
-	bench-peers bench-simulators fuzz clean help
+	bench-peers bench-simulators fuzz sanitize clean help
 
 build: ## build everything in release mode (the default)
 	$(CARGO) build --release --workspace
@@ -45,7 +45,7 @@ setup: ## install what building and testing need (root; else says what it would 
 setup-mpi: ## install the MPIs and a Fortran compiler alone
 	tools/setup.sh mpi
 
-setup-fuzz: ## install the nightly compiler and cargo-fuzz
+setup-fuzz: ## install the nightly compiler, cargo-fuzz and Miri
 	tools/setup.sh fuzz
 
 run: build ## measure broadcast and barrier over 8 ranks, copy a file to 8 places
@@ -68,6 +68,9 @@ bench-simulators: ## the simulator beside LogGOPSim and SimGrid, where they are
 
 fuzz: ## fuzz the parsers and machines (ARGS="--seconds 60 header")
 	$(CARGO) xtask fuzz $(ARGS)
+
+sanitize: ## look for data races and missing memory orderings (ARGS="miri --seeds 256", ARGS=thread)
+	$(CARGO) xtask sanitize $(ARGS)
 
 clean: ## remove what was built
 	$(CARGO) clean

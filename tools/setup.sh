@@ -52,6 +52,13 @@ plan_fuzz_tools() {
     if ! rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
         steps+=("rustup toolchain install nightly --profile minimal")
     fi
+    # What `cargo xtask sanitize` needs.
+    local component components
+    components=$(rustup component list --installed --toolchain nightly 2>/dev/null || true)
+    for component in rust-src miri; do
+        grep -q "^$component" <<<"$components" ||
+            steps+=("rustup component add --toolchain nightly $component")
+    done
     command -v cargo-fuzz >/dev/null || steps+=("cargo install --locked cargo-fuzz")
 }
 

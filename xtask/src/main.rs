@@ -13,6 +13,7 @@ mod ci;
 mod markers;
 mod modules;
 mod purity;
+mod sanitize;
 mod source;
 mod tidy;
 mod workspace;
@@ -50,6 +51,8 @@ enum Chore {
         /// `header`, `channel`, `broadcast` or `collective`; all of them when left out
         target: Option<String>,
     },
+    /// Look for data races and missing memory orderings (needs `make setup-fuzz`)
+    Sanitize(sanitize::Args),
     /// Run the simulator over many seeds
     Swarm {
         /// How many seeds
@@ -85,6 +88,7 @@ fn run(chore: Chore) -> anyhow::Result<bool> {
         Chore::Markers(args) => markers::run(&workspace, &args),
         Chore::Purity => purity::run(&workspace),
         Chore::Fuzz { seconds, target } => fuzz(&workspace, seconds, target),
+        Chore::Sanitize(args) => sanitize::run(&workspace, &args),
         Chore::Swarm { seeds } => swarm(&workspace, seeds),
         Chore::Bench { arguments } => {
             succeeds(Command::new(workspace.root.join("tools/bench.sh")).args(arguments))
