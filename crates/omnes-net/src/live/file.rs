@@ -1,8 +1,8 @@
 //! One rank's file, mapped into its memory, as the rank writes it.
 //!
 //! What never changes is written first, then the file is mapped, and the magic makes it valid.
-//! Values change under a sequence word ([`sequence`]), so that a reader has values of one moment and
-//! nobody waits for anybody.
+//! Values change under a sequence word ([`sequence`]), so that a reader has values of one moment
+//! and nobody waits for anybody.
 //!
 //! The blocks are allocated by writing them, so that a full file system is an error at the start
 //! and no signal later. Only its owner can shorten the file; whoever does that to a running rank
