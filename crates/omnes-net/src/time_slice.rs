@@ -7,7 +7,8 @@
 //! The progress thread asks for one when it starts. A caller does once it has been kept from its
 //! core for long: on machines that the job has to itself, callers are left as they are. Where ranks
 //! outnumber cores they would take the core from each other, so the progress thread does not ask,
-//! and a caller gets its usual slices back as soon as no turn has been late for a while.
+//! and a caller does only if its turns are late again and again, and gets its usual slices back as
+//! soon as none has been late for a while.
 //!
 //! Cost: two system calls each time; none of them needs a privilege, and a kernel that refuses
 //! them, or knows no such slices, is no error.
@@ -21,8 +22,9 @@ const SHORTEST: Duration = Duration::from_micros(100);
 /// Who gives the core away and has it back only after such a time has given it to a program that
 /// computes: ranks that wait for each other take a twentieth of that.
 const LATE_TURN: Duration = Duration::from_millis(1);
-/// Beside programs that compute, one turn in such a time is late even with short slices.
-const KEPT_WHERE_CORES_ARE_SHARED: Duration = Duration::from_millis(20);
+/// Beside programs that compute, several turns in such a time are late even with short slices; of
+/// sixteen ranks that have two cores to themselves, one in ten such times.
+const KEPT_WHERE_CORES_ARE_SHARED: Duration = Duration::from_millis(10);
 
 /// Which time slices a thread has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,15 +37,21 @@ pub(crate) struct SlicePolicy {
 
 /// What the calling thread has asked for.
 #[derive(Clone, Copy)]
-struct Asked {
-    /// Its slices before; `None` if they have not been changed.
-    usual_ns: Option<u64>,
-    /// When it was kept from its core last.
-    late: Instant,
+enum Asked {
+    /// Nothing.
+    Nothing {
+        /// When it was kept from its core last.
+        late: Option<Instant>,
+    },
+    Short {
+        /// Its slices before; `None` if they have not been changed.
+        usual_ns: Option<u64>,
+        late: Instant,
+    },
 }
 
 thread_local! {
-    static ASKED: Cell<Option<Asked>> = const { Cell::new(None) };
+    static ASKED: Cell<Asked> = const { Cell::new(Asked::Nothing { late: None }) };
 }
 
 impl SlicePolicy {
@@ -56,34 +64,49 @@ impl SlicePolicy {
     /// The calling thread is the progress thread, and begins.
     pub(crate) fn on_start(self) {
         if self.kept.is_none() {
-            self.shorten(Instant::ZERO);
+            self.ask(Instant::ZERO);
         }
     }
 
     /// The calling thread gave its core away for a turn of such a length, and has it back.
     pub(crate) fn on_turn(self, turn: Duration, clock: Instant) {
         if turn > LATE_TURN {
-            self.shorten(clock);
-        } else if let (Some(kept), Some(asked)) = (self.kept, ASKED.get())
-            && clock.since(asked.late) > kept
+            self.on_late_turn(clock);
+        } else if let (Some(kept), Asked::Short { late, .. }) = (self.kept, ASKED.get())
+            && clock.since(late) > kept
         {
             restore();
         }
     }
 
-    fn shorten(self, clock: Instant) {
-        if self.length.is_zero() {
-            return;
+    fn on_late_turn(self, clock: Instant) {
+        match (ASKED.get(), self.kept) {
+            (Asked::Short { usual_ns, .. }, _) => {
+                ASKED.set(Asked::Short { usual_ns, late: clock });
+            }
+            // Now and then a turn is late where there are only ranks.
+            (Asked::Nothing { late }, Some(kept))
+                if late.is_none_or(|late| clock.since(late) > kept) =>
+            {
+                ASKED.set(Asked::Nothing { late: Some(clock) });
+            }
+            _ => self.ask(clock),
         }
-        let usual_ns = ASKED.get().map_or_else(|| shorten(self.length), |asked| asked.usual_ns);
-        ASKED.set(Some(Asked { usual_ns, late: clock }));
+    }
+
+    fn ask(self, clock: Instant) {
+        if !self.length.is_zero() {
+            ASKED.set(Asked::Short { usual_ns: shorten(self.length), late: clock });
+        }
     }
 }
 
 /// The calling thread gets back the slices that it had before it asked for short ones.
 pub(crate) fn restore() {
-    let usual_ns = ASKED.take().and_then(|asked| asked.usual_ns);
-    if let (Some(usual_ns), Some(own)) = (usual_ns, attributes()) {
+    if let Asked::Short { usual_ns: Some(usual_ns), .. } =
+        ASKED.replace(Asked::Nothing { late: None })
+        && let Some(own) = attributes()
+    {
         set_attributes(libc::sched_attr { sched_runtime: usual_ns, ..own });
     }
 }
@@ -175,13 +198,15 @@ mod tests {
             policy.on_start();
             assert_eq!(slice_ns(), usual, "the progress thread does not ask");
             for (turn, clock_ms, expected) in [
-                (LATE, 100, short),
-                (Duration::ZERO, 119, short),
-                (LATE, 120, short),
-                (Duration::ZERO, 140, short),
-                (Duration::ZERO, 141, usual),
-                (Duration::ZERO, 200, usual),
-                (LATE, 300, short),
+                (LATE, 100, usual),
+                (LATE, 120, usual),
+                (LATE, 129, short),
+                (Duration::ZERO, 138, short),
+                (LATE, 139, short),
+                (Duration::ZERO, 149, short),
+                (Duration::ZERO, 150, usual),
+                (LATE, 151, usual),
+                (LATE, 161, short),
             ] {
                 policy.on_turn(turn, at(clock_ms));
                 assert_eq!(slice_ns(), expected, "{clock_ms} ms");
