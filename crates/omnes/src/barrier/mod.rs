@@ -21,7 +21,7 @@ mod nic;
 
 pub use form::{BarrierForm, BarrierKind};
 pub(crate) use group::BarrierGroups;
-pub(crate) use nic::NicAccess;
+pub(crate) use nic::{NicAccess, OpeningThread};
 pub use nic::{NicChoice, NicState};
 
 use crate::collective::Collective;

@@ -140,10 +140,12 @@ impl NicAccess {
     }
 }
 
+/// A thread that opens a slot; the reason if there is none.
+pub(crate) type OpeningThread = JoinHandle<Result<OpenSlot, String>>;
+
 /// A slot that is being opened, or is not to be had.
 pub(super) enum OpeningSlot {
-    /// On a thread of its own.
-    Pending(JoinHandle<Result<OpenSlot, String>>),
+    Pending(OpeningThread),
     /// None where this rank needs no slot; else why there is none.
     Known(Result<Option<OpenSlot>, String>),
 }
@@ -236,7 +238,7 @@ impl Communicator {
     }
 
     /// Begins to open a slot of the kernel's NIC, if the job may have one; the reason otherwise.
-    fn begin_slot(&self, plan: SlotPlan) -> Result<JoinHandle<Result<OpenSlot, String>>, String> {
+    pub(crate) fn begin_slot(&self, plan: SlotPlan) -> Result<OpeningThread, String> {
         let (preference, request) = self.slot_request(plan)?;
         let access = Arc::clone(&self.job().nic);
         let builder = std::thread::Builder::new().name("omnes-nic".to_owned());

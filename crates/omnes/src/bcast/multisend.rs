@@ -5,8 +5,9 @@
 //! over multicast. Every rank opens its part by itself; a rank that has a slot of the kernel's NIC
 //! lets it clone and pass on, a rank that has none does both in user space, and the two go
 //! together. A slot takes some milliseconds, so a communicator that came later than the job gets
-//! its own when it has been used.
+//! its own when it has been used, opened on a thread of its own.
 
+use crate::barrier::OpeningThread;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_net::MultiSendPlan;
@@ -147,31 +148,67 @@ impl fmt::Display for MultiSendUse {
     }
 }
 
-/// A slot that a communicator has not asked for yet.
+/// A slot that a communicator asks for once it has multi-sent enough.
 #[derive(Default)]
-pub(crate) struct LateSlot(Mutex<Option<Wait>>);
+pub(crate) struct LateSlot(Mutex<Late>);
 
-/// Until when, and for which tree.
-struct Wait {
-    left: usize,
-    tree: Tree,
+#[derive(Default)]
+enum Late {
+    /// There is none to wait for.
+    #[default]
+    Settled,
+    /// Until so much has been sent.
+    Wait { left: usize, tree: Tree },
+    /// It is being opened, on a thread of its own.
+    Opening(OpeningThread),
+}
+
+/// What is to be done for a late slot.
+enum LateStep {
+    Nothing,
+    /// It is time to ask for one, for this tree.
+    Ask(Tree),
+    /// There is one.
+    Take(OpenSlot),
 }
 
 impl LateSlot {
+    /// Waits until it is time for a slot for `tree`, or not for any; one that is being opened goes.
     fn wait_for(&self, tree: Option<Tree>) {
         let left = BROADCASTS_BEFORE_SLOT;
-        *self.lock() = tree.map(|tree| Wait { left, tree });
+        let next = tree.map_or(Late::Settled, |tree| Late::Wait { left, tree });
+        let before = std::mem::replace(&mut *self.lock(), next);
+        if let Late::Opening(thread) = before {
+            let _ = thread.join();
+        }
     }
 
-    /// The tree, if with another broadcast of so many bytes the wait is over: true for one caller.
-    fn tree_if_due(&self, bytes: usize) -> Option<Tree> {
-        let mut wait = self.lock();
-        let left = &mut wait.as_mut()?.left;
-        *left = left.saturating_sub(1 + bytes / BROADCAST_BYTES);
-        (*left == 0).then(|| wait.take().map(|wait| wait.tree)).flatten()
+    /// The next step, of one caller, with another broadcast of so many bytes.
+    fn step(&self, bytes: usize) -> LateStep {
+        let mut late = self.lock();
+        match &mut *late {
+            Late::Settled => return LateStep::Nothing,
+            Late::Wait { left, .. } => {
+                *left = left.saturating_sub(1 + bytes / BROADCAST_BYTES);
+                if *left > 0 {
+                    return LateStep::Nothing;
+                }
+            }
+            Late::Opening(thread) if !thread.is_finished() => return LateStep::Nothing,
+            Late::Opening(_) => {}
+        }
+        match std::mem::take(&mut *late) {
+            Late::Settled => LateStep::Nothing,
+            Late::Wait { tree, .. } => LateStep::Ask(tree),
+            // Who gets none goes on in user space.
+            Late::Opening(thread) => match thread.join() {
+                Ok(Ok(slot)) => LateStep::Take(slot),
+                Ok(Err(_)) | Err(_) => LateStep::Nothing,
+            },
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Wait>> {
+    fn lock(&self) -> MutexGuard<'_, Late> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -276,10 +313,18 @@ impl Communicator {
 
     /// A broadcast of so many bytes is to be multi-sent: after some this rank asks for its slot.
     pub(super) fn count_multisend(&self, bytes: usize) {
-        let Some(tree) = self.inner.late_slot.tree_if_due(bytes) else { return };
-        // Who gets none goes on in user space.
-        if let Ok(slot) = self.open_multisend_slot(tree, self.own_node(), true) {
-            self.job().engine.give_multisend_slot(self.inner.id, slot, true);
+        let late = &self.inner.late_slot;
+        match late.step(bytes) {
+            LateStep::Nothing => {}
+            LateStep::Ask(tree) => {
+                let plan = self.multisend_slot(tree, self.own_node(), true);
+                if let Ok(thread) = plan.and_then(|plan| self.begin_slot(plan)) {
+                    *late.lock() = Late::Opening(thread);
+                }
+            }
+            LateStep::Take(slot) => {
+                self.job().engine.give_multisend_slot(self.inner.id, slot, true);
+            }
         }
     }
 
@@ -305,7 +350,9 @@ impl Communicator {
         let own = self.own_node();
         let slot = match cloning {
             Cloning::Loop => Err("switched off".to_owned()),
-            _ => self.open_multisend_slot(tree, own, cloning != Cloning::Host),
+            _ => self
+                .multisend_slot(tree, own, cloning != Cloning::Host)
+                .and_then(|plan| self.open_slot(plan)),
         };
         if let (Cloning::Nic | Cloning::Host, Err(reason)) = (cloning, &slot) {
             return Err(Error::NoNic { reason: reason.clone() });
@@ -335,12 +382,7 @@ impl Communicator {
         }
     }
 
-    fn open_multisend_slot(
-        &self,
-        tree: Tree,
-        own: u32,
-        forwards: bool,
-    ) -> Result<OpenSlot, String> {
+    fn multisend_slot(&self, tree: Tree, own: u32, forwards: bool) -> Result<SlotPlan, String> {
         let job = self.job();
         let addresses = job.engine.nics();
         let address = |rank: Rank| {
@@ -358,7 +400,7 @@ impl Communicator {
                 key: job.engine.sender_key(*rank),
             })
         });
-        let plan = SlotPlan {
+        Ok(SlotPlan {
             job: job.engine.job(),
             communicator: self.inner.id.0,
             channel: 0,
@@ -373,8 +415,7 @@ impl Communicator {
             tree: Some(tree.to_string()),
             forwards: forwards && nodes[own as usize][0] == me,
             by_mac: false,
-        };
-        self.open_slot(plan)
+        })
     }
 }
 
