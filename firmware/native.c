@@ -54,15 +54,15 @@ u64 omnes_native_combined(u32 combine, u64 a, u64 b)
 	return omnes_combined(combine, a, b);
 }
 
-void omnes_native_spread_children(const struct omnes_spread_table *table, u32 source,
-				  struct omnes_spread *run)
+void omnes_native_multisend_children(const struct omnes_multisend_table *table, u32 source,
+				     struct omnes_children *run)
 {
-	*run = omnes_spread_children(table, source);
+	*run = omnes_multisend_children(table, source);
 }
 
-u32 omnes_native_spread_child(const struct omnes_spread_table *table, u32 source, u32 place)
+u32 omnes_native_multisend_child(const struct omnes_multisend_table *table, u32 source, u32 place)
 {
-	return omnes_spread_child(table, source, place);
+	return omnes_multisend_child(table, source, place);
 }
 
 u64 omnes_native_tag(const struct omnes_key *key, const u64 *words, u32 more)
@@ -101,14 +101,14 @@ static const struct omnes_native_fact facts[] = {
 	FACT(OMNES_COMBINE_SUM_F64),
 	FACT(OMNES_COMBINE_KNOWN),
 	FACT(sizeof(struct omnes_barrier_action)),
-	FACT(sizeof(struct omnes_spread_table)),
-	FACT(offsetof(struct omnes_spread_table, child)),
+	FACT(sizeof(struct omnes_multisend_table)),
+	FACT(offsetof(struct omnes_multisend_table, child)),
 	FACT(OMNES_SLOTS_MAX),
 	FACT(OMNES_PEER_GROUP),
 	FACT(OMNES_STATE_BYTES),
 	FACT(sizeof(struct omnes_port_key)),
 	FACT(OMNES_CLASS_STEPS),
-	FACT(OMNES_CLASS_SPREAD),
+	FACT(OMNES_CLASS_MULTISEND),
 	FACT(OMNES_CLASS_V6),
 	FACT(sizeof(struct omnes_member_key)),
 	FACT(sizeof(struct omnes_member)),
@@ -120,7 +120,7 @@ static const struct omnes_native_fact facts[] = {
 	FACT(offsetof(struct omnes_slot, is_v6)),
 	FACT(offsetof(struct omnes_slot, key)),
 	FACT(offsetof(struct omnes_slot, barrier)),
-	FACT(offsetof(struct omnes_slot, spread)),
+	FACT(offsetof(struct omnes_slot, multisend)),
 	FACT(sizeof(struct omnes_peer)),
 	FACT(OMNES_FRAME_BYTES_V4),
 	FACT(OMNES_FRAME_BYTES_V6),

@@ -57,15 +57,15 @@ void omnes_native_barrier_words(const struct omnes_barrier *barrier,
  * omnes_combine; 0 if they are not combined. */
 u64 omnes_native_combined(u32 combine, u64 a, u64 b);
 
-/* omnes_native_spread_children puts into `run` which children this member
+/* omnes_native_multisend_children puts into `run` which children this member
  * passes on to where `source`, an index below the table's size, is the root;
  * none for any other. */
-void omnes_native_spread_children(const struct omnes_spread_table *table, u32 source,
-				  struct omnes_spread *run);
+void omnes_native_multisend_children(const struct omnes_multisend_table *table, u32 source,
+				     struct omnes_children *run);
 
-/* omnes_native_spread_child gives the index of the child at `place` of the
+/* omnes_native_multisend_child gives the index of the child at `place` of the
  * table, or OMNES_NOBODY where there is none. */
-u32 omnes_native_spread_child(const struct omnes_spread_table *table, u32 source, u32 place);
+u32 omnes_native_multisend_child(const struct omnes_multisend_table *table, u32 source, u32 place);
 
 /* omnes_native_tag gives the tag of a packet with `more` words behind it, at most
  * OMNES_CARRIED_MAX - 1: `words` has its header in memory order, then the

@@ -200,10 +200,10 @@ static void longest_drive(void)
 	}
 }
 
-static void spread_drive(void)
+static void multisend_drive(void)
 {
-	struct omnes_spread_table table;
-	struct omnes_spread run;
+	struct omnes_multisend_table table;
+	struct omnes_children run;
 	u32 call, place, source, child;
 
 	fill(&table, sizeof(table));
@@ -213,16 +213,16 @@ static void spread_drive(void)
 	}
 	for (call = 0; call < CALLS; call++) {
 		source = near(table.size);
-		omnes_native_spread_children(&table, source, &run);
+		omnes_native_multisend_children(&table, source, &run);
 		check(!run.count || (source < table.size && table.size <= OMNES_KERNEL_GROUP_MAX),
 		      "children of no group");
 		for (place = run.first; place < run.first + run.count && place < run.first + 8;
 		     place++) {
-			child = omnes_native_spread_child(&table, source, place);
+			child = omnes_native_multisend_child(&table, source, place);
 			check(child < table.size || child == OMNES_NOBODY,
 			      "a child beyond the group");
 		}
-		omnes_native_spread_child(&table, source, (u32)draw());
+		omnes_native_multisend_child(&table, source, (u32)draw());
 	}
 }
 
@@ -284,7 +284,7 @@ int main(int count, char **words)
 	for (rounds = strtoull(words[2], NULL, 10); rounds; rounds--) {
 		barrier_drive();
 		longest_drive();
-		spread_drive();
+		multisend_drive();
 		tag_drive();
 		sum_drive();
 	}

@@ -28,12 +28,12 @@
  * that has moved is found again.
  *
  * One file per role: nic_maps.h what is kept, nic_packet.h whose a packet is,
- * nic_barrier.h steps, nic_spread.h packets to all, nic_queue.h small packets
+ * nic_barrier.h steps, nic_multisend.h packets to all, nic_queue.h small packets
  * for the process's memory; here the two entries.
  */
 #include "nic_barrier.h"
 #include "nic_queue.h"
-#include "nic_spread.h"
+#include "nic_multisend.h"
 
 /* A step, or the request for one, has come from the wire. */
 OMNES_VERIFIED_ONCE int nic_step_came(struct __sk_buff *skb, int class_of_packet)
@@ -70,9 +70,9 @@ int nic_ingress(struct __sk_buff *skb)
 		if (verdict != NIC_NEXT)
 			return verdict;
 		break;
-	case OMNES_CLASS_SPREAD:
-	case OMNES_CLASS_SPREAD | OMNES_CLASS_V6:
-		verdict = nic_spread_arrived(skb, class_of_packet);
+	case OMNES_CLASS_MULTISEND:
+	case OMNES_CLASS_MULTISEND | OMNES_CLASS_V6:
+		verdict = nic_multisend_arrived(skb, class_of_packet);
 		if (verdict != NIC_NEXT)
 			return verdict;
 		break;
@@ -159,9 +159,9 @@ int nic_egress(struct __sk_buff *skb)
 	case OMNES_CLASS_STEPS:
 	case OMNES_CLASS_STEPS | OMNES_CLASS_V6:
 		return nic_step_sent(skb, class_of_packet);
-	case OMNES_CLASS_SPREAD:
-	case OMNES_CLASS_SPREAD | OMNES_CLASS_V6:
-		return nic_spread_sent(skb, class_of_packet);
+	case OMNES_CLASS_MULTISEND:
+	case OMNES_CLASS_MULTISEND | OMNES_CLASS_V6:
+		return nic_multisend_sent(skb, class_of_packet);
 	default:
 		return NIC_NEXT;
 	}

@@ -63,7 +63,7 @@ static __always_inline int nic_class_of_head(const void *start)
 	if ((head->kind == OMNES_KIND_CAST || head->kind == OMNES_KIND_CAST_CODED ||
 	     head->kind == OMNES_KIND_HELLO) &&
 	    head->flags & OMNES_FLAG_GROUP)
-		return OMNES_CLASS_SPREAD;
+		return OMNES_CLASS_MULTISEND;
 	return OMNES_CLASS_OTHERS;
 }
 
@@ -186,7 +186,7 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 	key.job = packet->head.job;
 	key.communicator = packet->head.communicator;
 	/* Packets to all go alike, whichever of the communicator's policies they follow. */
-	if ((class_of_packet & ~OMNES_CLASS_V6) != OMNES_CLASS_SPREAD)
+	if ((class_of_packet & ~OMNES_CLASS_V6) != OMNES_CLASS_MULTISEND)
 		key.channel = packet->head.channel;
 	key.class_of_packet = class_of_packet;
 	key.port = direction == NIC_INWARD ? packet->tuple.udp.dest : packet->tuple.udp.source;

@@ -12,7 +12,7 @@
 
 #include "barrier_step.h"
 #include "siphash.h"
-#include "spread_step.h"
+#include "multisend_step.h"
 
 #define OMNES_SLOTS_MAX 64
 /* Ethernet, IP and UDP headers, of either version of IP. */
@@ -27,7 +27,7 @@
 /* By which packets find a slot. */
 enum omnes_class {
 	OMNES_CLASS_STEPS = 0,
-	OMNES_CLASS_SPREAD = 1,
+	OMNES_CLASS_MULTISEND = 1,
 	OMNES_CLASS_OTHERS = 2, /* they find a queue */
 };
 /* Beside a class: of packets over IPv6, which find other slots than those over IPv4. */
@@ -77,7 +77,7 @@ struct omnes_slot {
 	u32 is_v6; /* all members have addresses of IPv6; else of IPv4 */
 	struct omnes_key key;
 	struct omnes_barrier_table barrier;
-	struct omnes_spread_table spread;
+	struct omnes_multisend_table multisend;
 };
 _Static_assert(sizeof(struct omnes_slot) == 56 + 552 + 4112, "layout shared with Rust");
 

@@ -10,7 +10,7 @@ fn main() {
         "tag.h",
         "barrier_step.h",
         "combine.h",
-        "spread_step.h",
+        "multisend_step.h",
         "slot.h",
         "sum_f64.h",
         "wire.h",

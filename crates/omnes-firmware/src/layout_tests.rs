@@ -1,6 +1,6 @@
 //! Both sides of each layout agree, and of each constant that they share.
 
-use crate::{Key, barrier, slot, spread};
+use crate::{Key, barrier, multisend, slot};
 use omnes_wire::{CARRIED_MAX, Words};
 use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
@@ -57,10 +57,10 @@ fn of_steps() -> Vec<(&'static str, usize)> {
         ("OMNES_COMBINE_SUM_F64", barrier::Combine::SumF64 as usize),
         ("OMNES_COMBINE_KNOWN", barrier::COMBINE_KNOWN as usize),
         ("sizeof(struct omnes_barrier_action)", size_of::<barrier::Action>()),
-        ("sizeof(struct omnes_spread_table)", size_of::<spread::Table>()),
+        ("sizeof(struct omnes_multisend_table)", size_of::<multisend::Table>()),
         (
-            "offsetof(struct omnes_spread_table, child)",
-            size_of::<spread::Table>() - 2 * crate::KERNEL_GROUP_MAX,
+            "offsetof(struct omnes_multisend_table, child)",
+            size_of::<multisend::Table>() - 2 * crate::KERNEL_GROUP_MAX,
         ),
     ]
 }
@@ -73,7 +73,7 @@ fn of_slots() -> Vec<(&'static str, usize)> {
         ("OMNES_STATE_BYTES", slot::STATE_BYTES),
         ("sizeof(struct omnes_port_key)", size_of::<slot::PortKey>()),
         ("OMNES_CLASS_STEPS", slot::Class::Steps as usize),
-        ("OMNES_CLASS_SPREAD", slot::Class::Spread as usize),
+        ("OMNES_CLASS_MULTISEND", slot::Class::MultiSend as usize),
         ("OMNES_CLASS_V6", slot::CLASS_V6.into()),
         ("sizeof(struct omnes_member_key)", size_of::<slot::MemberKey>()),
         ("sizeof(struct omnes_member)", size_of::<slot::Member>()),
@@ -85,7 +85,7 @@ fn of_slots() -> Vec<(&'static str, usize)> {
         ("offsetof(struct omnes_slot, is_v6)", offset_of!(slot::Slot, is_v6)),
         ("offsetof(struct omnes_slot, key)", offset_of!(slot::Slot, key)),
         ("offsetof(struct omnes_slot, barrier)", offset_of!(slot::Slot, barrier)),
-        ("offsetof(struct omnes_slot, spread)", offset_of!(slot::Slot, spread)),
+        ("offsetof(struct omnes_slot, multisend)", offset_of!(slot::Slot, multisend)),
         ("sizeof(struct omnes_peer)", size_of::<slot::Peer>()),
         ("OMNES_FRAME_BYTES_V4", slot::FRAME_BYTES_V4),
         ("OMNES_FRAME_BYTES_V6", slot::FRAME_BYTES_V6),

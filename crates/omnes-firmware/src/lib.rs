@@ -5,11 +5,11 @@
 //! for the CPU, so that the user-space NIC, the simulator and the fuzzer run exactly the code that
 //! the kernel runs. This crate has its data with their layout, and safe calls of its functions.
 //!
-//! [`barrier`] is the collective protocol's barrier, [`spread`] tells to which ranks a packet to
+//! [`barrier`] is the collective protocol's barrier, [`multisend`] tells to which ranks a packet to
 //! all ranks is forwarded, [`slot`] is what user space and the kernel NIC share. [`sum_f64`] adds
 //! doubles with integer arithmetic, because eBPF has no floating point.
 //!
-//! Only [`barrier`], [`spread`], `sum` and `tag` have `unsafe` code: calls of C functions that read
+//! Only [`barrier`], [`multisend`], `sum` and `tag` have `unsafe` code: calls of C functions that read
 //! and write nothing but their arguments.
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -17,8 +17,8 @@
 pub mod barrier;
 #[cfg(test)]
 mod layout_tests;
+pub mod multisend;
 pub mod slot;
-pub mod spread;
 mod sum;
 mod tag;
 

@@ -1,6 +1,6 @@
 //! What user space and the kernel's NIC share: `firmware/slot.h`. All words are host-endian.
 
-use crate::{COMBINING_MEMBERS_MAX, KERNEL_GROUP_MAX, Key, barrier, spread};
+use crate::{COMBINING_MEMBERS_MAX, KERNEL_GROUP_MAX, Key, barrier, multisend};
 use omnes_wire::CARRIED_MAX;
 
 /// Slots of one loaded firmware.
@@ -25,7 +25,7 @@ pub enum Class {
     /// Steps of barriers.
     Steps = 0,
     /// Packets to all.
-    Spread = 1,
+    MultiSend = 1,
 }
 
 /// Beside a [`Class`]: of packets over IPv6, which find other slots than those over IPv4.
@@ -101,7 +101,7 @@ pub struct Slot {
     /// What it does in a barrier.
     pub barrier: barrier::Table,
     /// To whom it passes on what goes to all.
-    pub spread: spread::Table,
+    pub multisend: multisend::Table,
 }
 
 /// The headers of packets for one peer.

@@ -22,7 +22,7 @@ pub struct MultiSendPlan {
     /// Its ranks by node, as ranks in the job; the first of each receives for the node.
     pub nodes: Vec<Vec<Rank>>,
     /// The tree over the nodes.
-    pub tree: omnes_topo::Spread,
+    pub tree: omnes_topo::TreeTable,
     /// This rank's node among them.
     pub own: u32,
     /// The kernel's NIC clones for this rank.
@@ -34,7 +34,7 @@ pub struct MultiSendPlan {
 /// A communicator's multi-send, as this rank takes part in it.
 pub(crate) struct MultiSend {
     communicator: CommunicatorId,
-    tree: omnes_topo::Spread,
+    tree: omnes_topo::TreeTable,
     own: Rank,
     /// Where each node receives.
     addresses: Vec<SocketAddr>,

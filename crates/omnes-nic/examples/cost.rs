@@ -12,7 +12,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use common::group::{barrier_plan, rank, socket_address, spread_plan};
+use common::group::{barrier_plan, multisend_plan, rank, socket_address};
 use common::hosts::{Host, network};
 use common::packets::{self, Way, cast, frame, nack, step};
 use omnes_nic::{Kernel, SlotPlan, Statistics, TestPacket};
@@ -86,7 +86,7 @@ fn main() {
     foreign_and_counting();
     chained();
     for children in [1, 10, 100] {
-        let Some(rig) = Rig::new(&spread_plan(0, children + 1, "flat", false)) else { return };
+        let Some(rig) = Rig::new(&multisend_plan(0, children + 1, "flat", false)) else { return };
         let packets = vec![rig.outward(1, &cast(rank(0), 1, false, &[0; 1000])); 100];
         report(&format!("egress: to {children} children"), |_| rig.time("nic_egress", &packets));
     }

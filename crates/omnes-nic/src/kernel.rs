@@ -301,7 +301,7 @@ fn describe(plan: &SlotPlan, interface: u32) -> Result<Slot, NicError> {
         is_v6: plan.socket.is_ipv6().into(),
         key: Key::new(plan.own_key()?),
         barrier: plan.barrier_table()?,
-        spread: plan.spread_table()?,
+        multisend: plan.multisend_table()?,
     })
 }
 

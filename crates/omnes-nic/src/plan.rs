@@ -1,8 +1,8 @@
 //! What a slot is to do.
 
 use crate::NicError;
-use omnes_firmware::{KERNEL_GROUP_MAX, barrier, slot, spread};
-use omnes_topo::{BarrierAlgorithm, Spread, Tree};
+use omnes_firmware::{KERNEL_GROUP_MAX, barrier, multisend, slot};
+use omnes_topo::{BarrierAlgorithm, Tree, TreeTable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -74,7 +74,7 @@ impl SlotPlan {
 
     /// Which packets find the slot.
     pub fn class(&self) -> slot::Class {
-        if self.barrier.is_some() { slot::Class::Steps } else { slot::Class::Spread }
+        if self.barrier.is_some() { slot::Class::Steps } else { slot::Class::MultiSend }
     }
 
     /// Refuses what the firmware cannot serve.
@@ -125,14 +125,14 @@ impl SlotPlan {
             .map_err(|_| NicError::Plan { what: "no such member" })
     }
 
-    pub(crate) fn spread_table(&self) -> Result<spread::Table, NicError> {
-        let Some(text) = &self.tree else { return Ok(spread::Table::none()) };
+    pub(crate) fn multisend_table(&self) -> Result<multisend::Table, NicError> {
+        let Some(text) = &self.tree else { return Ok(multisend::Table::none()) };
         let tree: Tree = text.parse().map_err(|_| NicError::Plan { what: "no such tree" })?;
-        let spread = Spread::new(tree, self.size())
+        let table = TreeTable::new(tree, self.size())
             .ok()
-            .filter(|spread| spread.size() as usize <= KERNEL_GROUP_MAX)
+            .filter(|table| table.size() as usize <= KERNEL_GROUP_MAX)
             .ok_or(NicError::Plan { what: "no such tree of that size" })?;
-        Ok(spread::Table::new(&spread, self.own))
+        Ok(multisend::Table::new(&table, self.own))
     }
 }
 

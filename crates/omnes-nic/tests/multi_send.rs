@@ -8,7 +8,7 @@
 mod common;
 
 use common::IS_V6;
-use common::group::{self, GROUP, rank, set_option, socket_address, spread_plan};
+use common::group::{self, GROUP, multisend_plan, rank, set_option, socket_address};
 use common::hosts::{Host, address, network, settings};
 use common::packets::{self, FRAME_BYTES, UDP_CHECK, Way, cast, frame};
 use common::sniffer::{Sniffed, Sniffer};
@@ -130,7 +130,7 @@ struct Mode {
 
 fn members(count: usize, mode: Mode) -> Option<Vec<Member>> {
     let hosts = network(count)?;
-    let plan = |own| spread_plan(own, count, mode.tree, mode.by_mac);
+    let plan = |own| multisend_plan(own, count, mode.tree, mode.by_mac);
     let member = |(own, host): (usize, &Host)| Member::new(host, own, &plan(own));
     let mut members: Vec<Member> = hosts.iter().enumerate().map(member).collect();
     switch(&mut members, mode);
@@ -144,7 +144,7 @@ fn switch(members: &mut [Member], mode: Mode) {
     for member in members {
         set_segment(&member.socket, 0);
         member.host.command(&format!("ethtool -K eth0 tx {offload} gso on"));
-        member.reopen(&spread_plan(member.own, count, mode.tree, mode.by_mac));
+        member.reopen(&multisend_plan(member.own, count, mode.tree, mode.by_mac));
     }
 }
 
@@ -475,7 +475,7 @@ fn a_slot_that_does_not_forward_leaves_it_to_the_host() {
     let Some(hosts) = network(3) else { return };
     let members: Vec<Member> = (0..3)
         .map(|own| {
-            let plan = SlotPlan { forwards: false, ..spread_plan(own, 3, "chain", false) };
+            let plan = SlotPlan { forwards: false, ..multisend_plan(own, 3, "chain", false) };
             Member::new(&hosts[own], own, &plan)
         })
         .collect();
@@ -501,7 +501,7 @@ fn a_source_reaches_a_thousand_children_by_one_call() {
     let [addr, _] = settings(address(0), "wide");
     host.command(&format!("ip {addr}"));
     let interface = host.interface_named("wide");
-    let plan = spread_plan(0, SIZE, "flat", false);
+    let plan = multisend_plan(0, SIZE, "flat", false);
     let (_kernel, page) = host.inside(|| {
         let kernel = Kernel::load().unwrap();
         kernel.attach(interface).unwrap();

@@ -2,14 +2,14 @@
 //!
 //! Which ranks a rank communicates with; not when, or with which packets. Every member of a group
 //! computes its own part from (rank, size, parameters); no member needs to be told anything. Only
-//! [`Spread`] holds a whole structure, for firmware that cannot compute it.
+//! [`TreeTable`] holds a whole structure, for firmware that cannot compute it.
 //!
 //! | module | answers | source |
 //! |---|---|---|
 //! | [`tree`] | parent, children in sending order, depth, fan-out | [`Tree`] |
 //! | [`postal`] | the tree that is earliest for a ratio of latency to sending time | [`Lambda`] |
 //! | [`pipeline`] | the tree that is fastest for many packets | [`pipeline::choose`] |
-//! | `spread` | the children of all ranks, for any source, in one table | [`Spread`] |
+//! | `tree_table` | the children of all ranks, for any source, in one table | [`TreeTable`] |
 //! | `co_roots` | which co-root serves which ranks in a large broadcast | [`CoRoots`] |
 //! | [`network`] | the way of packets through switches, and copies there | [`network::Network`] |
 //! | [`barrier`] | steps of a rank, and their number in closed form | [`BarrierAlgorithm`] |
@@ -17,7 +17,7 @@
 //! Guarantees: the same arguments give the same answer on every machine; all members that agree
 //! on size and parameters agree on the structure. Mistakes of the caller give a [`TopoError`];
 //! nothing panics. Sizes up to `u32::MAX` are legal, except for postal trees
-//! ([`postal::POSTAL_SIZE_MAX`]) and tables ([`Spread::SIZE_MAX`]).
+//! ([`postal::POSTAL_SIZE_MAX`]) and tables ([`TreeTable::SIZE_MAX`]).
 //!
 //! Assumes: ranks are `0..size`, without gaps. Where ranks run is not known here.
 //!
@@ -35,12 +35,12 @@ mod error;
 pub mod network;
 pub mod pipeline;
 pub mod postal;
-mod spread;
 pub mod tree;
+mod tree_table;
 
 pub use barrier::{BarrierAlgorithm, Party, Step};
 pub use co_roots::CoRoots;
 pub use error::TopoError;
 pub use postal::{Lambda, PostalTimes};
-pub use spread::Spread;
 pub use tree::Tree;
+pub use tree_table::TreeTable;

@@ -8,7 +8,7 @@ use crate::units::short_time;
 use anyhow::{Context, Result, bail, ensure};
 use omnes_sim::model::Carrier;
 use omnes_sim::testbed::{self, Testbed, TestbedError};
-use omnes_topo::Spread;
+use omnes_topo::TreeTable;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
@@ -125,7 +125,7 @@ impl Config {
         }
         for carrier in &self.carriers {
             let CarrierKind(Carrier::MultiSend { tree, .. }) = carrier else { continue };
-            Spread::new(*tree, most).with_context(|| format!("--carrier {carrier}"))?;
+            TreeTable::new(*tree, most).with_context(|| format!("--carrier {carrier}"))?;
             let of_ranks = |ranks| self.algorithms.iter().any(|it| it.sends_to_all(self.op, ranks));
             ensure!(
                 self.ranks.iter().any(|ranks| of_ranks(*ranks)),

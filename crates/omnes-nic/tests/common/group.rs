@@ -69,7 +69,7 @@ pub fn barrier_plan(own: usize, size: usize, algorithm: &str, is_multicast: bool
 }
 
 /// The plan of a member that passes packets on.
-pub fn spread_plan(own: usize, size: usize, tree: &str, by_mac: bool) -> SlotPlan {
+pub fn multisend_plan(own: usize, size: usize, tree: &str, by_mac: bool) -> SlotPlan {
     SlotPlan {
         tree: Some(tree.to_owned()),
         group: Some(GROUP),

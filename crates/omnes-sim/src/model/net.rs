@@ -13,7 +13,7 @@ use super::setup::{Carrier, Cloning, Setup};
 use crate::engine::{Cost, Queue, Random, Server, Span, Time};
 use crate::testbed::{Forwarding, Host, Processors, Testbed, WhenFull};
 use omnes_topo::network::{Cast, HostId, LinkId, Network, Node, SwitchId};
-use omnes_topo::{Spread, TopoError};
+use omnes_topo::{TopoError, TreeTable};
 use omnes_wire::Rank;
 
 /// Something that will happen.
@@ -103,7 +103,7 @@ pub(super) struct Net {
     loss_ppm: u32,
     losses: Vec<Random>,
     carrier: Carrier,
-    spread: Option<Spread>,
+    tree: Option<TreeTable>,
     out_links: Vec<u32>,
 }
 
@@ -117,9 +117,9 @@ fn turn(testbed: &Testbed, sharing: u32) -> Span {
 impl Net {
     pub(super) fn new(setup: Setup, record: Record) -> Result<Self, TopoError> {
         let Setup { testbed, network, ranks, seed, loss_ppm, carrier } = setup;
-        let spread = match carrier {
+        let tree = match carrier {
             Carrier::Multicast => None,
-            Carrier::MultiSend { tree, .. } => Some(Spread::new(tree, ranks)?),
+            Carrier::MultiSend { tree, .. } => Some(TreeTable::new(tree, ranks)?),
         };
         let cores = match testbed.host.cores {
             0 => ranks,
@@ -151,7 +151,7 @@ impl Net {
             loss_ppm,
             losses,
             carrier,
-            spread,
+            tree,
             out_links: Vec::new(),
         })
     }
@@ -254,10 +254,10 @@ impl Net {
 
     /// A NIC sends a copy to each child of `host` in the tree of `root`.
     fn pass_on(&mut self, now: Time, host: u32, root: u32, packet: PacketId, is_again: bool) {
-        let Some(spread) = self.spread.take() else { return };
+        let Some(tree) = self.tree.take() else { return };
         let nic = self.testbed.nic;
         let mut is_again = is_again;
-        if let Ok(children) = spread.children_of(Rank(host), Rank(root)) {
+        if let Ok(children) = tree.children_of(Rank(host), Rank(root)) {
             for child in children {
                 let to = To::Child { rank: child.0, root };
                 let mut copy = self.packets.of(packet).clone();
@@ -268,19 +268,19 @@ impl Net {
                 is_again = true;
             }
         }
-        self.spread = Some(spread);
+        self.tree = Some(tree);
     }
 
     /// A host passes on what `root` sends to all, at `at`; when it has done so.
     pub(super) fn pass_on_by_host(&mut self, at: Time, host: u32, root: u32, id: PacketId) -> Time {
-        let Some(spread) = self.spread.take() else { return at };
+        let Some(tree) = self.tree.take() else { return at };
         let mut at = at;
         let costs = self.testbed.host;
         let packet = self.packets.of(id).clone();
         let bytes = packet.bytes();
         // A train is passed on as one, by one call for all children.
         let mut starts_call = packet.leads_train;
-        if let Ok(children) = spread.children_of(Rank(host), Rank(root)) {
+        if let Ok(children) = tree.children_of(Rank(host), Rank(root)) {
             for child in children {
                 let train = if starts_call { costs.train.of(bytes) } else { Span::ZERO };
                 at = self.work(host, at, train + costs.send.of(bytes), Doing::HostSends);
@@ -291,7 +291,7 @@ impl Net {
                 starts_call = false;
             }
         }
-        self.spread = Some(spread);
+        self.tree = Some(tree);
         at
     }
 

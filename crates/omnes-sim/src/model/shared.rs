@@ -3,7 +3,7 @@
 use super::plan::{BarrierKind, Op, Plan, Steps};
 use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_proto::broadcast::{GroupId, Policy};
-use omnes_topo::{Spread, TopoError, Tree};
+use omnes_topo::{TopoError, Tree, TreeTable};
 use omnes_wire::{CommunicatorId, Rank};
 
 /// The communicator of messages.
@@ -31,14 +31,14 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Shape {
     tree: Tree,
-    down: Spread,
+    down: TreeTable,
     /// The parent of each relative rank; of the root itself.
     up: Vec<u32>,
 }
 
 impl Shape {
     pub(super) fn new(tree: Tree, ranks: u32) -> Result<Self, TopoError> {
-        let down = Spread::new(tree, ranks)?;
+        let down = TreeTable::new(tree, ranks)?;
         let mut up = vec![0; ranks as usize];
         for (parent, run) in (0..).zip(down.first().windows(2)) {
             let children = &down.children()[usize::from(run[0])..usize::from(run[1])];

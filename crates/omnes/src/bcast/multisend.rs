@@ -12,7 +12,7 @@ use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_net::MultiSendPlan;
 use omnes_net::nic::{MemberPlan, OpenSlot, SlotPlan};
-use omnes_topo::{Lambda, Spread, Tree};
+use omnes_topo::{Lambda, Tree, TreeTable};
 use omnes_wire::{CommunicatorId, Rank};
 use std::fmt;
 use std::net::SocketAddr;
@@ -218,7 +218,7 @@ impl Communicator {
     /// of the job, when the probe has found no multicast.
     pub(crate) fn use_multisend(&self) -> Result<(), Error> {
         let job = self.job();
-        let fits = self.nodes().count() > 1 && self.nodes().count() <= Spread::SIZE_MAX;
+        let fits = self.nodes().count() > 1 && self.nodes().count() <= TreeTable::SIZE_MAX;
         if job.config.multisend == MultiSend::Off || !fits {
             return Ok(());
         }
@@ -263,7 +263,7 @@ impl Communicator {
         let present = job.multisend().filter(|_| job.config.multisend == MultiSend::Auto);
         let Some(present) = present else { return Ok(()) };
         let tree = tree_of(lambda);
-        let shape = |tree| Spread::new(tree, self.nodes().count()).ok();
+        let shape = |tree| TreeTable::new(tree, self.nodes().count()).ok();
         if shape(tree) != shape(present.tree) {
             self.use_multisend_tree(tree, Cloning::Auto)?;
         }
@@ -343,7 +343,7 @@ impl Communicator {
         if !job.has_multisend() || nodes.len() < 2 {
             return Ok(None);
         }
-        let spread = Spread::new(tree, nodes.len() as u32)
+        let table = TreeTable::new(tree, nodes.len() as u32)
             .map_err(|error| Error::MultiSend { reason: error.to_string() })?;
         // A slot has the communicator's name, so the old one goes first.
         job.engine.close_multisend(self.inner.id);
@@ -363,7 +363,7 @@ impl Communicator {
         job.engine.open_multisend(MultiSendPlan {
             communicator: self.inner.id,
             nodes,
-            tree: spread,
+            tree: table,
             own,
             slot: slot.ok(),
             slot_forwards: kernel_forwards,

@@ -1,7 +1,7 @@
 //! Who sends to whom: a tree of `omnes-topo`, as the tables of the firmware.
 
-use omnes_firmware::spread::Table;
-use omnes_topo::{Spread, Tree};
+use omnes_firmware::multisend::Table;
+use omnes_topo::{Tree, TreeTable};
 
 /// A tree over all nodes, with node 0 as the root.
 #[derive(Clone, Debug)]
@@ -12,12 +12,12 @@ pub(super) struct Plan {
 impl Plan {
     /// The tables of `tree` for so many nodes.
     pub(super) fn new(tree: Tree, nodes: u32) -> Self {
-        Self::of(&Spread::new(tree, nodes).expect("trees of a few nodes exist"))
+        Self::of(&TreeTable::new(tree, nodes).expect("trees of a few nodes exist"))
     }
 
     /// The tables of a tree that is laid out already.
-    pub(super) fn of(spread: &Spread) -> Self {
-        Self { tables: (0..spread.size()).map(|own| Table::new(spread, own)).collect() }
+    pub(super) fn of(tree: &TreeTable) -> Self {
+        Self { tables: (0..tree.size()).map(|own| Table::new(tree, own)).collect() }
     }
 
     pub(super) fn nodes(&self) -> usize {

@@ -4,7 +4,7 @@ use super::machine::Machine;
 use super::plan::Plan;
 use super::world::{Forwarding, Primitive, Test, World};
 use omnes_sim::engine::Span;
-use omnes_topo::{Lambda, Spread, Tree};
+use omnes_topo::{Lambda, Tree, TreeTable};
 
 /// The root sends to each of so many destinations, and the last answers [MS-R23].
 #[derive(Clone, Copy, Debug)]
@@ -94,19 +94,20 @@ impl Multicast {
 
     /// The best of all whole lambda up to the number of nodes [MS-R20]; each tree is tried once.
     pub(super) fn best(self) -> Best {
-        let mut tried: Vec<Spread> = Vec::new();
+        let mut tried: Vec<TreeTable> = Vec::new();
         let mut best = Best { lambda: 0, time: Span::from_ps(u64::MAX) };
         for lambda in 1..=self.nodes as u16 {
             let tree = Tree::Postal { lambda: Lambda::whole(lambda) };
-            let spread = Spread::new(tree, self.nodes).expect("postal trees of a few nodes exist");
-            if tried.contains(&spread) {
+            let table =
+                TreeTable::new(tree, self.nodes).expect("postal trees of a few nodes exist");
+            if tried.contains(&table) {
                 continue;
             }
-            let time = self.time(&Plan::of(&spread));
+            let time = self.time(&Plan::of(&table));
             if time < best.time {
                 best = Best { lambda, time };
             }
-            tried.push(spread);
+            tried.push(table);
         }
         best
     }

@@ -8,8 +8,8 @@
  *
  * Pure function, no loop.
  */
-#ifndef OMNES_SPREAD_STEP_H
-#define OMNES_SPREAD_STEP_H
+#ifndef OMNES_MULTISEND_STEP_H
+#define OMNES_MULTISEND_STEP_H
 
 #include "barrier_step.h"
 
@@ -18,29 +18,29 @@
  * child[first[r + 1]], as relative indices, in the order of sending. `size` is
  * at most OMNES_KERNEL_GROUP_MAX, `own` below it.
  */
-struct omnes_spread_table {
+struct omnes_multisend_table {
 	u32 size;
 	u32 own;
 	u16 first[OMNES_KERNEL_GROUP_MAX + 4];
 	u16 child[OMNES_KERNEL_GROUP_MAX];
 };
-_Static_assert(sizeof(struct omnes_spread_table) == 4112, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_multisend_table) == 4112, "layout shared with Rust");
 
 /* A run of `child`. */
-struct omnes_spread {
+struct omnes_children {
 	u32 first;
 	u32 count;
 };
 
 /*
- * omnes_spread_children gives the run of this member's children where
+ * omnes_multisend_children gives the run of this member's children where
  * `source` is the root; no children for a source beyond the group.
  */
-static __always_inline struct omnes_spread
-omnes_spread_children(const struct omnes_spread_table *table, u32 source)
+static __always_inline struct omnes_children
+omnes_multisend_children(const struct omnes_multisend_table *table, u32 source)
 {
-	struct omnes_spread none = { 0, 0 };
-	struct omnes_spread run;
+	struct omnes_children none = { 0, 0 };
+	struct omnes_children run;
 	u32 relative, end;
 
 	if (source >= table->size || table->own >= table->size ||
@@ -56,11 +56,11 @@ omnes_spread_children(const struct omnes_spread_table *table, u32 source)
 }
 
 /*
- * omnes_spread_child gives the index of the child at place `place` of a run,
+ * omnes_multisend_child gives the index of the child at place `place` of a run,
  * or OMNES_NOBODY where the table makes no sense.
  */
-static __always_inline u32 omnes_spread_child(const struct omnes_spread_table *table, u32 source,
-					      u32 place)
+static __always_inline u32 omnes_multisend_child(const struct omnes_multisend_table *table,
+						 u32 source, u32 place)
 {
 	u32 child;
 

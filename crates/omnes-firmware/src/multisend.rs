@@ -1,7 +1,7 @@
-//! Multi-send: `firmware/spread_step.h`.
+//! Multi-send: `firmware/multisend_step.h`.
 
 use crate::KERNEL_GROUP_MAX;
-use omnes_topo::Spread;
+use omnes_topo::TreeTable;
 
 /// A tree over the members' indices relative to the source, for the firmware.
 #[repr(C)]
@@ -21,8 +21,8 @@ struct Run {
 }
 
 unsafe extern "C" {
-    fn omnes_native_spread_children(table: *const Table, source: u32, run: *mut Run);
-    fn omnes_native_spread_child(table: *const Table, source: u32, place: u32) -> u32;
+    fn omnes_native_multisend_children(table: *const Table, source: u32, run: *mut Run);
+    fn omnes_native_multisend_child(table: *const Table, source: u32, place: u32) -> u32;
 }
 
 impl Table {
@@ -30,13 +30,13 @@ impl Table {
     ///
     /// # Panics
     /// If the tree has more than [`KERNEL_GROUP_MAX`] members: larger ones are for user space,
-    /// which asks the [`Spread`] itself.
-    pub fn new(spread: &Spread, own: u32) -> Self {
-        let size = spread.size() as usize;
+    /// which asks the [`TreeTable`] itself.
+    pub fn new(tree: &TreeTable, own: u32) -> Self {
+        let size = tree.size() as usize;
         assert!(size <= KERNEL_GROUP_MAX, "the kernel's NIC serves {KERNEL_GROUP_MAX} members");
-        let mut table = Self { size: spread.size(), own, ..Self::none() };
-        table.first[..spread.first().len()].copy_from_slice(spread.first());
-        table.child[..spread.children().len()].copy_from_slice(spread.children());
+        let mut table = Self { size: tree.size(), own, ..Self::none() };
+        table.first[..tree.first().len()].copy_from_slice(tree.first());
+        table.child[..tree.children().len()].copy_from_slice(tree.children());
         table
     }
 
@@ -49,10 +49,10 @@ impl Table {
     pub fn children(&self, source: u32) -> impl Iterator<Item = u32> + '_ {
         let mut run = Run::default();
         // SAFETY: the function reads the table and writes the run.
-        unsafe { omnes_native_spread_children(self, source, &raw mut run) };
+        unsafe { omnes_native_multisend_children(self, source, &raw mut run) };
         (run.first..run.first + run.count).filter_map(move |place| {
             // SAFETY: the function reads the table.
-            let child = unsafe { omnes_native_spread_child(self, source, place) };
+            let child = unsafe { omnes_native_multisend_child(self, source, place) };
             (child != u32::MAX).then_some(child)
         })
     }

@@ -18,7 +18,7 @@
 //! Assumes: all members use the same tree and size.
 //! Cost: 2 (size + 1) + 2 (size - 1) bytes; built once in about O(size); a look-up is O(1) and
 //! allocates nothing.
-//! Not done: groups above [`Spread::SIZE_MAX`], whose numbers would need more than 16 bits.
+//! Not done: groups above [`TreeTable::SIZE_MAX`], whose numbers would need more than 16 bits.
 
 use alloc::vec::Vec;
 
@@ -30,28 +30,28 @@ use crate::tree::{Tree, rotate_back, rotate_to_zero};
 /// Children of all relative ranks; see the module header.
 ///
 /// ```
-/// use omnes_topo::{Spread, Tree};
+/// use omnes_topo::{TreeTable, Tree};
 /// use omnes_wire::Rank;
 ///
-/// let spread = Spread::new(Tree::Binomial, 5)?;
-/// assert_eq!(spread.first(), [0, 3, 3, 4, 4, 4]);
-/// assert_eq!(spread.children(), [4, 2, 1, 3]);
+/// let table = TreeTable::new(Tree::Binomial, 5)?;
+/// assert_eq!(table.first(), [0, 3, 3, 4, 4, 4]);
+/// assert_eq!(table.children(), [4, 2, 1, 3]);
 /// // Rank 4 sends: it is relative rank 0, and relative rank 2 is rank 1.
-/// assert!(spread.children_of(Rank(4), Rank(4))?.eq([Rank(3), Rank(1), Rank(0)]));
-/// assert!(spread.children_of(Rank(1), Rank(4))?.eq([Rank(2)]));
+/// assert!(table.children_of(Rank(4), Rank(4))?.eq([Rank(3), Rank(1), Rank(0)]));
+/// assert!(table.children_of(Rank(1), Rank(4))?.eq([Rank(2)]));
 /// # Ok::<(), omnes_topo::TopoError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Spread {
+pub struct TreeTable {
     first: Vec<u16>,
     children: Vec<u16>,
 }
 
-impl Spread {
+impl TreeTable {
     /// Largest group that a table holds: its numbers have 16 bits. The kernel's tables hold fewer.
     pub const SIZE_MAX: u32 = 1 << 16;
 
-    /// The table of `tree` for a group of `size` ranks, `1..=`[`Spread::SIZE_MAX`].
+    /// The table of `tree` for a group of `size` ranks, `1..=`[`TreeTable::SIZE_MAX`].
     ///
     /// Errors with [`TopoError::SizeZero`], [`TopoError::SizeTooLarge`] or a mistake in the tree's
     /// parameters, as [`Tree::children`]. Cost: O(size log size).
@@ -68,7 +68,7 @@ impl Spread {
         self.children.len() as u32 + 1
     }
 
-    /// Where in [`Spread::children`] those of each relative rank begin; `size + 1` entries, so that
+    /// Where in [`TreeTable::children`] those of each relative rank begin; `size + 1` entries, so that
     /// each run ends where the next begins.
     pub fn first(&self) -> &[u16] {
         &self.first

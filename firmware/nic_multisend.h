@@ -3,8 +3,8 @@
  * Multi-send in the kernel's NIC: a packet to all crosses into the kernel once
  * and leaves once per child of this member in the source's tree [MS-R8, R10].
  *
- *     host --> nic_spread_sent -----> clones, and the packet itself to the last child
- *     wire --> nic_spread_arrived --> clones to the children; the packet to the host
+ *     host --> nic_multisend_sent -----> clones, and the packet itself to the last child
+ *     wire --> nic_multisend_arrived --> clones to the children; the packet to the host
  *
  * Two ways to address a child:
  *   - by IP: MAC addresses, IP addresses, TTL and UDP ports of the child's
@@ -31,8 +31,8 @@
  * on once more, along the tree, and dropped by each host as a duplicate. No
  * trains of whole frames (rx-gro-list), whose checksums are complete.
  */
-#ifndef OMNES_NIC_SPREAD_H
-#define OMNES_NIC_SPREAD_H
+#ifndef OMNES_NIC_MULTISEND_H
+#define OMNES_NIC_MULTISEND_H
 
 #include "nic_packet.h"
 
@@ -40,7 +40,7 @@
 #define LEARNT_AGE_MAX 1
 
 /* The headers of a packet on its way to several children. */
-struct nic_spread_headers {
+struct nic_multisend_headers {
 	u32 addresses; /* sums of what stands in the packet now */
 	u32 ports;
 	u32 now;
@@ -51,12 +51,12 @@ struct nic_spread_headers {
 
 /* The packet. Only its headers are passed to functions that are verified once: these
  * would lose the pointers. */
-struct nic_spread_run {
+struct nic_multisend_run {
 	struct __sk_buff *skb;
 	struct nic_packet packet;
 	u32 source; /* the tree's root, an index */
 	u32 first;  /* place of the first child in the table */
-	struct nic_spread_headers headers;
+	struct nic_multisend_headers headers;
 };
 
 /* nic_sum adds in one's complement. */
@@ -95,13 +95,13 @@ OMNES_UNROLL
 }
 
 /*
- * nic_spread_mend makes the UDP checksum fit `frame`, of which only ports and
+ * nic_multisend_mend makes the UDP checksum fit `frame`, of which only ports and
  * addresses have changed. It is in the packet afterwards, or, of a train, in
  * `frame`. 0 if done.
  */
-static __always_inline int nic_spread_mend(struct __sk_buff *skb,
-					   struct nic_spread_headers *headers,
-					   struct nic_frame *frame, int is_v6)
+static __always_inline int nic_multisend_mend(struct __sk_buff *skb,
+					      struct nic_multisend_headers *headers,
+					      struct nic_frame *frame, int is_v6)
 {
 	u32 check_offset = (is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4) - UDP_CHECK_BYTES;
 	u32 addresses = nic_addresses(frame, is_v6);
@@ -147,10 +147,10 @@ static __always_inline int nic_frame_store(struct __sk_buff *skb, const struct n
 				   0);
 }
 
-/* nic_spread_store puts headers that nic_spread_mend has seen into the packet:
+/* nic_multisend_store puts headers that nic_multisend_mend has seen into the packet:
  * of a single packet all but the checksum. 0 if done. */
-static __always_inline int nic_spread_store(struct __sk_buff *skb, const struct nic_frame *frame,
-					    int is_v6)
+static __always_inline int nic_multisend_store(struct __sk_buff *skb, const struct nic_frame *frame,
+					       int is_v6)
 {
 	if (skb->gso_size)
 		return nic_frame_store(skb, frame, is_v6, 0);
@@ -159,14 +159,14 @@ static __always_inline int nic_spread_store(struct __sk_buff *skb, const struct 
 
 /* How a frame gets the addresses of a child's static packet: only MAC addresses,
  * or also those of IP and, from the source, the TTL. */
-enum nic_spread_way {
+enum nic_multisend_way {
 	NIC_BY_MAC,
 	NIC_PASSED_ON,
 	NIC_FROM_SOURCE,
 };
 
-static __always_inline void nic_spread_to_v4(struct nic_frame *frame, const struct nic_frame *to,
-					     enum nic_spread_way way)
+static __always_inline void nic_multisend_to_v4(struct nic_frame *frame, const struct nic_frame *to,
+						enum nic_multisend_way way)
 {
 	__builtin_memcpy(frame->v4.ether.mac_to, to->v4.ether.mac_to, ETH_ALEN);
 	__builtin_memcpy(frame->v4.ether.mac_from, to->v4.ether.mac_from, ETH_ALEN);
@@ -180,8 +180,8 @@ static __always_inline void nic_spread_to_v4(struct nic_frame *frame, const stru
 	frame->v4.ip.check = nic_ip_check(&frame->v4.ip);
 }
 
-static __always_inline void nic_spread_to_v6(struct nic_frame *frame, const struct nic_frame *to,
-					     enum nic_spread_way way)
+static __always_inline void nic_multisend_to_v6(struct nic_frame *frame, const struct nic_frame *to,
+						enum nic_multisend_way way)
 {
 	__builtin_memcpy(frame->v6.ether.mac_to, to->v6.ether.mac_to, ETH_ALEN);
 	__builtin_memcpy(frame->v6.ether.mac_from, to->v6.ether.mac_from, ETH_ALEN);
@@ -193,13 +193,13 @@ static __always_inline void nic_spread_to_v6(struct nic_frame *frame, const stru
 	}
 }
 
-/* nic_spread_write addresses the packet to the slot's peer with this index; the mark
+/* nic_multisend_write addresses the packet to the slot's peer with this index; the mark
  * it needs, or 0 if that failed. */
-OMNES_VERIFIED_ONCE u32 nic_spread_write(struct __sk_buff *skb, const struct omnes_slot *slot,
-					 struct nic_spread_headers *headers, u32 slot_number,
-					 u32 index)
+OMNES_VERIFIED_ONCE u32 nic_multisend_write(struct __sk_buff *skb, const struct omnes_slot *slot,
+					    struct nic_multisend_headers *headers, u32 slot_number,
+					    u32 index)
 {
-	enum nic_spread_way way;
+	enum nic_multisend_way way;
 	struct nic_frame frame;
 	struct omnes_peer *peer;
 	const struct nic_frame *to;
@@ -217,37 +217,37 @@ OMNES_VERIFIED_ONCE u32 nic_spread_write(struct __sk_buff *skb, const struct omn
 		way = NIC_BY_MAC;
 	frame = headers->came;
 	if (slot->is_v6)
-		nic_spread_to_v6(&frame, to, way);
+		nic_multisend_to_v6(&frame, to, way);
 	else
-		nic_spread_to_v4(&frame, to, way);
+		nic_multisend_to_v4(&frame, to, way);
 	if (way != NIC_BY_MAC) {
 		frame.udp.source = to->udp.source;
 		frame.udp.dest = to->udp.dest;
 	}
-	if (nic_spread_mend(skb, headers, &frame, slot->is_v6) ||
-	    nic_spread_store(skb, &frame, slot->is_v6))
+	if (nic_multisend_mend(skb, headers, &frame, slot->is_v6) ||
+	    nic_multisend_store(skb, &frame, slot->is_v6))
 		return 0;
 	return is_known ? MARK_SENT : MARK_RESOLVE | (index & MARK_PEER);
 }
 
-/* nic_spread_to addresses the packet of a run to the child with this index; see
- * nic_spread_write. */
-static __always_inline u32 nic_spread_to(struct nic_spread_run *run, u32 index)
+/* nic_multisend_to addresses the packet of a run to the child with this index; see
+ * nic_multisend_write. */
+static __always_inline u32 nic_multisend_to(struct nic_multisend_run *run, u32 index)
 {
-	return nic_spread_write(run->skb, run->packet.slot, &run->headers, run->packet.slot_number,
-				index);
+	return nic_multisend_write(run->skb, run->packet.slot, &run->headers,
+				   run->packet.slot_number, index);
 }
 
 /* One child of a run. Counts at once: counters in the run would make every
  * turn a new one to the verifier. */
-static long nic_spread_one(u32 number, void *context)
+static long nic_multisend_one(u32 number, void *context)
 {
-	struct nic_spread_run *run = context;
+	struct nic_multisend_run *run = context;
 	struct omnes_page *page = run->packet.page;
-	u32 child = omnes_spread_child(&run->packet.slot->spread, run->source,
-				       run->first + number);
+	u32 child = omnes_multisend_child(&run->packet.slot->multisend, run->source,
+					  run->first + number);
 	struct __sk_buff *skb = run->skb;
-	u32 mark = child == OMNES_NOBODY ? 0 : nic_spread_to(run, child);
+	u32 mark = child == OMNES_NOBODY ? 0 : nic_multisend_to(run, child);
 
 	skb->mark = mark;
 	if (!mark || bpf_clone_redirect(skb, run->packet.slot->ifindex, 0))
@@ -257,11 +257,11 @@ static long nic_spread_one(u32 number, void *context)
 	return 0;
 }
 
-/* nic_spread_clone sends clones to `count` children; the caller has said whose
+/* nic_multisend_clone sends clones to `count` children; the caller has said whose
  * children, and from which on. 0 if done. */
-static __noinline int nic_spread_clone(struct nic_spread_run *run, u32 count)
+static __noinline int nic_multisend_clone(struct nic_multisend_run *run, u32 count)
 {
-	struct nic_spread_headers *headers;
+	struct nic_multisend_headers *headers;
 	int is_v6;
 
 	if (!run || !run->packet.slot)
@@ -280,7 +280,7 @@ static __noinline int nic_spread_clone(struct nic_spread_run *run, u32 count)
 	headers->now = nic_now();
 	headers->addresses = nic_addresses(&headers->came, is_v6);
 	headers->ports = nic_ports_sum(&headers->came);
-	bpf_loop(count, nic_spread_one, run, 0);
+	bpf_loop(count, nic_multisend_one, run, 0);
 	return 0;
 }
 
@@ -311,16 +311,16 @@ static __noinline int nic_is_tagged_first(struct __sk_buff *skb, struct nic_pack
 	return packet->head.tag == omnes_be64(tag);
 }
 
-/* nic_spread_restore makes the headers of a packet that was addressed to others those
+/* nic_multisend_restore makes the headers of a packet that was addressed to others those
  * with which it came. */
-static __always_inline void nic_spread_restore(struct __sk_buff *skb,
-					       struct nic_spread_headers *headers, int is_v6)
+static __always_inline void nic_multisend_restore(struct __sk_buff *skb,
+						  struct nic_multisend_headers *headers, int is_v6)
 {
 	struct nic_frame *came = &headers->came;
 	u16 check = came->udp.check;
 
 	/* The sums that the kernel keeps go back first, then every byte. */
-	nic_spread_mend(skb, headers, came, is_v6);
+	nic_multisend_mend(skb, headers, came, is_v6);
 	came->udp.check = check;
 	if (is_v6)
 		came->v6.ip.hop_limit++;
@@ -331,11 +331,11 @@ static __always_inline void nic_spread_restore(struct __sk_buff *skb,
 
 /* A packet to all has come from the wire. The host gets it whatever becomes
  * of the clones, and judges it by itself. */
-OMNES_VERIFIED_ONCE int nic_spread_arrived(struct __sk_buff *skb, int class_of_packet)
+OMNES_VERIFIED_ONCE int nic_multisend_arrived(struct __sk_buff *skb, int class_of_packet)
 {
-	struct nic_spread_run run = { .skb = skb };
+	struct nic_multisend_run run = { .skb = skb };
 	struct nic_packet *packet = &run.packet;
-	struct omnes_spread children;
+	struct omnes_children children;
 	struct omnes_member *member;
 	u32 mark = skb->mark;
 
@@ -345,9 +345,9 @@ OMNES_VERIFIED_ONCE int nic_spread_arrived(struct __sk_buff *skb, int class_of_p
 	    !(packet->slot->flags & OMNES_SLOT_FORWARDS))
 		return NIC_NEXT;
 	member = nic_member(packet);
-	if (!member || member->index == packet->slot->spread.own)
+	if (!member || member->index == packet->slot->multisend.own)
 		return NIC_NEXT;
-	children = omnes_spread_children(&packet->slot->spread, member->index);
+	children = omnes_multisend_children(&packet->slot->multisend, member->index);
 	if (!children.count)
 		return NIC_NEXT;
 	if (!nic_is_tagged_first(skb, packet, member)) {
@@ -357,8 +357,8 @@ OMNES_VERIFIED_ONCE int nic_spread_arrived(struct __sk_buff *skb, int class_of_p
 	run.headers.is_passed_on = 1;
 	run.source = member->index;
 	run.first = children.first;
-	if (!nic_spread_clone(&run, children.count)) {
-		nic_spread_restore(skb, &run.headers, packet->slot->is_v6);
+	if (!nic_multisend_clone(&run, children.count)) {
+		nic_multisend_restore(skb, &run.headers, packet->slot->is_v6);
 	}
 	skb->mark = mark;
 	skb->tc_index = INDEX_SEEN;
@@ -367,27 +367,27 @@ OMNES_VERIFIED_ONCE int nic_spread_arrived(struct __sk_buff *skb, int class_of_p
 
 /* The host sends to all. What it passes on for another member it sends to each
  * child by itself, so that goes its way. */
-OMNES_VERIFIED_ONCE int nic_spread_sent(struct __sk_buff *skb, int class_of_packet)
+OMNES_VERIFIED_ONCE int nic_multisend_sent(struct __sk_buff *skb, int class_of_packet)
 {
-	struct nic_spread_run run = { .skb = skb };
+	struct nic_multisend_run run = { .skb = skb };
 	struct nic_packet *packet = &run.packet;
-	struct omnes_spread children;
+	struct omnes_children children;
 	u32 child, last;
 
 	if (nic_find(skb, class_of_packet, NIC_OUTWARD, packet) ||
 	    !nic_is_own(skb, packet) ||
 	    packet->head.source != bpf_htons((u16)packet->slot->rank))
 		return NIC_NEXT;
-	run.source = packet->slot->spread.own;
-	children = omnes_spread_children(&packet->slot->spread, run.source);
+	run.source = packet->slot->multisend.own;
+	children = omnes_multisend_children(&packet->slot->multisend, run.source);
 	if (!children.count)
 		return NIC_DROP;
 	run.first = children.first;
-	if (nic_spread_clone(&run, children.count - 1))
+	if (nic_multisend_clone(&run, children.count - 1))
 		return NIC_DROP;
-	child = omnes_spread_child(&packet->slot->spread, run.source,
-				   children.first + children.count - 1);
-	last = child == OMNES_NOBODY ? 0 : nic_spread_to(&run, child);
+	child = omnes_multisend_child(&packet->slot->multisend, run.source,
+				      children.first + children.count - 1);
+	last = child == OMNES_NOBODY ? 0 : nic_multisend_to(&run, child);
 	if (!last) {
 		__sync_fetch_and_add(&packet->page->clone_failures, 1);
 		return NIC_DROP;

@@ -1,8 +1,8 @@
 //! To whom the firmware passes on: what the tree says, for every member and source.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-use omnes_firmware::spread::Table;
-use omnes_topo::{Spread, Tree};
+use omnes_firmware::multisend::Table;
+use omnes_topo::{Tree, TreeTable};
 use omnes_wire::Rank;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -21,9 +21,9 @@ fn children_are_those_of_the_tree_for_every_member_and_source() {
     // [MS-R15, R16]
     for tree in [Tree::Binomial, Tree::Chain, Tree::Flat, Tree::Knomial { radix: 3 }] {
         for size in 1..=40 {
-            let spread = Spread::new(tree, size).unwrap();
+            let whole = TreeTable::new(tree, size).unwrap();
             for own in 0..size {
-                let table = Table::new(&spread, own);
+                let table = Table::new(&whole, own);
                 for source in 0..size {
                     let children: Vec<u32> = table.children(source).collect();
                     assert_eq!(children, children_by_tree(tree, own, source, size));
@@ -35,8 +35,8 @@ fn children_are_those_of_the_tree_for_every_member_and_source() {
 
 #[test]
 fn nothing_is_passed_on_for_a_source_beyond_the_group() {
-    let spread = Spread::new(Tree::Flat, 5).unwrap();
-    let table = Table::new(&spread, 2);
+    let tree = TreeTable::new(Tree::Flat, 5).unwrap();
+    let table = Table::new(&tree, 2);
     for source in [5, 6, 1023, 1024, u32::MAX] {
         assert_eq!(table.children(source).count(), 0);
     }
@@ -56,10 +56,10 @@ proptest! {
         tree in tree(),
         (size, source) in (1u32..=1024).prop_flat_map(|size| (Just(size), 0..size)),
     ) {
-        let spread = Spread::new(tree, size).unwrap();
+        let whole = TreeTable::new(tree, size).unwrap();
         let mut reached = vec![0; size as usize];
         for own in 0..size {
-            let table = Table::new(&spread, own);
+            let table = Table::new(&whole, own);
             let children: Vec<u32> = table.children(source).collect();
             prop_assert_eq!(&children, &children_by_tree(tree, own, source, size));
             children.iter().for_each(|child| reached[*child as usize] += 1);
