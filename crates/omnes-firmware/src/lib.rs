@@ -9,8 +9,8 @@
 //! all ranks is forwarded, [`slot`] is what user space and the kernel NIC share. [`sum_f64`] adds
 //! doubles with integer arithmetic, because eBPF has no floating point.
 //!
-//! Only [`barrier`], [`multisend`], `sum` and `tag` have `unsafe` code: calls of C functions that read
-//! and write nothing but their arguments.
+//! Only [`barrier`], [`multisend`], `sum` and `tag` have `unsafe` code: calls of C functions that
+//! read and write nothing but their arguments.
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 

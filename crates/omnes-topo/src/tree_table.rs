@@ -68,8 +68,8 @@ impl TreeTable {
         self.children.len() as u32 + 1
     }
 
-    /// Where in [`TreeTable::children`] those of each relative rank begin; `size + 1` entries, so that
-    /// each run ends where the next begins.
+    /// Where in [`TreeTable::children`] those of each relative rank begin; `size + 1` entries, so
+    /// that each run ends where the next begins.
     pub fn first(&self) -> &[u16] {
         &self.first
     }

@@ -7,6 +7,10 @@
 use omnes_mpi::{Launcher, Mpi, NAMES};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Open MPI's launcher fails when another one, which ends, removes the folder that both use.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// A launcher of `mpi`, if there is one.
 pub fn launcher_of(mpi: Mpi) -> Option<Launcher> {
@@ -32,6 +36,7 @@ pub fn ranks(mpi: Mpi, ranks: &str) -> Vec<&str> {
 pub fn lines_of(command: &mut Command) -> Vec<String> {
     // Open MPI refuses root, whom it takes for a mistake.
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}: {errors}", output.status);

@@ -2,8 +2,8 @@
 //!
 //! Hosts write frames, NICs send copies and move packets, hosts take them in; credits and the send
 //! queue's frames are counted; see [`world`] for the way of a packet. Whom a copy goes to is asked
-//! of the firmware (`omnes_firmware::multisend`), trees are those of `omnes-topo`. No time is computed
-//! by a formula: the formulas of `closed.rs` come out of the events, to the picosecond.
+//! of the firmware (`omnes_firmware::multisend`), trees are those of `omnes-topo`. No time is
+//! computed by a formula: the formulas of `closed.rs` come out of the events, to the picosecond.
 //!
 //! Two machines are used, see [`machine`]:
 //!
