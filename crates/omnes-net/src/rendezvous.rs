@@ -121,7 +121,7 @@ pub(crate) struct Introduction {
     challenge: u64,
 }
 
-/// A rank's only line, [`Signed`].
+/// A rank's only line, [`Signed`](signed_line::Signed).
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) version: String,
@@ -142,12 +142,12 @@ pub(crate) struct Hello {
     pub(crate) challenge: u64,
 }
 
-/// Rank 0's line, [`Signed`].
+/// Rank 0's line, [`Signed`](signed_line::Signed).
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
     Refused(String),
-    /// There is a [`Table`] for all.
+    /// There is a [`Table`](crate::table::Table) for all.
     Table {
         digest: u64,
         core_sharing: CoreSharing,
@@ -168,7 +168,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The role of rank 0 in a [`Signed`] line; no rank has this number.
+/// The role of rank 0 in a [`Signed`](signed_line::Signed) line; no rank has this number.
 pub(crate) const SERVER: u32 = u32::MAX;
 
 pub(crate) fn is_payload(bytes: u16) -> bool {
