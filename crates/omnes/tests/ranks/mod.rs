@@ -94,13 +94,14 @@ pub fn with_ranks_at<T: Send>(
 }
 
 /// Where ranks that are threads tell each other what they have to say.
+#[allow(dead_code)] // Not all tests have ranks that exchange.
 pub struct Table {
     rows: std::sync::Mutex<Vec<Vec<u8>>>,
     all: std::sync::Barrier,
 }
 
 /// A rank's access to it.
-#[allow(dead_code)] // Not all tests have ranks that exchange.
+#[allow(dead_code)] // As above.
 pub struct Seat<'a> {
     table: &'a Table,
     rank: u32,
