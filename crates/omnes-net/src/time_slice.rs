@@ -31,7 +31,8 @@ const KEPT_WHERE_CORES_ARE_SHARED: Duration = Duration::from_millis(10);
 pub(crate) struct SlicePolicy {
     /// Length of the short ones; zero leaves all threads as they are.
     pub(crate) length: Duration,
-    /// How long a caller keeps them after its last late turn; `None` for good.
+    /// How long a caller keeps them after its last late turn, and within what time of another one
+    /// a late turn makes it ask. `None`: for good, with the first.
     pub(crate) kept: Option<Duration>,
 }
 

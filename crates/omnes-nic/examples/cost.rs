@@ -78,7 +78,7 @@ fn report(what: &str, mut round: impl FnMut(u32) -> u64) {
 const MANY: usize = 1000;
 
 fn main() {
-    if !common::hosts::is_root() {
+    if !common::root::is_root() {
         return;
     }
     println!("{:56} {:>5} {:>5}", "nanoseconds per run, with the clock reads", "median", "least");

@@ -7,7 +7,7 @@
 mod common;
 
 use common::group::barrier_plan;
-use common::hosts::is_root;
+use common::root::is_root;
 use omnes_nic::{Kernel, NicError};
 
 /// The loopback interface: no packet need come.

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::hosts::is_root;
+use common::root::is_root;
 use omnes_nic::Kernel;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -2,6 +2,7 @@
 //! that holds them has ended, however that is.
 
 use super::IS_V6;
+use super::root::is_root;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,18 +22,6 @@ pub struct Host {
 struct Space {
     own: OwnedFd,
     _switch: Option<Arc<OwnedFd>>,
-}
-
-/// False, with a word, for those who may not make networks.
-pub fn is_root() -> bool {
-    // SAFETY: asks for a number.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
-        println!("skipped: needs root");
-    }
-    is_root
 }
 
 impl Host {

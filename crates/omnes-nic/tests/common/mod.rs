@@ -16,4 +16,6 @@ const fn is_same(one: &str, other: &str) -> bool {
 pub mod group;
 pub mod hosts;
 pub mod packets;
+#[path = "../../src/root.rs"]
+pub mod root;
 pub mod sniffer;

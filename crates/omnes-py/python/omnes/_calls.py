@@ -77,7 +77,7 @@ class Calls:
         the queue's. So it is without options, or where older versions have nothing in them that
         says it: that is PyTorch's default, by which DistributedDataParallel calls.
         """
-        self._members.joined  # refuses what comes after the end, or from a child
+        self._members.check_joined()
         self.count += 1
         opts = named.get("opts", args[-1] if args else None)
         limit_s = self._members.limit_s(getattr(opts, "timeout", None))

@@ -35,7 +35,11 @@ class Members:
 
     @property
     def joined(self) -> Communicator:
-        """Raises ValueError after the end, and in a child of fork()."""
+        """Raises ValueError as check_joined() does."""
+        return self.check_joined()
+
+    def check_joined(self) -> Communicator:
+        """Raises ValueError after the end, and in a child of fork(); what they have joined."""
         if self._ranks is None:
             raise ValueError("the process group has been destroyed")
         if os.getpid() != self._process:

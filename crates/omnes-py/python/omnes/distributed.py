@@ -245,7 +245,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        self._members.joined  # refuses what the queue would keep for ever
+        self._members.check_joined()  # else the queue would keep it for ever
         self._calls.wait()
         self._barrier(timeout)
 

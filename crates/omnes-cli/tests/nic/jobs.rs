@@ -1,0 +1,145 @@
+//! Jobs that have the kernel NIC, do without it, or lose it.
+
+use crate::hosts::{Agent, Hosts};
+use crate::ranks::{job, job_of, rank};
+use crate::{NOBODY, text, wait_until};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+#[test]
+fn ordinary_users_get_the_kernels_nic_from_the_agent_and_do_without() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    for nic in job(&hosts, 4001) {
+        assert!(nic.starts_with("user space") && nic.contains("no agent"), "{nic}");
+    }
+    assert_eq!(hosts.doctor(0, NOBODY), ("in user space".to_owned(), "limited".to_owned()));
+    let by_process = "in the kernel, by the process".to_owned();
+    assert_eq!(hosts.doctor(0, 0), (by_process, "ok".to_owned()));
+
+    let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
+    let by_agent = "in the kernel, by the agent".to_owned();
+    assert_eq!(hosts.doctor(0, NOBODY), (by_agent, "ok".to_owned()));
+    assert_eq!(job(&hosts, 4002), ["kernel", "kernel"]);
+    for agent in &mut agents {
+        assert!(agent.hear("lent slot").contains("uid 65534"));
+        agent.hear("returned slot");
+    }
+    assert_eq!(hosts.list(0)["agent"]["slots"].as_array().unwrap().len(), 0);
+}
+
+/// Gives a host an address on an interface by which nothing leaves, as routers' loopbacks have, and
+/// has it speak to the others from there.
+fn move_address_inwards(hosts: &Hosts, host: usize, address: &str) {
+    let ip = |host: usize, line: &str| {
+        let mut command = Command::new("ip");
+        command.args(line.split(' ')).stdin(Stdio::null());
+        let output = hosts.inside(host, || command.output().unwrap());
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    ip(host, "link add inner type veth peer name blind");
+    ip(host, "link set blind up");
+    ip(host, &format!("addr add {address}/32 dev inner"));
+    ip(host, "link set inner up");
+    let routes = ip(host, "route show dev eth0");
+    let subnet = routes.split(' ').next().unwrap();
+    ip(host, &format!("route replace {subnet} dev eth0 src {address}"));
+    for other in (0..hosts.networks.len()).filter(|other| *other != host) {
+        ip(other, &format!("route add {address}/32 dev eth0"));
+    }
+}
+
+#[test]
+fn barriers_go_on_without_the_nic_where_packets_do_not_pass_the_interface_of_their_address() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    move_address_inwards(&hosts, 1, "10.78.0.2");
+    let _agents: Vec<Agent> = (0..2).map(|host| Agent::start(&hosts, host, &[])).collect();
+    for nic in job(&hosts, 4006) {
+        assert!(nic.contains("did not end"), "{nic}");
+    }
+}
+
+/// The agent sees what leaves by any interface; a process that loads the firmware itself only what
+/// leaves by the one that has its address.
+#[test]
+fn barriers_go_on_without_the_nic_where_one_rank_alone_finds_it_blind() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    move_address_inwards(&hosts, 1, "10.78.0.2");
+    for nic in job_of(&hosts, 4008, 0) {
+        assert!(nic.starts_with("user space") && nic.contains("did not end"), "{nic}");
+    }
+}
+
+#[test]
+fn barriers_go_on_while_slots_are_opened() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
+    // It answers nobody, but it is there.
+    agents[0].signal(libc::SIGSTOP);
+    let mut ranks = [0, 1].map(|at| {
+        let spawn = || rank(&hosts, at, 2, 4012).env("TEST_OPENS_LATE", "1").spawn().unwrap();
+        hosts.inside(at, spawn)
+    });
+    let output = ranks[0].stdout.take().unwrap();
+    let mut lines = BufReader::new(output).lines().map(Result::unwrap);
+    let opening = lines.find_map(|line| Some(line.split_once("at first: ")?.1.to_owned()));
+    assert_eq!(opening.unwrap(), "user space: the kernel NIC is being opened");
+    assert!(lines.any(|line| line.contains("waiting")));
+    agents[0].signal(libc::SIGCONT);
+    drop(ranks[0].stdin.take());
+    let nic = lines.find_map(|line| Some(line.split_once("nic: ")?.1.to_owned()));
+    assert_eq!(nic.unwrap(), "kernel");
+    for rank in ranks {
+        assert!(rank.wait_with_output().unwrap().status.success());
+    }
+}
+
+#[test]
+fn all_ranks_hear_that_the_nic_runs_no_barrier_any_more() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
+    let mut ranks = [0, 1].map(|at| {
+        let spawn = || rank(&hosts, at, 2, 4010).env("TEST_LOSES_NIC", "before").spawn().unwrap();
+        hosts.inside(at, spawn)
+    });
+    let mut lines = [0, 1].map(|at| {
+        let output = ranks[at].stdout.take().unwrap();
+        BufReader::new(output).lines().map(Result::unwrap)
+    });
+    assert!(lines.iter_mut().all(|lines| lines.any(|line| line.contains("waiting"))));
+    // Rank 0 knows before it enters the next barrier, and rank 1 waits for it in one.
+    agents[0].signal(libc::SIGKILL);
+    agents[0].process.wait().unwrap();
+    ranks.iter_mut().for_each(|rank| drop(rank.stdin.take()));
+    for rank in ranks {
+        let rank = Mutex::new(rank);
+        wait_until("a rank ends", || rank.lock().unwrap().try_wait().unwrap().is_some());
+        assert!(rank.lock().unwrap().wait().unwrap().success());
+    }
+    let told = lines.map(|lines| lines.collect::<String>());
+    assert!(told[0].contains("no longer runs"), "{}", told[0]);
+    assert!(told[1].contains("could not complete"), "{}", told[1]);
+}
+
+#[test]
+fn all_ranks_hear_that_the_nic_runs_a_barrier_no_more() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
+    let mut ranks: Vec<Child> = (0..2)
+        .map(|at| {
+            let spawn = || rank(&hosts, at, 2, 4009).env("TEST_LOSES_NIC", "1").spawn().unwrap();
+            hosts.inside(at, spawn)
+        })
+        .collect();
+    // Rank 1 waits in a barrier that rank 0 does not enter before its agent has gone.
+    let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("waiting")));
+    agents[0].signal(libc::SIGKILL);
+    agents[0].process.wait().unwrap();
+    drop(ranks[0].stdin.take());
+    assert!(lines.any(|line| line.contains("no longer runs this barrier")));
+    let output = ranks.pop().unwrap().wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("could not complete"), "{}", text(&output.stdout));
+    assert!(ranks[0].wait().unwrap().success());
+}

@@ -1,0 +1,37 @@
+//! `omnesd` and `omnes nic` from outside: whole programs in network namespaces.
+//!
+//! Without root a test prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
+//! failure. The hosts are those of `omnes lab hold`, each with one interface, `eth0`. Ranks are
+//! this test program itself, started again as an ordinary user ([`ranks`]).
+#![allow(clippy::unwrap_used)]
+
+mod agents;
+#[path = "../as_root/mod.rs"]
+mod as_root;
+mod hosts;
+mod jobs;
+mod ranks;
+mod traces;
+
+use std::time::{Duration, Instant};
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+const OMNESD: &str = env!("CARGO_BIN_EXE_omnesd");
+/// A limit for what happens within milliseconds; reached only by a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A user without any rights.
+const NOBODY: u32 = 65534;
+/// Handle by which clsact filters of Omnes are known.
+const CLSACT_HANDLE: u32 = 0x4f6d;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "still waiting until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,118 @@
+//! Ranks: this test program itself, started again as an ordinary user.
+
+use crate::hosts::Hosts;
+use crate::{NOBODY, text};
+use omnes::{Communicator, Config, Error, NicState, WhileWaiting};
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+pub(crate) fn wait_for_line() {
+    println!("waiting");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Enters a barrier that does not end, and does not wait for it: nobody asks how it has ended.
+pub(crate) fn enter_a_barrier_for_nobody(world: &Communicator, interrupts: &AtomicBool) {
+    interrupts.store(true, Ordering::Relaxed);
+    let error = world.barrier().unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    interrupts.store(false, Ordering::Relaxed);
+}
+
+/// Long enough to see that a slot has gone.
+pub(crate) fn move_on(world: &Communicator) {
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        world.iprobe(1, 7).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Not a test of its own: what a rank does.
+#[test]
+fn plays_a_rank() {
+    if std::env::var_os("TEST_RANK").is_none() {
+        return;
+    }
+    let interrupts = Arc::new(AtomicBool::new(false));
+    let asked = interrupts.clone();
+    let mut config = Config::from_env().unwrap();
+    config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(50), move || {
+        if asked.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }));
+    let world = Communicator::from_config(config).unwrap();
+    (0..200).for_each(|_| world.barrier().unwrap());
+    if std::env::var_os("TEST_OPENS_LATE").is_some() {
+        println!("at first: {}", world.nic());
+        if world.rank() == 0 {
+            wait_for_line();
+        }
+    }
+    while world.nic() == NicState::Opening {
+        world.barrier().unwrap();
+    }
+    println!("nic: {}", world.nic());
+    // Until everybody has looked.
+    if std::env::var_os("TEST_WAITS").is_some() {
+        wait_for_line();
+    }
+    if let Some(loss) = std::env::var_os("TEST_LOSES_NIC") {
+        let is_before = loss == "before";
+        if is_before && world.rank() == 0 {
+            enter_a_barrier_for_nobody(&world, &interrupts);
+        }
+        if is_before || world.rank() == 0 {
+            wait_for_line();
+        }
+        if is_before && world.rank() == 0 {
+            move_on(&world);
+        }
+        // What rank 0 has sent for the one that it has entered may be enough for that of rank 1.
+        let error = (0..2).find_map(|_| world.barrier().err()).unwrap();
+        println!("{error}");
+    }
+    world.finalize().unwrap();
+    std::process::exit(0);
+}
+
+pub(crate) fn rank(hosts: &Hosts, rank: usize, size: usize, port: u16) -> Command {
+    hosts.inside(rank, || {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["ranks::plays_a_rank", "--exact", "--nocapture", "--test-threads=1"]);
+        command.env("TEST_RANK", "1").env("OMNES_STATS", "off");
+        command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", size.to_string());
+        command.env("OMNES_RENDEZVOUS", format!("10.77.0.1:{port}")).env_remove("OMNES_NIC");
+        command.uid(NOBODY).gid(NOBODY).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    })
+}
+
+/// Runs a job of an ordinary user, a rank on each host; by what its barriers went.
+pub(crate) fn job(hosts: &Hosts, port: u16) -> Vec<String> {
+    job_of(hosts, port, NOBODY)
+}
+
+pub(crate) fn job_of(hosts: &Hosts, port: u16, user: u32) -> Vec<String> {
+    let size = hosts.networks.len();
+    let start = |at: usize| {
+        let mut rank = rank(hosts, at, size, port);
+        hosts.inside(at, || rank.uid(user).gid(user).spawn().unwrap())
+    };
+    let ranks: Vec<Child> = (0..size).map(start).collect();
+    let outputs = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap());
+    let nic = |output: Output| {
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let said = text(&output.stdout);
+        let nic = said.lines().find_map(|line| line.split_once("nic: ")).unwrap();
+        nic.1.to_owned()
+    };
+    outputs.map(nic).collect()
+}
