@@ -223,6 +223,7 @@ fn groups_of_torch_distributed_begin_and_end() {
         package.run("distributed_ends.py", 3);
         package.run("distributed_plain.py", 4);
         package.run("distributed_unfinished.py", 3);
+        package.run("distributed_left.py", 3);
         package.run("distributed_meeting.py", 3);
     }
 }

@@ -49,7 +49,7 @@ def check_divides(tensor: torch.Tensor, size: int) -> None:
 
 def check_splits(tensor: torch.Tensor, splits: Sequence[int], size: int, name: str) -> None:
     """They are counts of the tensor's rows, one for each rank."""
-    if len(splits) != size or sum(splits) != tensor.shape[0]:
+    if len(splits) != size or sum(splits) != tensor.shape[0] or min(splits) < 0:
         raise ValueError(
             f"{name} splits {list(splits)} do not part {tensor.shape[0]} rows among {size} ranks"
         )

@@ -56,10 +56,10 @@ class Members:
     def is_open(self) -> bool:
         return self._ranks is not None
 
-    def end(self) -> Communicator | None:
-        """What they have joined, if the group has not ended before."""
+    def end(self) -> bool:
+        """False if the group has ended before."""
         ranks, self._ranks = self._ranks, None
-        return ranks
+        return ranks is not None
 
     def limit_s(self, given: timedelta | None) -> float:
         """The limit that is given, else the group's."""

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ._work import Queued
+from ._work import Queued, waitable
 
 # Those that may still run.
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -52,7 +52,7 @@ class Queue:
         if not self._works or self._is_own():
             return True
         with self._changed:
-            return self._changed.wait_for(lambda: not self._works, limit_s)
+            return self._changed.wait_for(lambda: not self._works, waitable(limit_s))
 
     def close(self) -> None:
         """Ends the thread, after the works that it still has."""

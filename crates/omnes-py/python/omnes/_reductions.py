@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed
 
-from ._checks import check_alike, check_operation, check_pair, check_parts
+from ._checks import check_alike, check_count, check_operation, check_pair, check_parts
 from ._omnes import Communicator, Mismatch
 from ._tensors import bytes_of, check_here, joint, to_read, to_write
 from ._transfers import all_gather
@@ -58,6 +58,7 @@ def reduce_scatter(
     turns: Turns, output: torch.Tensor, parts: Sequence[torch.Tensor], opts: Any
 ) -> None:
     """Combines the parts that the ranks have for each into its output."""
+    check_count(parts, turns.size)
     if len({part.numel() for part in parts}) == 1:
         check_alike(parts, output, turns.size)
         return _reduce_scatter(turns, output, joint(parts), opts)

@@ -92,6 +92,7 @@ def all_gather_into(turns: Turns, output: torch.Tensor, tensor: torch.Tensor) ->
 def all_gather(turns: Turns, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
     """The tensor of each rank goes into the part that all have for it; it may be of any length."""
     own = to_read(tensor)
+    check_count(parts, turns.size)
     check_pair(tensor, parts[turns.rank])
     if len({part.numel() for part in parts}) > 1:
         return _all_gather_unequal(turns, parts, own)
@@ -103,7 +104,6 @@ def all_gather(turns: Turns, parts: Sequence[torch.Tensor], tensor: torch.Tensor
 def _all_gather_unequal(
     turns: Turns, parts: Sequence[torch.Tensor], own: torch.Tensor
 ) -> None:
-    check_count(parts, turns.size)
     lengths = [part.numel() * own.itemsize for part in parts]
     if sum(lengths) <= _TABLE_BYTES_MAX:
         table = own.new_empty(sum(lengths) // own.itemsize)

@@ -67,6 +67,16 @@ class Turns:
         self._parts += 1
         return self._members.joined
 
+    def barrier(self, limit_s: float) -> None:
+        """All ranks meet, also after a collective that was given up here; TimeoutError, which
+        names those that have not come, after the limit."""
+        ranks = self.part
+        try:
+            ranks.barrier(timeout_s=limit_s)
+        except CollectivesBroken as error:
+            self._explain(error)
+            raise
+
     def end_badly(self, name: str, error: Exception, *, is_told_to_all: bool) -> None:
         """Has the others told of the error by which this turn ends here, whichever it is.
 
@@ -79,10 +89,15 @@ class Turns:
             self._tell_waiting()
             if self._given_up is None:
                 self._explain(error)
-        elif isinstance(error, (TypeError, ValueError, NotImplementedError)):
-            # Those of the core come before anything is sent, too.
-            if not self._parts or isinstance(error, (BufferLength, RankOutOfRange)):
-                self._note_refused(name, error)
+        elif self._is_refusal(error):
+            self._note_refused(name, error)
+
+    def _is_refusal(self, error: Exception) -> bool:
+        """Whether it has come before anything of this turn was sent."""
+        if isinstance(error, (BufferLength, RankOutOfRange)):
+            return True
+        # Else those of the core are about other ranks; PyTorch's are of any kind.
+        return not self._parts and (isinstance(error, ValueError) or not isinstance(error, Error))
 
     def give_up(self, name: str, reason: str) -> None:
         """The collective of that name has not ended; the group has no others any more."""

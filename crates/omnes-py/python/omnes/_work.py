@@ -86,7 +86,7 @@ class Queued(TensorWork):
         limit_s = timeout.total_seconds() if timeout and timeout > timedelta(0) else None
         self._check_comes()
         with self._changed:
-            if not self._changed.wait_for(self.is_completed, limit_s):
+            if not self._changed.wait_for(self.is_completed, waitable(limit_s)):
                 raise TimeoutError(f"the collective has not ended in {limit_s} s")
         if self._error is not None:
             raise self._error
@@ -113,3 +113,8 @@ class Queued(TensorWork):
         if os.getpid() != self._process and not self.is_completed():
             reason = "the collective belongs to the process that began it, not to its child"
             raise ValueError(reason)
+
+
+def waitable(limit_s: float | None) -> float | None:
+    """The limit, or the longest for which a thread can wait."""
+    return None if limit_s is None else min(limit_s, threading.TIMEOUT_MAX)

@@ -27,8 +27,9 @@ made it; calls of a forked child raise ValueError.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be
 used, NotImplementedError for a reduction that there is not. Who has refused its
-part in a collective by one of these waits in its next one, 10 s at most, until all
-ranks have; if they have not, all of them get CollectivesBroken. With async_op=True
+part in a collective by one of these, or by an error of PyTorch, waits in its next
+one or in barrier(), 10 s at most, until all ranks have; if they have not, all of
+them get CollectivesBroken. With async_op=True
 they are raised by wait(), whose own limit raises TimeoutError; futures have a
 RuntimeError of the same text. Floats of 16 bits are combined as those of 32; of
 bools a sum is "or", a product "and". Complex numbers have SUM and AVG, as have
@@ -70,7 +71,7 @@ from . import _ending, _reductions, _transfers
 from ._calls import Calls, collective
 from ._members import Members
 from ._messages import Message, UnderWay
-from ._omnes import Communicator, Error, abandon
+from ._omnes import Error, abandon, leave, time_limit
 from ._rendezvous import take_environment
 from ._turns import Turns
 
@@ -207,7 +208,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     def abort(self) -> None:
         """Ends the group and waits for nobody; collectives that are queued end with ValueError."""
-        self._end(lambda ranks: None)
+        self._end(lambda: None)
 
     def __repr__(self) -> str:
         return f"<omnes.distributed.ProcessGroup rank {self._rank} of {self._size}>"
@@ -376,7 +377,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     # ---- how it waits and ends --------------------------------------------------------------
 
     def _barrier(self, given: timedelta | None) -> None:
-        self._members.joined.barrier(timeout_s=self._members.limit_s(given))
+        self._turns.barrier(self._members.limit_s(given))
 
     def _kept(self, messages: list[Message]) -> Work:
         return self._messages.keep(messages, self._members.limit_s(None))
@@ -388,25 +389,25 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def _finish(self, limit_s: float) -> None:
         """Ends the group, after its collectives if they end in time."""
         is_over = self._is_here() and self._calls.wait(limit_s)
-        self._end(self._meet if is_over else lambda ranks: None)
+        self._end(self._meet if is_over else lambda: None)
 
-    def _end(self, last: Callable[[Communicator], None]) -> None:
-        ranks = self._members.end()
-        if ranks is None:
+    def _end(self, last: Callable[[], None]) -> None:
+        if not self._members.end():
             return
         is_last = _ending.is_last(self)
         if self._is_here():
             self._calls.close()
             if is_last:
-                last(ranks)
+                last()
                 abandon()
         self._messages.clear()
 
     @staticmethod
-    def _meet(ranks: Communicator) -> None:
-        # Whatever keeps the others away, this rank leaves.
-        with contextlib.suppress(Error):
-            ranks.barrier(timeout_s=_ending.MEETING_S)
+    def _meet() -> None:
+        # By leaving the job, which no collective of ranks that are not there yet takes for its own.
+        # Whatever keeps them away, this rank leaves.
+        with contextlib.suppress(Error, TimeoutError), time_limit(_ending.MEETING_S):
+            leave()
 
 
 def _check_alive(members: Sequence[int]) -> None:

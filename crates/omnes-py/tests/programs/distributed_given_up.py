@@ -80,6 +80,17 @@ for _ in range(2):
         pass
     else:
         raise AssertionError("the tensor is too short")
+for few in ([token], [token] * (size + 1), []):
+    for call in (
+        lambda: dist.all_gather(few, torch.ones(1)),
+        lambda: dist.group.WORLD.reduce_scatter([token], [few]).wait(),
+    ):
+        try:
+            call()
+        except ValueError as error:
+            assert f"{len(few)} tensors for {size} ranks" in str(error), error
+        else:
+            raise AssertionError("there is a tensor too few or too many")
 number = torch.tensor(rank)
 dist.all_reduce(number)
 assert number.item() == sum(range(size))
@@ -100,4 +111,34 @@ except omnes.CollectivesBroken as error:
     assert rank or "others have not: 1, 2; ValueError: 3 elements" in str(error), error
 else:
     raise AssertionError("that was another collective")
+# Nor does a barrier meet what a rank has refused, for whatever reason.
+for splits, kind in (([1, 1], TypeError), ([size, -1], ValueError)):
+    limit = timedelta(milliseconds=300 if rank == 0 else 30_000)
+    group = dist.new_group(range(size), timeout=limit)
+    try:
+        if rank:
+            dist.all_reduce(torch.ones(1), group=group)
+        elif kind is TypeError:
+            dist.all_reduce(torch.ones(1, dtype=torch.float8_e4m3fn), group=group)
+        else:
+            splits += [1] * (size - 2)
+            dist.all_to_all_single(torch.ones(size), torch.ones(size), splits, None, group)
+    except kind:
+        assert rank == 0
+        try:
+            dist.barrier(group)
+        except omnes.CollectivesBroken as error:
+            assert "others have not: 1, 2" in str(error), error
+        else:
+            raise AssertionError("the barrier met another collective")
+    except omnes.CollectivesBroken as error:
+        assert rank and error.rank == 0 and "dist.new_group()" in str(error), error
+    else:
+        raise AssertionError("rank 0 has taken part")
+    try:
+        dist.barrier(group)
+    except omnes.CollectivesBroken as error:
+        assert "dist.new_group()" in str(error) and "split" not in str(error), error
+    else:
+        raise AssertionError("the group still works")
 dist.destroy_process_group()
