@@ -110,8 +110,12 @@ impl Communicator {
         if self.size() == 1 {
             return Ok(None);
         }
-        if kind.form == Some(BarrierForm::Channel) || self.job().is_finalizing() {
-            let meet = || self.barrier_over_channels(algorithm).map(|()| None);
+        let meet = || self.barrier_over_channels(algorithm).map(|()| None);
+        if self.job().is_finalizing() {
+            // Not given up: this rank leaves, however that ends, and so the others are told.
+            return meet();
+        }
+        if kind.form == Some(BarrierForm::Channel) {
             return self.undertake(Collective::Barrier, meet);
         }
         self.enter_group(kind.form, algorithm)
