@@ -10,7 +10,7 @@
 //! and a caller does only if its turns are late again and again, and gets its usual slices back as
 //! soon as none has been late for a while.
 //!
-//! Cost: two system calls each time; none of them needs a privilege, and a kernel that refuses
+//! Cost: three system calls each time; none of them needs a privilege, and a kernel that refuses
 //! them, or knows no such slices, is no error.
 
 use omnes_wire::Instant;
@@ -45,10 +45,17 @@ enum Asked {
         late: Option<Instant>,
     },
     Short {
-        /// Its slices before; `None` if they have not been changed.
-        usual_ns: Option<u64>,
+        /// `None` if its slices have not been changed.
+        change: Option<Change>,
         late: Instant,
     },
+}
+
+/// Lengths of a thread's slices before and after they were changed, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Change {
+    usual_ns: u64,
+    short_ns: u64,
 }
 
 thread_local! {
@@ -82,9 +89,7 @@ impl SlicePolicy {
 
     fn on_late_turn(self, clock: Instant) {
         match (ASKED.get(), self.kept) {
-            (Asked::Short { usual_ns, .. }, _) => {
-                ASKED.set(Asked::Short { usual_ns, late: clock });
-            }
+            (Asked::Short { change, .. }, _) => ASKED.set(Asked::Short { change, late: clock }),
             // Now and then a turn is late where there are only ranks.
             (Asked::Nothing { late }, Some(kept))
                 if late.is_none_or(|late| clock.since(late) > kept) =>
@@ -97,34 +102,41 @@ impl SlicePolicy {
 
     fn ask(self, clock: Instant) {
         if !self.length.is_zero() {
-            ASKED.set(Asked::Short { usual_ns: shorten(self.length), late: clock });
+            ASKED.set(Asked::Short { change: shorten(self.length), late: clock });
         }
     }
 }
 
-/// The calling thread gets back the slices that it had before it asked for short ones.
+/// The calling thread gets back the slices that it had before it asked for short ones, unless the
+/// program has given it others meanwhile.
 pub(crate) fn restore() {
-    if let Asked::Short { usual_ns: Some(usual_ns), .. } =
-        ASKED.replace(Asked::Nothing { late: None })
+    if let Asked::Short { change: Some(change), .. } = ASKED.replace(Asked::Nothing { late: None })
         && let Some(own) = attributes()
+        && is_usual(&own)
+        && own.sched_runtime == change.short_ns
     {
-        set_attributes(libc::sched_attr { sched_runtime: usual_ns, ..own });
+        set_attributes(libc::sched_attr { sched_runtime: change.usual_ns, ..own });
     }
 }
 
-/// Asks for slices of `length` for the calling thread; returns the length of those before, in
-/// nanoseconds. What cannot be known or had is done without.
-fn shorten(length: Duration) -> Option<u64> {
+/// Asks for slices of `length` for the calling thread. What cannot be known or had is done without.
+fn shorten(length: Duration) -> Option<Change> {
     let own = attributes().filter(|own| is_longer(own, length))?;
     let wanted = length.as_nanos().try_into().unwrap_or(u64::MAX);
     set_attributes(libc::sched_attr { sched_runtime: wanted, ..own });
-    Some(own.sched_runtime)
+    // The kernel has bounds.
+    let short_ns = attributes()?.sched_runtime;
+    Some(Change { usual_ns: own.sched_runtime, short_ns })
 }
 
-/// True of a thread that the scheduler treats as any other, with slices longer than `slice`.
+/// True of a thread that the scheduler treats as any other.
+fn is_usual(own: &libc::sched_attr) -> bool {
+    i32::try_from(own.sched_policy) == Ok(libc::SCHED_OTHER)
+}
+
+/// True of such a thread with slices longer than `slice`.
 fn is_longer(own: &libc::sched_attr, slice: Duration) -> bool {
-    let is_usual = i32::try_from(own.sched_policy) == Ok(libc::SCHED_OTHER);
-    is_usual && u128::from(own.sched_runtime) > slice.as_nanos()
+    is_usual(own) && u128::from(own.sched_runtime) > slice.as_nanos()
 }
 
 /// Those of the calling thread.
@@ -224,6 +236,27 @@ mod tests {
             SlicePolicy::OF_OWN_CORE.on_turn(Duration::ZERO, Instant::from_ns(u64::MAX));
             assert_eq!(slice_ns(), usual.min(100_000));
             restore();
+            restore();
+            assert_eq!(slice_ns(), usual);
+        });
+    }
+
+    #[test]
+    fn slices_that_the_program_has_changed_meanwhile_stay() {
+        in_a_thread(|usual| {
+            SlicePolicy::OF_OWN_CORE.on_turn(LATE, Instant::ZERO);
+            let others = libc::sched_attr { sched_runtime: usual + 1000, ..attributes().unwrap() };
+            set_attributes(others);
+            restore();
+            assert_eq!(slice_ns(), usual + 1000);
+        });
+    }
+
+    #[test]
+    fn slices_shorter_than_the_kernel_grants_are_given_back_too() {
+        in_a_thread(|usual| {
+            let policy = SlicePolicy { length: Duration::from_nanos(1), kept: None };
+            policy.on_turn(LATE, Instant::ZERO);
             restore();
             assert_eq!(slice_ns(), usual);
         });
