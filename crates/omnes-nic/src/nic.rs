@@ -192,8 +192,11 @@ impl Drop for QueueEntry {
 
 impl Drop for OpenQueue {
     fn drop(&mut self) {
-        if let HeldQueue::Own { entry, .. } = &mut self.0 {
-            drop_behind(entry.take());
+        let HeldQueue::Own { entry, .. } = &mut self.0 else { return };
+        match entry.take() {
+            Some(entry) if entry.kernel.is_held_by_descriptors() => drop_behind(entry),
+            // It may hold the last of the firmware, which has to go before the process does.
+            entry => drop(entry),
         }
     }
 }
