@@ -131,6 +131,16 @@ impl Shared {
         CallerGuard { shared: self }
     }
 
+    /// Runs `step` with the core.
+    pub(crate) fn enter<T>(&self, step: impl FnOnce(&mut Core) -> T) -> T {
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        let mut inside = self.lock();
+        let ended = inside.core.operations.ended;
+        let result = step(&mut inside.core);
+        self.tell_others(&mut inside, ended);
+        result
+    }
+
     /// Wakes whoever waits for what has just happened.
     pub(crate) fn tell_others(&self, inside: &mut Inside, ended_before: u64) {
         if inside.core.operations.ended != ended_before && self.waiters.load(Ordering::Relaxed) > 0

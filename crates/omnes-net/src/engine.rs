@@ -344,12 +344,7 @@ impl Engine {
 
     /// Runs `step` with the core.
     fn enter<T>(&self, step: impl FnOnce(&mut Core) -> T) -> T {
-        self.shared.entries.fetch_add(1, Ordering::Relaxed);
-        let mut inside = self.shared.lock();
-        let ended = inside.core.operations.ended;
-        let result = step(&mut inside.core);
-        self.shared.tell_others(&mut inside, ended);
-        result
+        self.shared.enter(step)
     }
 
     fn wait_until<T>(

@@ -4,6 +4,7 @@ use super::Engine;
 use crate::multisend::{MultiSend, MultiSendPlan};
 use omnes_nic::OpenSlot;
 use omnes_wire::CommunicatorId;
+use std::sync::Arc;
 
 impl Engine {
     /// Packets to all go by multi-send from now on, for the communicators that open one. Call it
@@ -27,15 +28,21 @@ impl Engine {
         })
     }
 
-    /// Gives a communicator's multi-send a slot of the kernel's NIC, with the same tree, which also
-    /// passes on what comes in if `forwards`. Ranks do it when they like, without each other.
-    pub fn give_multisend_slot(
+    /// What gives a communicator's multi-send a slot of the kernel's NIC, with the same tree, which
+    /// also passes on what comes in if `forwards`: from any thread, as long as the engine is there.
+    /// Ranks do it when they like, without each other. The slot acts on packets from the moment
+    /// when it is open, beside this rank itself until it is given, so that should be at once.
+    pub fn multisend_slot_giver(
         &self,
         communicator: CommunicatorId,
-        slot: OpenSlot,
         forwards: bool,
-    ) {
-        self.enter(|core| core.give_multisend_slot(communicator, slot, forwards));
+    ) -> impl FnOnce(OpenSlot) + Send + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move |slot| {
+            if let Some(shared) = shared.upgrade() {
+                shared.enter(|core| core.give_multisend_slot(communicator, slot, forwards));
+            }
+        }
     }
 
     /// Forgets the multi-send of a communicator, and gives its slot back.

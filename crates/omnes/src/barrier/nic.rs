@@ -6,6 +6,7 @@ use omnes_net::nic::{MemberPlan, Nic, OpenSlot, Preference, SlotPlan};
 use omnes_net::{MulticastState, SlotRequest, without_signals};
 use omnes_topo::BarrierAlgorithm;
 use omnes_wire::CommunicatorId;
+use std::convert::identity;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -140,12 +141,12 @@ impl NicAccess {
     }
 }
 
-/// A thread that opens a slot; the reason if there is none.
-pub(crate) type OpeningThread = JoinHandle<Result<OpenSlot, String>>;
+/// A thread that opens a slot and does something with it; the reason if there is none.
+pub(crate) type OpeningThread<T> = JoinHandle<Result<T, String>>;
 
 /// A slot that is being opened, or is not to be had.
 pub(super) enum OpeningSlot {
-    Pending(OpeningThread),
+    Pending(OpeningThread<OpenSlot>),
     /// None where this rank needs no slot; else why there is none.
     Known(Result<Option<OpenSlot>, String>),
 }
@@ -233,16 +234,21 @@ impl Communicator {
         if self.nodes().local()[0] != self.rank() {
             return OpeningSlot::Known(Ok(None));
         }
-        let begun = self.slot_plan(id, algorithm).and_then(|plan| self.begin_slot(plan));
+        let begun = self.slot_plan(id, algorithm).and_then(|plan| self.begin_slot(plan, identity));
         begun.map_or_else(|reason| OpeningSlot::Known(Err(reason)), OpeningSlot::Pending)
     }
 
-    /// Begins to open a slot of the kernel's NIC, if the job may have one; the reason otherwise.
-    pub(crate) fn begin_slot(&self, plan: SlotPlan) -> Result<OpeningThread, String> {
+    /// Begins to open a slot of the kernel's NIC, if the job may have one, which its thread then
+    /// hands to `then`; the reason otherwise.
+    pub(crate) fn begin_slot<T: Send + 'static>(
+        &self,
+        plan: SlotPlan,
+        then: impl FnOnce(OpenSlot) -> T + Send + 'static,
+    ) -> Result<OpeningThread<T>, String> {
         let (preference, request) = self.slot_request(plan)?;
         let access = Arc::clone(&self.job().nic);
         let builder = std::thread::Builder::new().name("omnes-nic".to_owned());
-        let open = move || access.open(preference, &request);
+        let open = move || access.open(preference, &request).map(then);
         let thread = without_signals(|| builder.spawn(open));
         thread.map_err(|error| format!("there is no thread to open a slot: {error}"))
     }

@@ -11,7 +11,7 @@ use crate::barrier::OpeningThread;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_net::MultiSendPlan;
-use omnes_net::nic::{MemberPlan, OpenSlot, SlotPlan};
+use omnes_net::nic::{MemberPlan, SlotPlan};
 use omnes_topo::{Lambda, Tree, TreeTable};
 use omnes_wire::{CommunicatorId, Rank};
 use std::fmt;
@@ -159,17 +159,8 @@ enum Late {
     Settled,
     /// Until so much has been sent.
     Wait { left: usize, tree: Tree },
-    /// It is being opened, on a thread of its own.
-    Opening(OpeningThread),
-}
-
-/// What is to be done for a late slot.
-enum LateStep {
-    Nothing,
-    /// It is time to ask for one, for this tree.
-    Ask(Tree),
-    /// There is one.
-    Take(OpenSlot),
+    /// A thread of its own opens it, and gives it to the communicator's multi-send.
+    Opening(OpeningThread<()>),
 }
 
 impl LateSlot {
@@ -183,29 +174,17 @@ impl LateSlot {
         }
     }
 
-    /// The next step, of one caller, with another broadcast of so many bytes.
-    fn step(&self, bytes: usize) -> LateStep {
+    /// Counts another broadcast of so many bytes; the tree if it is time to ask for a slot, which
+    /// one caller is told.
+    fn count(&self, bytes: usize) -> Option<Tree> {
         let mut late = self.lock();
-        match &mut *late {
-            Late::Settled => return LateStep::Nothing,
-            Late::Wait { left, .. } => {
-                *left = left.saturating_sub(1 + bytes / BROADCAST_BYTES);
-                if *left > 0 {
-                    return LateStep::Nothing;
-                }
-            }
-            Late::Opening(thread) if !thread.is_finished() => return LateStep::Nothing,
-            Late::Opening(_) => {}
+        let Late::Wait { left, tree } = &mut *late else { return None };
+        *left = left.saturating_sub(1 + bytes / BROADCAST_BYTES);
+        let due = (*left == 0).then_some(*tree);
+        if due.is_some() {
+            *late = Late::Settled;
         }
-        match std::mem::take(&mut *late) {
-            Late::Settled => LateStep::Nothing,
-            Late::Wait { tree, .. } => LateStep::Ask(tree),
-            // Who gets none goes on in user space.
-            Late::Opening(thread) => match thread.join() {
-                Ok(Ok(slot)) => LateStep::Take(slot),
-                Ok(Err(_)) | Err(_) => LateStep::Nothing,
-            },
-        }
+        due
     }
 
     fn lock(&self) -> MutexGuard<'_, Late> {
@@ -313,18 +292,13 @@ impl Communicator {
 
     /// A broadcast of so many bytes is to be multi-sent: after some this rank asks for its slot.
     pub(super) fn count_multisend(&self, bytes: usize) {
-        let late = &self.inner.late_slot;
-        match late.step(bytes) {
-            LateStep::Nothing => {}
-            LateStep::Ask(tree) => {
-                let plan = self.multisend_slot(tree, self.own_node(), true);
-                if let Ok(thread) = plan.and_then(|plan| self.begin_slot(plan)) {
-                    *late.lock() = Late::Opening(thread);
-                }
-            }
-            LateStep::Take(slot) => {
-                self.job().engine.give_multisend_slot(self.inner.id, slot, true);
-            }
+        let Some(tree) = self.inner.late_slot.count(bytes) else { return };
+        // Given by its thread: an open slot copies what this rank copies as long as it has none.
+        let give = self.job().engine.multisend_slot_giver(self.inner.id, true);
+        let plan = self.multisend_slot(tree, self.own_node(), true);
+        // Who gets none goes on in user space.
+        if let Ok(thread) = plan.and_then(|plan| self.begin_slot(plan, give)) {
+            *self.inner.late_slot.lock() = Late::Opening(thread);
         }
     }
 

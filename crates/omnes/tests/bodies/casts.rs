@@ -1,7 +1,7 @@
 //! Bodies about broadcasts: every scheme, one after the other and several at once, from one root
 //! and from all, to ranks that come late. Where there is no multicast, its schemes run as trees.
 
-use super::{assert_same, pattern};
+use super::{BYTES_MAX, assert_same, pattern};
 use omnes::{BcastAlgorithm, Communicator, ReduceOp};
 use std::time::{Duration, Instant};
 
@@ -246,4 +246,28 @@ pub fn late_slots(comm: &Communicator, bytes_max: usize) {
             assert!(start.elapsed() < limit, "the slot of part {} is not used", part.0);
         }
     }
+}
+
+/// A slot that opens in the midst of a long message takes over at once: as long as a rank makes
+/// copies that its NIC copies too, each packet comes as often as there are children.
+pub fn slot_during_message(comm: &Communicator, bytes_max: usize) {
+    let by_kernel = comm.multisend().is_some_and(|usage| usage.is_in_kernel);
+    if !by_kernel || bytes_max < BYTES_MAX {
+        return;
+    }
+    let part = comm.dup().unwrap();
+    let mut came = [0_u64; 2];
+    for root in 0..comm.size().min(3) {
+        let data = message(32 << 20, root, 0);
+        let mut got = buffer(comm, root, &data);
+        let before = comm.stats();
+        part.bcast_with(root, &mut got, "combined".parse().unwrap()).unwrap();
+        assert_same(&got, &data, format_args!("from {root}"));
+        let after = comm.stats();
+        came[0] += after.bcast_duplicates - before.bcast_duplicates;
+        came[1] += after.packets_received - before.packets_received;
+    }
+    comm.allreduce(&mut came, ReduceOp::Sum).unwrap();
+    let [duplicates, all] = came;
+    assert!(duplicates < all / 8, "{duplicates} of {all} packets came before");
 }

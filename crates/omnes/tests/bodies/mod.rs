@@ -43,6 +43,7 @@ pub const ALL: &[Body] = &[
     Body { name: "passed-on", run: casts::passed_on },
     Body { name: "parts", run: casts::parts },
     Body { name: "late-slots", run: casts::late_slots },
+    Body { name: "slot-during-message", run: casts::slot_during_message },
     Body { name: "roots", run: roots },
     Body { name: "barriers", run: barriers },
     Body { name: "split", run: split },
