@@ -30,9 +30,13 @@ soname=libomnes.so.${version%%.*}
 # Tells the loader what has changed, or says what is left to do.
 tell_loader() {
     [[ -z ${DESTDIR:-} ]] || return 0
-    local folders
-    folders=$'\n'$(PATH+=:/sbin:/usr/sbin; ldconfig -NXv 2>/dev/null) || true
-    if [[ $folders != *$'\n'"$prefix/lib:"* ]]; then
+    local wanted folder looks_there=
+    wanted=$(readlink -f "$prefix/lib") || true
+    # It may know the folder by another name, as /lib where that is /usr/lib.
+    while IFS=: read -r folder _; do
+        [[ $folder != /* || $(readlink -f "$folder") != "$wanted" ]] || looks_there=yes
+    done < <(PATH+=:/sbin:/usr/sbin; ldconfig -NXv 2>/dev/null)
+    if [[ -z $looks_there ]]; then
         [[ -n $remove ]] || echo "install: the loader does not look in $prefix/lib: name it in" \
             "LD_LIBRARY_PATH, or in a file in /etc/ld.so.conf.d and let root run ldconfig"
     elif [[ $(id -u) -eq 0 ]]; then
@@ -63,6 +67,8 @@ done
 escaped=$(sed 's/[&|\\]/\\&/g' <<<"$prefix")
 install -d "$destination/include" "$destination/lib/pkgconfig"
 install -m 644 "$here/include/omnes.h" "$destination/include/omnes.h"
+# Of several with one soname, ldconfig would take the newest.
+rm -f "$destination/lib/$soname"*
 install -m 755 "$target/libomnes_c.so" "$destination/lib/libomnes.so.$version"
 install -m 644 "$target/libomnes_c.a" "$destination/lib/libomnes.a"
 ln -sfn "libomnes.so.$version" "$destination/lib/$soname"

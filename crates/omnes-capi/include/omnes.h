@@ -24,8 +24,10 @@
  *
  * Failures. If a rank dies or becomes unreachable, even for long packets only,
  * the other ranks get OMNES_ERROR_PEER_FAILED, and omnes_last_error_rank() tells
- * which rank it was. Every operation on a communicator with a failed member
- * returns this error.
+ * which rank it was: the caller itself, if it is its own long packets that get
+ * lost. Every operation that waits for other ranks of a communicator with a
+ * failed member returns this error; a message that has arrived can still be
+ * received, and a short one be sent to another member.
  *
  * Mismatched calls, such as a receive that no send matches, may block for ever.
  * With OMNES_COMPARE=on on all ranks, the ranks compare root, length, type and
@@ -314,7 +316,9 @@ int omnes_barrier_timeout(omnes_comm *comm, uint64_t limit_ms);
  * detected with OMNES_COMPARE=on. If counts differ, usually at least one rank
  * gets an error, which ends the collectives of comm; but the count selects the
  * algorithm, so ranks with different counts may also block until one leaves,
- * for example if some have 1 to 4 elements and others more.
+ * for example if some have 1 to 4 elements and others more. Counts of 1 to 4
+ * that differ, or a barrier that meets them, may end without an error and with
+ * meaningless results.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
  * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_MISMATCH if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
@@ -524,7 +528,9 @@ int omnes_ibarrier(omnes_comm *comm, omnes_request **request);
  * start it by this function; any number may be in progress, including those
  * below. If one ends with an error, no collective works on comm any more. A
  * rank whose call is refused takes no part, and the others wait until it
- * leaves. Never waits for another rank. *request is NULL on failure.
+ * leaves; after OMNES_ERROR_ARGUMENT its next call takes the place of the
+ * refused one. OMNES_COMPARE does not compare these calls. Never waits for
+ * another rank. *request is NULL on failure.
  * Errors: those of omnes_allreduce(); omnes_test() and omnes_wait() return
  * them, except OMNES_ERROR_ARGUMENT and OMNES_ERROR_REDUCTION, which this
  * function returns.
@@ -659,7 +665,8 @@ typedef struct omnes_exchange {
 	int size; /* at least 1 */
 	/*
 	 * Gathers bytes bytes of every rank, in order of ranks, into all, which
-	 * has room for size * bytes. Collective. Returns 0, or an error code.
+	 * has room for size * bytes. Collective. Returns 0, or an error code;
+	 * must return normally.
 	 * Only called during omnes_comm_exchange(), on its thread.
 	 */
 	int (*allgather)(void *context, const void *mine, void *all, size_t bytes);
@@ -668,7 +675,7 @@ typedef struct omnes_exchange {
 	 * Called repeatedly by calls that wait, on their thread; may be NULL.
 	 * The one of the first communicator of a job is used for all of its
 	 * communicators. It may call omnes_test(), but nothing else of this
-	 * library.
+	 * library, and must return normally.
 	 */
 	void (*while_waiting)(void);
 } omnes_exchange;

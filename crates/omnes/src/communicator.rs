@@ -82,7 +82,7 @@ pub(crate) enum Purpose {
     Reduce = 7,
     /// The last barrier of the job, which works even after others have failed.
     LastBarrier = 8,
-    /// Nonblocking ones, which are numbered.
+    /// Nonblocking ones, which are numbered; this of the first kind, the next numbers of others.
     Nonblocking = 9,
 }
 

@@ -88,6 +88,58 @@ fn lengths_that_differ_are_an_error_for_all() {
 }
 
 #[test]
+fn collectives_of_different_kinds_do_not_meet() {
+    with_ranks(2, by_sockets, |world| {
+        let other = world.dup().unwrap();
+        let mut data = [7i64];
+        let base = NonNull::from(&mut data[..]);
+        let bytes: NonNull<[u8]> = NonNull::slice_from_raw_parts(base.cast(), 8);
+        if world.rank() == 0 {
+            // SAFETY: dropped before the data are.
+            let sum =
+                unsafe { other.iallreduce_raw(base.cast(), 8, ElementType::I64, ReduceOp::Sum) };
+            let mut sum = sum.unwrap();
+            world.barrier().unwrap();
+            for _ in 0..20 {
+                assert!(sum.test().unwrap().is_none(), "a part of a gather has come in");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            drop(sum);
+            assert_eq!(data, [7]);
+        } else {
+            // SAFETY: as above; a rank that is not the root has no room for all parts.
+            let own = unsafe {
+                other.igather_raw(0, bytes, NonNull::slice_from_raw_parts(bytes.cast(), 0))
+            };
+            assert!(matches!(own.unwrap().wait(), Ok(_) | Err(Error::CollectivesBroken { .. })));
+            world.barrier().unwrap();
+        }
+        world.finalize().unwrap();
+    });
+}
+
+/// Up to four numbers are combined in the packets of a barrier.
+#[test]
+fn fewer_numbers_than_the_leader_of_the_node_has_are_an_error() {
+    let by_memory = |config: &mut Config| config.shared_memory = true;
+    for counts in [[1, 2], [4, 1]] {
+        with_ranks(2, by_memory, |world| {
+            let other = world.dup().unwrap();
+            let mut data = vec![3i64; counts[world.rank() as usize]];
+            let outcome = other.allreduce(&mut data, ReduceOp::Product);
+            if world.rank() == 1 {
+                let error = outcome.unwrap_err();
+                let Error::LengthMismatch { came, expected } = error else { panic!("{error}") };
+                assert_eq!([came, expected], counts.map(|count: usize| 8 * count as u64));
+            }
+            let error = other.allreduce(&mut [1i64], ReduceOp::Sum).unwrap_err();
+            assert!(matches!(error, Error::CollectivesBroken { rank: 1, .. }), "{error}");
+            world.finalize().unwrap();
+        });
+    }
+}
+
+#[test]
 fn parts_that_are_not_as_long_as_their_root_says_are_its_matter_alone() {
     const EACH: usize = 100_000;
     for bytes in [EACH - 1, EACH + 1] {

@@ -47,6 +47,21 @@ const TREE_BYTES_MAX: usize = 1 << 20;
 /// The tree by which what all have goes out.
 const TREE_OUT: Tree = Tree::Binomial;
 
+/// What marks the messages of a kind, so that those of another one, which a rank has called
+/// instead, do not come in their place.
+fn purpose_of(collective: Collective) -> u32 {
+    let kind = match collective {
+        // Only the root need know of lengths.
+        Collective::Gatherv => Collective::Gather,
+        Collective::Scatterv => Collective::Scatter,
+        Collective::Allgatherv => Collective::Allgather,
+        Collective::Alltoallv => Collective::Alltoall,
+        kind => kind,
+    };
+    Purpose::Nonblocking as u32 + u32::from(kind.number())
+}
+const _: () = assert!(Purpose::Nonblocking as u32 + (1 << Collective::BITS) <= 1 << PURPOSE_BITS);
+
 /// A nonblocking collective under way.
 pub(crate) struct Scheduled {
     pub(crate) operation: Operation,
@@ -299,7 +314,7 @@ impl Communicator {
         let schedule = Schedule {
             channel: COLLECTIVE,
             communicator: self.inner.id,
-            tag: Purpose::Nonblocking as u32 | number << PURPOSE_BITS,
+            tag: purpose_of(collective) | number << PURPOSE_BITS,
             rounds: plan.rounds,
             combine: plan.combine.unwrap_or(|_, _| unreachable!("nothing is folded")),
             takes_all_lengths: goes_part_by_part(collective),

@@ -165,7 +165,15 @@ impl Communicator {
         }
         let Some(packing) = Packing::of(element, op) else { return Ok(false) };
         let own = packing.pack(data);
-        let results = self.undertake(Collective::Allreduce, || self.combine_in_barrier(own))?;
+        let results = self.undertake(Collective::Allreduce, || {
+            let results = self.combine_in_barrier(own)?;
+            let bytes = |count| (count * element.bytes()) as u64;
+            match results.as_slice().len() {
+                came if came == count => Ok(results),
+                // Of another rank of this node, which has spoken for it.
+                came => Err(Error::LengthMismatch { came: bytes(came), expected: bytes(count) }),
+            }
+        })?;
         packing.unpack(&results, data);
         Ok(true)
     }
