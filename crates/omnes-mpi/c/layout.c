@@ -43,7 +43,7 @@ static bool item_set(struct shim_layout *layout)
 /* False if a part would lie at NULL. */
 static bool is_memory(const struct shim_layout *layout, int parts)
 {
-	if (layout->buffer || !layout->is_contiguous)
+	if (layout->buffer || !layout->is_contiguous || layout->item_bytes == 0)
 		return true;
 	for (int part = 0; part < parts; part++)
 		if (count_of(layout, part) > 0 && place_of(layout, part) == 0)

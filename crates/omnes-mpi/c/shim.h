@@ -167,6 +167,9 @@ struct shim_group {
 #endif
 #define SHIM_MEETING_BYTES ((size_t)65536)
 
+/* Taken calls of a thread between two in which the MPI moves on, beside those that wait. */
+#define SHIM_CALLS_PER_MOVE 32
+
 enum shim_way { SHIM_BLOCKING, SHIM_NONBLOCKING };
 
 /*

@@ -21,6 +21,7 @@ enum {
 	BURST = 200,
 	TAG = 5,
 	PAUSE_US = 20000,
+	BEHIND_US = 200,
 };
 
 static int rank, size;
@@ -367,6 +368,31 @@ static void root_runs_ahead(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* Whose broadcasts are there already waits for nothing, and what it sends goes on. */
+static void send_under_calls_that_wait_for_nothing(void)
+{
+	unsigned char *memory = large(rank == 0 ? 77 : 0);
+	MPI_Request request = MPI_REQUEST_NULL;
+	int is_done = 0;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		MPI_Isend(memory, LARGE, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
+	else if (rank == 1)
+		MPI_Irecv(memory, LARGE, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
+	while (!is_done) {
+		if (rank == 1)
+			MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+		else
+			usleep(BEHIND_US);
+		MPI_Bcast(&is_done, 1, MPI_INT, 1, MPI_COMM_WORLD);
+	}
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	if (rank == 1)
+		check_large(memory, 77, "what was sent under calls that wait for nothing");
+	free(memory);
+}
+
 /* ---- requests ------------------------------------------------------------ */
 
 static int query(void *state, MPI_Status *status)
@@ -609,6 +635,7 @@ static const struct {
 	{"barrier_and_messages", barrier_and_messages},
 	{"window_under_barrier", window_under_barrier},
 	{"root_runs_ahead", root_runs_ahead},
+	{"send_under_calls_that_wait_for_nothing", send_under_calls_that_wait_for_nothing},
 	{"many_communicators", many_communicators},
 	{"between_groups", between_groups},
 	{"requests_of_all_kinds", requests_of_all_kinds},

@@ -38,6 +38,16 @@ fn whatever_else_is_under_way_moves_on_while_a_call_waits() {
 }
 
 #[test]
+fn an_mpi_moves_on_under_calls_that_wait_for_nobody() {
+    for site in sites() {
+        // A receiver in shared memory needs no help of the sender.
+        let job = Job::spread(&site, 2).with("OMPI_MCA_btl", "tcp,self");
+        let case = "send_under_calls_that_wait_for_nothing";
+        job.succeed(&site.program("progress"), case).line("progress: ok");
+    }
+}
+
+#[test]
 fn what_is_legal_and_unlikely_ends_as_the_mpi_has_it() {
     for site in sites() {
         let program = site.program("edges");
