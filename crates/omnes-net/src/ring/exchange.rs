@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 
 /// Silent connections that are kept beside those of the neighbours.
 const STRANGERS_MAX: usize = 16;
+/// Connections that are looked at before the time is: strangers may come without end.
+const ACCEPTED_AT_ONCE: usize = 64;
 /// Time between two attempts to reach a neighbour that does not listen yet.
 const RETRY_WAIT: Duration = Duration::from_micros(500);
 
@@ -130,11 +132,11 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Takes connections of the same user; who has been silent longest makes way. False if there
-    /// is no descriptor for another one.
+    /// Takes some connections of the same user; who has been silent longest makes way. False if
+    /// there is no descriptor for another one.
     fn let_in(&mut self, neighbours: usize) -> bool {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        loop {
+        for _ in 0..ACCEPTED_AT_ONCE {
             match accept_with(&self.listener, flags) {
                 Ok(connection) if is_own_user(connection.as_fd()) => {
                     if self.callers.len() == neighbours + STRANGERS_MAX {
@@ -146,6 +148,7 @@ impl<'a> Exchange<'a> {
                 Err(error) => return !matches!(error, Errno::MFILE | Errno::NFILE),
             }
         }
+        true
     }
 
     /// Listens to those who have come; a connection is over once it has spoken.

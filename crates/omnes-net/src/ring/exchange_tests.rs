@@ -171,6 +171,28 @@ fn other_users_are_not_taken_in_even_with_the_key() {
     assert_eq!(is_taken, Some(false));
 }
 
+/// The meeting ends in spite of them, at its limit.
+#[test]
+fn other_users_who_come_without_end_do_not_keep_the_meeting_from_its_end() {
+    let flood = |door: &Door<'_>| {
+        let nobody = rustix::process::Uid::from_raw(65_534);
+        // Of these threads alone, which end.
+        if rustix::thread::set_thread_res_uid(nobody, nobody, nobody).is_err() {
+            eprintln!("skipped: needs the right to become another user");
+            return None;
+        }
+        while door.connect().is_some() {}
+        Some(())
+    };
+    let floods = |door: &Door<'_>| {
+        std::thread::scope(|scope| {
+            let others = [(); 3].map(|()| scope.spawn(|| flood(door)));
+            others.into_iter().map(|other| other.join().unwrap()).last()?
+        })
+    };
+    assert_ne!(is_taken_in(secret(), BRIEFLY, floods), Some(true));
+}
+
 #[test]
 fn neighbour_that_spoils_its_ring_is_reached_by_udp_from_then_on() {
     let secret = secret();
