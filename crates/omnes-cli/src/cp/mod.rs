@@ -52,7 +52,7 @@ use pump::{Ending, How, Whole};
 use sink::{ReadBack, Sink};
 use staging::{Destination, Durability, Existing, Kind, Staging};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use verdict::{Outcome, Verdict};
@@ -362,14 +362,17 @@ fn settle(ending: Ending, durability: Durability) -> (Option<Staging>, Option<St
 /// A tree that is copied into itself would never end.
 fn check_not_inside(dest: &Path, source: &Path) -> Result<(), String> {
     // Where a part of the path is not there yet, what is there decides.
-    let is_inside = source.canonicalize().is_ok_and(|source| {
-        let above = dest
-            .ancestors()
-            .skip(1)
-            .map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
-        above.filter_map(|path| path.canonicalize().ok()).any(|path| path.starts_with(&source))
+    let there = dest.ancestors().skip(1).find_map(|above| {
+        let path = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        Some((above, path.canonicalize().ok()?))
     });
-    if is_inside {
+    let Some((above, place)) = there else { return Ok(()) };
+    let to_make = dest.strip_prefix(above).unwrap_or(dest);
+    if to_make.components().any(|component| component == Component::ParentDir) {
+        let reason = "'..' follows a directory that is not there";
+        return Err(format!("{}: {reason}", dest.display()));
+    }
+    if source.canonicalize().is_ok_and(|source| place.starts_with(source)) {
         return Err(format!("{}: lies inside of {}", dest.display(), source.display()));
     }
     Ok(())
@@ -414,5 +417,10 @@ mod tests {
         assert_eq!(inside, Err("src/a/b/c: lies inside of src".to_owned()));
         assert_eq!(check_not_inside(Path::new("src-copy"), Path::new("src")), Ok(()));
         assert_eq!(check_not_inside(Path::new("/"), Path::new("src")), Ok(()));
+        for (dest, source) in [("../copy", "."), ("src/../copy", "src"), ("src/../copy/a", "src")] {
+            assert_eq!(check_not_inside(Path::new(dest), Path::new(source)), Ok(()), "{dest}");
+        }
+        let hidden = check_not_inside(Path::new("no/../src/a"), Path::new("src"));
+        assert_eq!(hidden, Err("no/../src/a: '..' follows a directory that is not there".into()));
     }
 }

@@ -8,9 +8,9 @@
 //! Not copied: sockets, pipes and devices (told on stderr); owners, extended attributes, hard links
 //! as such. A source that is a symbolic link is followed; links below it stay links, and a file or
 //! directory that becomes one while it is looked at is an error: every entry is opened below its
-//! directory's descriptor (`walk`), never by a path. So is a file that gets shorter while it is
-//! read; one that grows is copied as long as it was. Of a file that the kernel makes as it is read
-//! (`/proc`, `/sys`) the size is what could be read; see `sizeless`.
+//! directory's descriptor (`walk`), never by a path. So is a file that gets shorter, or is written,
+//! while it is read; one that grows is copied as long as it was. Of a file that the kernel makes as
+//! it is read (`/proc`, `/sys`) the size is what could be read; see `sizeless`.
 
 use super::checksum::{Checksum, Sums};
 use super::frame::{CHUNK_HEADER_BYTES, DATA_HEADER_BYTES, Frame, Meta, Totals, data_header};
@@ -19,6 +19,7 @@ use super::walk::{self, Walk};
 use super::{sizeless, sys};
 use crate::units::format_bytes;
 use rustix::fs::FileType;
+use std::cmp::Ordering;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -58,6 +59,9 @@ pub enum SourceError {
     /// The file lost bytes while it was read.
     #[error("{}: got shorter while it was read", .0.display())]
     GotShorter(PathBuf),
+    /// The file was written while it was read: the copy would be of no one moment.
+    #[error("{}: was changed while it was read", .0.display())]
+    Changed(PathBuf),
     /// The directory lies elsewhere than when the walk went into it.
     #[error("{}: was moved while it was read", .0.display())]
     Moved(PathBuf),
@@ -253,9 +257,16 @@ impl Packer<'_> {
             })?;
             offset = end;
         }
-        // Beyond its new end it looks like a hole.
-        if file.metadata().map_err(SourceError::io(path))?.len() < size {
-            return Err(SourceError::GotShorter(path.to_owned()));
+        let now = file.metadata().map_err(SourceError::io(path))?;
+        let written = |of: &Metadata| (of.mtime(), of.mtime_nsec());
+        match now.len().cmp(&size) {
+            // Beyond its new end it looks like a hole.
+            Ordering::Less => return Err(SourceError::GotShorter(path.to_owned())),
+            Ordering::Equal if written(&now) != written(told) => {
+                return Err(SourceError::Changed(path.to_owned()));
+            }
+            // What has been appended was not there when the copy began.
+            Ordering::Equal | Ordering::Greater => {}
         }
         sizeless::check_end(file, told, path)
     }
@@ -363,6 +374,16 @@ mod tests {
         let cut = |file: &File| file.set_len(HEAD_BYTES as u64).unwrap();
         let last = last_word(cut);
         assert!(matches!(last, Read::Failed(SourceError::GotShorter(_))));
+    }
+
+    #[test]
+    fn a_file_that_is_written_while_it_is_read_is_an_error() {
+        let write = |file: &File| {
+            file.write_at(b"!", 0).unwrap();
+            // The clock of files may be slower than this test.
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        };
+        assert!(matches!(last_word(write), Read::Failed(SourceError::Changed(_))));
     }
 
     #[test]
