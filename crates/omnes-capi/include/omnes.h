@@ -666,8 +666,8 @@ typedef struct omnes_exchange {
 	/*
 	 * Gathers bytes bytes of every rank, in order of ranks, into all, which
 	 * has room for size * bytes. Collective. Returns 0, or an error code;
-	 * must return normally.
-	 * Only called during omnes_comm_exchange(), on its thread.
+	 * must return normally. Only called during omnes_comm_exchange(), on its
+	 * thread.
 	 */
 	int (*allgather)(void *context, const void *mine, void *all, size_t bytes);
 	void *context; /* passed to allgather; may be NULL */

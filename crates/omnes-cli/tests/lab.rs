@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod as_root;
+mod outside;
 
 use as_root::is_root;
+use outside::{PATIENCE, text, wait_until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -21,25 +23,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
-/// A limit for what happens within milliseconds; reached only by a failure.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Multicast group of the tests.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
 
 fn omnes(words: &[&str]) -> Output {
     Command::new(OMNES).args(words).stdin(Stdio::null()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "still waiting until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A named lab of this test alone; removed when dropped.

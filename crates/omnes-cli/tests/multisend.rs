@@ -96,6 +96,18 @@ fn kernels_make_the_copies_over_ipv4_and_ipv6() {
     }
 }
 
+/// The tree is told, who copies is not: communicators that come later begin in user space.
+#[test]
+fn kernels_take_over_from_ranks_that_make_copies_already() {
+    if !is_root() {
+        return;
+    }
+    let flags = "--lab --env OMNES_MULTISEND=flat";
+    let (_, head) = bench(5, flags, "bcast --sizes 8 --scheme combined");
+    assert!(head.contains("flat, copied and forwarded by the kernel NIC"), "{head}");
+    conform(5, flags, "late-slots slot-during-message");
+}
+
 #[test]
 fn kernels_make_the_copies_whatever_the_scheme() {
     if !is_root() {

@@ -1,9 +1,10 @@
 //! Agents as they start, serve and end; `omnes nic`; the unit file.
 
 use crate::hosts::{Agent, Hosts};
+use crate::outside::{text, wait_until};
 use crate::ranks::{job, rank};
 use crate::traces::Traces;
-use crate::{CLSACT_HANDLE, NOBODY, OMNES, OMNESD, text, wait_until};
+use crate::{CLSACT_HANDLE, NOBODY, OMNES, OMNESD};
 use libbpf_rs::{ProgramHandle, TC_INGRESS, TcHookBuilder};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};

@@ -1,7 +1,8 @@
 //! Hosts, and agents on them.
 
 use crate::as_root::is_root;
-use crate::{OMNES, OMNESD, text};
+use crate::outside::text;
+use crate::{OMNES, OMNESD};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader};

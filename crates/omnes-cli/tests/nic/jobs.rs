@@ -1,8 +1,9 @@
 //! Jobs that have the kernel NIC, do without it, or lose it.
 
+use crate::NOBODY;
 use crate::hosts::{Agent, Hosts};
+use crate::outside::{text, wait_until};
 use crate::ranks::{job, job_of, rank};
-use crate::{NOBODY, text, wait_until};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;

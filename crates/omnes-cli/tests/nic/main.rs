@@ -10,28 +10,14 @@ mod agents;
 mod as_root;
 mod hosts;
 mod jobs;
+#[path = "../outside/mod.rs"]
+mod outside;
 mod ranks;
 mod traces;
 
-use std::time::{Duration, Instant};
-
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 const OMNESD: &str = env!("CARGO_BIN_EXE_omnesd");
-/// A limit for what happens within milliseconds; reached only by a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// A user without any rights.
 const NOBODY: u32 = 65534;
 /// Handle by which clsact filters of Omnes are known.
 const CLSACT_HANDLE: u32 = 0x4f6d;
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "still waiting until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}

@@ -1,7 +1,8 @@
 //! Ranks: this test program itself, started again as an ordinary user.
 
+use crate::NOBODY;
 use crate::hosts::Hosts;
-use crate::{NOBODY, text};
+use crate::outside::text;
 use omnes::{Communicator, Config, Error, NicState, WhileWaiting};
 use std::io::Read;
 use std::ops::ControlFlow;

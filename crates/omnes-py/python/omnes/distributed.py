@@ -25,17 +25,17 @@ that of a broadcast names its root. barrier() names them and goes on.
 All calls end when a rank has failed or left. A group belongs to the process that
 made it; calls of a forked child raise ValueError.
 
-Errors are those of omnes; TypeError and ValueError for tensors that cannot be
-used, NotImplementedError for a reduction that there is not. Who has refused its
-part in a collective by one of these, or by an error of PyTorch, waits in its next
-one or in barrier(), 10 s at most, until all ranks have; if they have not, all of
-them get CollectivesBroken. With async_op=True
-they are raised by wait(), whose own limit raises TimeoutError; futures have a
-RuntimeError of the same text. Floats of 16 bits are combined as those of 32; of
-bools a sum is "or", a product "and". Complex numbers have SUM and AVG, as have
-sparse tensors in coordinates, which all_reduce() alone takes, such as gradients of
-Embedding(sparse=True). new_group() raises PeerFailed if a rank has failed, and
-TimeoutError, which names the ranks that have not come, after the group's limit.
+Errors are those of omnes; TypeError and ValueError for tensors that cannot be used,
+NotImplementedError for a reduction that there is not. Who has refused its part in a
+collective by one of these, or by an error of PyTorch, waits in its next one or in
+barrier(), 10 s at most, until all ranks have; if they have not, all of them get
+CollectivesBroken. With async_op=True errors are raised by wait(), whose own limit
+raises TimeoutError; futures have a RuntimeError of the same text. Floats of 16 bits
+are combined as those of 32; of bools a sum is "or", a product "and". Complex
+numbers have SUM and AVG, as have sparse tensors in coordinates, which all_reduce()
+alone takes, such as gradients of Embedding(sparse=True). new_group() raises
+PeerFailed if a rank has failed, and TimeoutError, which names the ranks that have
+not come, after the group's limit.
 
 PyTorch's profiler shows collectives, as "omnes:allreduce". With
 TORCH_DISTRIBUTED_DEBUG=DETAIL for all ranks, OMNES_COMPARE is "on", unless it is set.
