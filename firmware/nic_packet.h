@@ -205,11 +205,20 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 }
 
 /* nic_is_own tells whether a packet on its way out comes from the slot's very
- * socket: not from another address with the same port, not passed through. */
+ * sockets: not from another address with the same port, not passed through, and not from
+ * another socket that claims the address. */
 static __always_inline int nic_is_own(struct __sk_buff *skb, const struct nic_packet *packet)
 {
-	return skb->sk && nic_is_same(packet->tuple.from, packet->slot->address) &&
-	       packet->tuple.udp.source == packet->slot->port;
+	const struct omnes_slot *slot = packet->slot;
+	u64 cookie;
+
+	if (!skb->sk || !nic_is_same(packet->tuple.from, slot->address) ||
+	    packet->tuple.udp.source != slot->port)
+		return 0;
+	if (!slot->senders[0])
+		return 1;
+	cookie = bpf_get_socket_cookie(skb);
+	return cookie == slot->senders[0] || cookie == slot->senders[1];
 }
 
 /* nic_scratch gives this processor's scratch memory. Nobody else uses it before this

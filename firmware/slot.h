@@ -15,6 +15,8 @@
 #include "multisend_step.h"
 
 #define OMNES_SLOTS_MAX 64
+/* Sockets by which a member sends: the one that its packets come to, and its doorbell. */
+#define OMNES_SENDERS 2
 /* Ethernet, IP and UDP headers, of either version of IP. */
 #define OMNES_FRAME_BYTES_V4 42
 #define OMNES_FRAME_BYTES_V6 62
@@ -76,10 +78,12 @@ struct omnes_slot {
 	u32 ifindex;
 	u32 is_v6; /* all members have addresses of IPv6; else of IPv4 */
 	struct omnes_key key;
+	u64 senders[OMNES_SENDERS]; /* cookies of the sockets that the host's packets leave by:
+				     * 0 for none, and all 0 for any that has the address */
 	struct omnes_barrier_table barrier;
 	struct omnes_multisend_table multisend;
 };
-_Static_assert(sizeof(struct omnes_slot) == 56 + 552 + 4112, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_slot) == 72 + 552 + 4112, "layout shared with Rust");
 
 /* The static packet's headers for one peer [CB-R3]. They end where the room for
  * them does: those of IPv4, which are shorter, begin later. The room stands two

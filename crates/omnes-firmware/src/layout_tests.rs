@@ -69,6 +69,7 @@ fn of_steps() -> Vec<(&'static str, usize)> {
 fn of_slots() -> Vec<(&'static str, usize)> {
     vec![
         ("OMNES_SLOTS_MAX", slot::SLOTS_MAX as usize),
+        ("OMNES_SENDERS", slot::SENDERS),
         ("OMNES_PEER_GROUP", slot::PEER_GROUP as usize),
         ("OMNES_STATE_BYTES", slot::STATE_BYTES),
         ("sizeof(struct omnes_port_key)", size_of::<slot::PortKey>()),
@@ -84,6 +85,7 @@ fn of_slots() -> Vec<(&'static str, usize)> {
         ("offsetof(struct omnes_slot, port)", offset_of!(slot::Slot, port)),
         ("offsetof(struct omnes_slot, is_v6)", offset_of!(slot::Slot, is_v6)),
         ("offsetof(struct omnes_slot, key)", offset_of!(slot::Slot, key)),
+        ("offsetof(struct omnes_slot, senders)", offset_of!(slot::Slot, senders)),
         ("offsetof(struct omnes_slot, barrier)", offset_of!(slot::Slot, barrier)),
         ("offsetof(struct omnes_slot, multisend)", offset_of!(slot::Slot, multisend)),
         ("sizeof(struct omnes_peer)", size_of::<slot::Peer>()),

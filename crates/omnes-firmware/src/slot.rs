@@ -5,6 +5,8 @@ use omnes_wire::CARRIED_MAX;
 
 /// Slots of one loaded firmware.
 pub const SLOTS_MAX: u32 = 64;
+/// Sockets by which a member sends: the one that its packets come to, and its doorbell.
+pub const SENDERS: usize = 2;
 /// Bytes of Ethernet, IPv4 and UDP headers.
 pub const FRAME_BYTES_V4: usize = 42;
 /// Bytes of Ethernet, IPv6 and UDP headers.
@@ -98,6 +100,9 @@ pub struct Slot {
     pub is_v6: u32,
     /// Its key.
     pub key: Key,
+    /// Cookies of the sockets that the host's packets leave by: 0 for none, and all 0 for any
+    /// socket that has the address.
+    pub senders: [u64; SENDERS],
     /// What it does in a barrier.
     pub barrier: barrier::Table,
     /// To whom it passes on what goes to all.

@@ -269,6 +269,14 @@ impl UdpSocket {
         self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
+    /// What the kernel knows this socket by, and no other.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn cookie(&self) -> io::Result<u64> {
+        Ok(rustix::net::sockopt::socket_cookie(&self.socket)?)
+    }
+
     /// Receive buffer that was granted, in bytes of truesize.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.socket.recv_buffer_size().unwrap_or(212_992)

@@ -34,7 +34,7 @@ impl Rig {
         let (interface, mac) = (host.interface(), host.mac());
         let kernel = host.inside(|| {
             let kernel = Kernel::load().unwrap();
-            kernel.open(plan, interface).unwrap();
+            kernel.open(plan, interface, None).unwrap();
             kernel
         });
         Some(Self { host, kernel, interface, mac })

@@ -11,8 +11,8 @@ use crate::plan::SlotPlan;
 use crate::signals::without_signals;
 use libbpf_rs::{Map, MapCore, MapFlags, Object, ObjectBuilder};
 use omnes_firmware::slot::{
-    CLASS_V6, Member, MemberKey, PEER_GROUP, Page as PageLayout, Peer, PortKey, SLOT_BY_MAC,
-    SLOT_FORWARDS, SLOTS_MAX, STATE_BYTES, Slot,
+    CLASS_V6, Member, MemberKey, PEER_GROUP, Page as PageLayout, Peer, PortKey, SENDERS,
+    SLOT_BY_MAC, SLOT_FORWARDS, SLOTS_MAX, STATE_BYTES, Slot,
 };
 use omnes_firmware::{KERNEL_GROUP_MAX, Key};
 use std::collections::BTreeMap;
@@ -101,14 +101,22 @@ impl Kernel {
         attachments.values().flatten().all(|it| matches!(it, Attachment::Tcx(_)))
     }
 
-    /// Opens a slot on an interface that the firmware is attached to; its number.
+    /// Opens a slot on an interface that the firmware is attached to; its number. What the host
+    /// sends from the plan's address is for the slot only if it leaves by `socket` or the plan's
+    /// doorbell; with no `socket`, by whichever it leaves, as packets of test runs do.
     ///
     /// # Errors
     /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`], [`NicError::Full`],
     /// [`NicError::System`].
-    pub fn open(&self, plan: &SlotPlan, interface: u32) -> Result<u32, NicError> {
+    pub fn open(
+        &self,
+        plan: &SlotPlan,
+        interface: u32,
+        socket: Option<BorrowedFd<'_>>,
+    ) -> Result<u32, NicError> {
         plan.check()?;
-        let slot = describe(plan, interface)?;
+        let senders = socket.map_or(Ok([0; SENDERS]), |socket| senders(plan, socket))?;
+        let slot = describe(plan, interface, senders)?;
         let page = inner_map(c"nic_page", size_of::<PageLayout>(), 1, libbpf_sys::BPF_F_MMAPABLE)?;
         let peers = inner_map(c"nic_peers_one", size_of::<Peer>(), KERNEL_GROUP_MAX as u32 + 1, 0)?;
         self.fill_peers(plan, interface, peers.as_fd())?;
@@ -287,7 +295,14 @@ fn port_keys(plan: &SlotPlan) -> Vec<PortKey> {
     ports.into_iter().flatten().map(key).collect()
 }
 
-fn describe(plan: &SlotPlan, interface: u32) -> Result<Slot, NicError> {
+/// Cookies of the sockets that a slot's member sends by.
+fn senders(plan: &SlotPlan, socket: BorrowedFd<'_>) -> Result<[u64; SENDERS], NicError> {
+    let cookie = rustix::net::sockopt::socket_cookie(socket)
+        .map_err(|error| NicError::System { what: "a slot's socket", source: error.into() })?;
+    Ok([cookie, plan.doorbell.unwrap_or_default()])
+}
+
+fn describe(plan: &SlotPlan, interface: u32, senders: [u64; SENDERS]) -> Result<Slot, NicError> {
     let flag = |wanted: bool, flag: u8| if wanted { flag } else { 0 };
     Ok(Slot {
         job: plan.job.to_be(),
@@ -300,6 +315,7 @@ fn describe(plan: &SlotPlan, interface: u32) -> Result<Slot, NicError> {
         interface,
         is_v6: plan.socket.is_ipv6().into(),
         key: Key::new(plan.own_key()?),
+        senders,
         barrier: plan.barrier_table()?,
         multisend: plan.multisend_table()?,
     })
@@ -411,6 +427,7 @@ mod tests {
             rank: 0,
             own: 0,
             socket: socket(1),
+            doorbell: None,
             peers: vec![(0, socket(1)), (1, socket(2))],
             members: vec![member(0), member(1)],
             group: None,
@@ -428,7 +445,7 @@ mod tests {
             return;
         }
         let kernel = Kernel::load().unwrap();
-        let number = kernel.open(&plan(), 1).unwrap();
+        let number = kernel.open(&plan(), 1, None).unwrap();
         let entry = |kernel: &Kernel| {
             let map = kernel.map("nic_slots");
             map.lookup(&number.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap()
@@ -448,7 +465,7 @@ mod tests {
             return;
         }
         let kernel = Kernel::load().unwrap();
-        let number = kernel.open(&plan(), 1).unwrap();
+        let number = kernel.open(&plan(), 1, None).unwrap();
         // Each is known by the number that the kernel has given it.
         let inner_maps = || {
             let inner = |map| kernel.map(map).lookup(&number.to_ne_bytes(), MapFlags::ANY);
@@ -457,7 +474,7 @@ mod tests {
         let maps = inner_maps();
         kernel.close(number);
         assert!(maps.iter().all(Option::is_some) && inner_maps() == maps);
-        assert_eq!(kernel.open(&plan(), 1).unwrap(), number);
+        assert_eq!(kernel.open(&plan(), 1, None).unwrap(), number);
         assert!(inner_maps().iter().zip(&maps).all(|(new, old)| new.is_some() && new != old));
     }
 

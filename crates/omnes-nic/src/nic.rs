@@ -114,7 +114,7 @@ impl Nic {
         group: Option<BorrowedFd<'_>>,
     ) -> Result<OpenSlot, NicError> {
         match &mut self.0 {
-            Access::Kernel(kernel) => open_own(kernel, plan),
+            Access::Kernel(kernel) => open_own(kernel, plan, socket),
             Access::Agent(client) => {
                 if client.is_gone() {
                     // The agent was started again; slots it lent before are lost.
@@ -228,11 +228,15 @@ fn interface_of(address: IpAddr) -> Result<u32, NicError> {
     interface.map(|interface| interface.index).ok_or(NicError::Plan { what })
 }
 
-fn open_own(kernel: &Arc<Loaded>, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
+fn open_own(
+    kernel: &Arc<Loaded>,
+    plan: &SlotPlan,
+    socket: BorrowedFd<'_>,
+) -> Result<OpenSlot, NicError> {
     plan.check()?;
     let interface = interface_of(plan.socket.ip())?;
     kernel.attach(interface)?;
-    let number = kernel.open(plan, interface)?;
+    let number = kernel.open(plan, interface, Some(socket))?;
     match Page::map(kernel.page(number).expect("the slot is open").as_fd()) {
         Ok(page) => Ok(OpenSlot(Slot::Own { kernel: Arc::clone(kernel), number, page })),
         Err(error) => {

@@ -45,6 +45,9 @@ pub struct SlotPlan {
     /// The address of the socket that this member's packets leave by and come to. The others' are
     /// of the same version of IP.
     pub socket: SocketAddr,
+    /// The cookie (`SO_COOKIE`) of a second socket that this member sends by, from the same address
+    /// and port.
+    pub doorbell: Option<u64>,
     /// For each index of the group: the rank that packets go to, and its socket.
     pub peers: Vec<(u32, SocketAddr)>,
     /// All ranks whose packets are taken.

@@ -58,7 +58,7 @@ impl Member {
         let (kernel, page) = host.inside(|| {
             let kernel = Kernel::load().unwrap();
             interfaces.iter().for_each(|interface| kernel.attach(*interface).unwrap());
-            let slot = kernel.open(plan, *interfaces.last().unwrap()).unwrap();
+            let slot = kernel.open(plan, *interfaces.last().unwrap(), None).unwrap();
             let page = Page::map(kernel.page(slot).unwrap().as_fd()).unwrap();
             (kernel, page)
         });
@@ -315,7 +315,7 @@ fn a_step_that_was_lost_is_sent_again_when_it_is_missed() {
     assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 5_000) }, 1, "it has come");
     let interface = second.host.interface();
     second.host.clone().inside(|| {
-        let slot = second.kernel.open(&plans[1], interface).unwrap();
+        let slot = second.kernel.open(&plans[1], interface, None).unwrap();
         second.page = Page::map(second.kernel.page(slot).unwrap().as_fd()).unwrap();
     });
     second.enter(1);

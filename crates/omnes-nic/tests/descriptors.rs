@@ -27,9 +27,9 @@ fn slots_are_refused_and_given_back_without_a_descriptor() {
         return;
     }
     let kernel = Kernel::load().unwrap();
-    let slot = kernel.open(&barrier_plan(0, 2, "counter", false), INTERFACE).unwrap();
+    let slot = kernel.open(&barrier_plan(0, 2, "counter", false), INTERFACE, None).unwrap();
     take_descriptors_away();
-    let refused = kernel.open(&barrier_plan(1, 2, "counter", false), INTERFACE);
+    let refused = kernel.open(&barrier_plan(1, 2, "counter", false), INTERFACE, None);
     assert!(matches!(refused, Err(NicError::System { .. })), "{refused:?}");
     kernel.close(slot);
     assert!(kernel.page(slot).is_none());

@@ -1,4 +1,4 @@
-//! The tests of barriers, receive queues, multi-send and the agent once more, over IPv6.
+//! The tests of barriers, receive queues, multi-send, senders and the agent once more, over IPv6.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -12,5 +12,7 @@ mod barriers;
 mod multi_send;
 #[path = "queue.rs"]
 mod queue;
+#[path = "senders.rs"]
+mod senders;
 #[path = "verdicts.rs"]
 mod verdicts;

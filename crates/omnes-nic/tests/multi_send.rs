@@ -49,7 +49,7 @@ impl Member {
         let (kernel, slot, page) = host.inside(|| {
             let kernel = Kernel::load().unwrap();
             kernel.attach(interface).unwrap();
-            let slot = kernel.open(plan, interface).unwrap();
+            let slot = kernel.open(plan, interface, None).unwrap();
             let page = Page::map(kernel.page(slot).unwrap().as_fd()).unwrap();
             (kernel, slot, page)
         });
@@ -69,7 +69,7 @@ impl Member {
         let Self { host, kernel, slot, page, .. } = self;
         host.inside(|| {
             kernel.close(*slot);
-            *slot = kernel.open(plan, interface).unwrap();
+            *slot = kernel.open(plan, interface, None).unwrap();
             *page = Page::map(kernel.page(*slot).unwrap().as_fd()).unwrap();
         });
     }
@@ -505,7 +505,7 @@ fn a_source_reaches_a_thousand_children_by_one_call() {
     let (_kernel, page) = host.inside(|| {
         let kernel = Kernel::load().unwrap();
         kernel.attach(interface).unwrap();
-        let slot = kernel.open(&plan, interface).unwrap();
+        let slot = kernel.open(&plan, interface, None).unwrap();
         let page = Page::map(kernel.page(slot).unwrap().as_fd()).unwrap();
         (kernel, page)
     });

@@ -139,7 +139,7 @@ fn a_step_that_wakes_its_host_counts_as_gone_to_the_socket() {
     let plan = group::barrier_plan(0, 2, "dissemination", false);
     let interface = rig.host.interface();
     let Rig { host, kernel, .. } = &mut rig;
-    let slot = host.inside(|| kernel.open(&plan, interface).unwrap());
+    let slot = host.inside(|| kernel.open(&plan, interface, None).unwrap());
     let page = Page::map(rig.kernel.page(slot).unwrap().as_fd()).unwrap();
     for (epoch, sleeps) in [(1, true), (2, false)] {
         page.set_sleeping(sleeps);

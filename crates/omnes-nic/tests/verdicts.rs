@@ -42,7 +42,7 @@ impl Rig {
         let interface = host.interface();
         let (kernel, page) = host.inside(|| {
             let kernel = Kernel::load().unwrap();
-            let slot = kernel.open(&plan, interface).unwrap();
+            let slot = kernel.open(&plan, interface, None).unwrap();
             let page = Page::map(kernel.page(slot).unwrap().as_fd()).unwrap();
             (kernel, page)
         });

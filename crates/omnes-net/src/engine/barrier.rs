@@ -57,28 +57,30 @@ impl Engine {
     }
 
     /// What is needed to open a slot of the kernel's NIC, by any thread: packets of this rank's NIC
-    /// socket find it, and, if the plan says so, those to the job's multicast group. The slot must
-    /// go before the engine does.
+    /// socket find it, and, if the plan says so, those to the job's multicast group; of the plan,
+    /// the doorbell is filled in here. The slot must go before the engine does.
     ///
     /// # Errors
     /// [`NicError::Plan`] for a plan that makes no sense, or where there is no such socket;
     /// [`NicError::System`] if the process may open no more files.
-    pub fn slot_request(&self, plan: SlotPlan) -> Result<SlotRequest, NicError> {
+    pub fn slot_request(&self, mut plan: SlotPlan) -> Result<SlotRequest, NicError> {
+        let failed = |source| NicError::System { what: "a slot's socket", source };
         // Loading firmware for nothing would take its time.
         plan.check()?;
-        let (own, group) = self.enter(|core| {
+        let (own, doorbell, group) = self.enter(|core| {
             let links = &core.links;
-            let own = match plan.tree {
-                Some(_) => links.multisend_socket(),
-                None => links.steps_socket(),
+            let (own, doorbell) = match plan.tree {
+                Some(_) => (links.multisend_socket(), None),
+                None => (links.steps_socket(), links.doorbell_socket()),
             };
-            (own.map(UdpSocket::fd), links.group_socket().map(UdpSocket::fd))
+            let fd = |socket: Option<&UdpSocket>| socket.map(UdpSocket::fd);
+            (fd(own), doorbell.map(UdpSocket::cookie), fd(links.group_socket()))
         });
+        plan.doorbell = doorbell.transpose().map_err(failed)?;
         let own = own.ok_or(NicError::Plan { what: "a job on one node needs no slot" })?;
         let double = |fd| {
             // SAFETY: the sockets live as long as the engine does.
-            let doubled = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
-            doubled.map_err(|source| NicError::System { what: "a slot's socket", source })
+            unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().map_err(failed)
         };
         let group = group.filter(|_| plan.group.is_some()).map(double).transpose()?;
         Ok(SlotRequest { own: double(own)?, group, plan })

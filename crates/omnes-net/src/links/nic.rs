@@ -74,6 +74,12 @@ impl Links {
         self.nic.as_ref().map(|nic| &self.sockets[nic.steps])
     }
 
+    /// The socket of the doorbell.
+    pub(crate) fn doorbell_socket(&self) -> Option<&UdpSocket> {
+        let doorbell = self.nic.as_ref()?.doorbell.as_ref()?;
+        Some(&self.sockets[doorbell.index])
+    }
+
     /// The NIC's socket for multi-send.
     pub(crate) fn multisend_socket(&self) -> Option<&UdpSocket> {
         self.nic.as_ref().map(|nic| &self.sockets[nic.multisend])

@@ -20,6 +20,7 @@ fn plan(peers: usize, members: usize) -> SlotPlan {
         rank: u32::MAX,
         own: KERNEL_GROUP_MAX as u32 - 1,
         socket: address,
+        doorbell: Some(u64::MAX),
         peers: vec![(u32::MAX, address); peers],
         members: vec![member; members],
         group: Some(address),

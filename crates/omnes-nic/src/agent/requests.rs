@@ -86,7 +86,9 @@ impl Agent {
         let check = |agent: &Self, sockets: &[OwnedFd], peer| agent.look_at(plan, sockets, peer);
         let addresses = std::iter::once(plan.socket).chain(plan.group);
         let Some(admitted) = self.admit(id, addresses, check, observe)? else { return Ok(None) };
-        let opened = self.kernel.open(plan, admitted.interface.index);
+        let (socket, _) = admitted.sockets.first().ok_or(SOCKETS_MISSING)?;
+        let interface = admitted.interface.index;
+        let opened = self.kernel.open(plan, interface, Some(socket.as_fd()));
         let slot = opened.map_err(|error| error.to_string())?;
         let map = self.kernel.page(slot).expect("the slot is open");
         let given = map.try_clone().map_err(|error| error.to_string());
@@ -327,6 +329,8 @@ struct Admitted {
     interface: Interface,
 }
 
+const SOCKETS_MISSING: &str = "the plan's sockets did not come with it";
+
 /// Checks that `sockets` are those of the addresses, and that these are the caller's.
 fn check_sockets(
     addresses: &[SocketAddr],
@@ -335,7 +339,7 @@ fn check_sockets(
     peer: Peer,
 ) -> Result<(), String> {
     if sockets.len() != addresses.len() + usize::from(group.is_some()) {
-        return Err("the plan's sockets did not come with it".to_owned());
+        return Err(SOCKETS_MISSING.to_owned());
     }
     // Bound to no other addresses than these, so none needs to be asked for twice.
     let ports: BTreeSet<u16> = addresses.iter().chain(&group).map(SocketAddr::port).collect();

@@ -51,6 +51,7 @@ pub fn plan(own: usize, size: usize) -> SlotPlan {
         rank: rank(own),
         own: own as u32,
         socket: socket_address(own),
+        doorbell: None,
         peers: (0..size).map(|index| (rank(index), socket_address(index))).collect(),
         members: (0..size).map(member).collect(),
         group: None,

@@ -304,6 +304,7 @@ impl Communicator {
             rank,
             own,
             socket: address(rank)?,
+            doorbell: None,
             peers: peers?,
             members: leaders.iter().enumerate().map(member).collect(),
             group,

@@ -381,6 +381,7 @@ impl Communicator {
             rank: me.0,
             own,
             socket: address(me)?,
+            doorbell: None,
             peers: peers?,
             members: members.collect(),
             group: None,
