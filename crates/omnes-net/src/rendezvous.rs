@@ -1,7 +1,7 @@
 //! How the ranks of a job find each other: everybody reports to rank 0, who answers all with a
 //! table of addresses, and lets them go when each has it.
 //!
-//! One TCP connection per rank, one JSON line each way, and a byte each way at the end. With a job
+//! One TCP connection per rank, one JSON line each way, and a few bytes at the end. With a job
 //! key both sides prove that they know it, by answering a challenge over what they say, before
 //! anything is believed; without one, rank 0 draws a key and hands it out, which trusts the network
 //! for the length of the start. Other users of the same machine are refused then, as the kernel
@@ -37,7 +37,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 10;
+pub(crate) const PROTOCOL: u32 = 11;
 /// Wait before a name that nobody knows is asked for again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 

@@ -5,7 +5,7 @@
 //! nobody knows is asked for again, and all its addresses are tried in turn. Whoever takes the call
 //! and hangs up before the greeting, as a proxy in rank 0's place does, is taken for nobody.
 
-use super::distribution::{Verdict, wait_for_go};
+use super::distribution::{Release, Verdict, wait_for_go};
 use super::signed_line::{Signed, line, read_line};
 use crate::core_sharing::{CoreSharing, Machine};
 use crate::deadline::Deadline;
@@ -100,12 +100,14 @@ impl Rendezvous {
                 let trial = local.trial.as_ref();
                 let mut part = Part::begin(trial, question, &circle, &met.addresses);
                 let take = |turn| part.as_mut().and_then(|part| part.take(turn));
-                let verdict = wait_for_go(&stream, &mut until, take);
+                let release = Release { key, challenge };
+                let verdict = wait_for_go(&stream, release, &mut until, take);
                 match verdict.map_err(|source| self.lost(source))? {
                     Verdict::Go(place) => {
                         let met = met.narrowed(place, Vec::new(), &local);
                         Ok(Met { streams: vec![(Rank(0), stream)], ..met })
                     }
+                    Verdict::Unproven => Err(NetError::WrongKey { rank: Rank(0) }),
                     Verdict::Refused => Err(self.hear_why(&stream, challenge, &mut until)),
                 }
             }

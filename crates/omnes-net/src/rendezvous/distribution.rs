@@ -7,15 +7,18 @@
 //! Where it is to be tried which packets get from host to host ([`crate::trial`]), those that stand
 //! in the circle are asked, when all have the table, what has come to them: a second time if one
 //! lacks long packets, and a third time if one has got none, as who sends to it may have been late.
-//! Then all go with the longest packets that have come everywhere, or hear why they cannot.
+//! Then all go with the longest packets that have come everywhere, or hear why they cannot. The word
+//! to go comes with a proof that rank 0 says it: ranks that went with packets of different lengths
+//! would put what comes in into wrong places.
 //!
-//! Cost: a byte each way beside the line, another one per turn for who stands in the circle, and a
-//! few system calls per rank.
+//! Cost: a byte each way beside the line, the proof, another byte per turn for who stands in the
+//! circle, and a few system calls per rank.
 
-use super::signed_line::ToAll;
+use super::SERVER;
+use super::signed_line::{PROOF_BYTES, ToAll, proof};
 use crate::deadline::Deadline;
 use crate::trial::{Found, MTUS, Turn, better};
-use omnes_wire::Rank;
+use omnes_wire::{JobKey, Rank};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -46,10 +49,25 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 // The lengths tried are the job's, those below it, and the shortest.
 const _: () = assert!(MTUS.len() + 2 <= 26);
 
+/// By what a rank knows that rank 0 lets it go: the job's key, where there is one, and what the rank
+/// has asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Release<'a> {
+    pub(crate) key: Option<&'a JobKey>,
+    pub(crate) challenge: u64,
+}
+
+impl Release<'_> {
+    fn proof(self, letter: u8) -> [u8; PROOF_BYTES] {
+        proof(self.key, self.challenge, SERVER, &format!("go {}", char::from(letter)))
+    }
+}
+
 /// One that is to have the table.
-pub(crate) struct Reader {
+pub(crate) struct Reader<'a> {
     pub(crate) rank: Rank,
     pub(crate) stream: TcpStream,
+    pub(crate) release: Release<'a>,
     /// The beginning of its line.
     pub(crate) line: Vec<u8>,
     /// It stands in the circle.
@@ -58,7 +76,7 @@ pub(crate) struct Reader {
 
 /// See the module header.
 pub(crate) struct Distribution<'a> {
-    readers: Vec<Reader>,
+    readers: Vec<Reader<'a>>,
     /// By reader.
     progress: Vec<Progress>,
     to_all: &'a ToAll,
@@ -83,6 +101,8 @@ pub(crate) struct Distributed {
 pub(crate) enum Verdict {
     /// Go, with the longest packets but so many of those that were tried.
     Go(u8),
+    /// Whoever lets this rank go does not know the job's key.
+    Unproven,
     /// The next line says why there will be no job.
     Refused,
 }
@@ -97,7 +117,7 @@ enum Progress {
 }
 
 impl<'a> Distribution<'a> {
-    pub(crate) fn new(readers: Vec<Reader>, to_all: &'a ToAll) -> Result<Self> {
+    pub(crate) fn new(readers: Vec<Reader<'a>>, to_all: &'a ToAll) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let progress = vec![Progress::Written { bytes: 0 }; readers.len()];
         let unready = readers.len();
@@ -135,7 +155,8 @@ impl<'a> Distribution<'a> {
             }
         }
         if let Some(worst) = self.worst() {
-            self.tell(LONGEST + worst, |_| true)?;
+            let letter = LONGEST + worst;
+            self.tell(|reader| [&[letter][..], &reader.release.proof(letter)].concat(), |_| true)?;
         }
         let streams = self.readers.into_iter().map(|reader| (reader.rank, reader.stream));
         Ok(Distributed { streams: streams.collect(), found: self.found })
@@ -172,7 +193,7 @@ impl<'a> Distribution<'a> {
         take: &mut impl FnMut(Turn) -> Found,
     ) -> std::result::Result<(), (Rank, Error)> {
         let said = if turn == Turn::Look { LOOK } else { AGAIN };
-        self.tell(said, |reader| reader.is_asked)?;
+        self.tell(|_| vec![said], |reader| reader.is_asked)?;
         for (index, Reader { rank, stream, is_asked, .. }) in self.readers.iter().enumerate() {
             if *is_asked {
                 let data = epoll::EventData::new_u64(index as u64);
@@ -193,12 +214,12 @@ impl<'a> Distribution<'a> {
 
     fn tell(
         &self,
-        told: u8,
-        is_told: impl Fn(&Reader) -> bool,
+        told: impl Fn(&Reader<'_>) -> Vec<u8>,
+        is_told: impl Fn(&Reader<'_>) -> bool,
     ) -> std::result::Result<(), (Rank, Error)> {
         for reader in self.readers.iter().filter(|reader| is_told(reader)) {
             let mut stream: &TcpStream = &reader.stream;
-            stream.write_all(&[told]).map_err(|error| (reader.rank, error))?;
+            stream.write_all(&told(reader)).map_err(|error| (reader.rank, error))?;
         }
         Ok(())
     }
@@ -279,16 +300,23 @@ impl<'a> Distribution<'a> {
 /// tried meanwhile.
 pub(crate) fn wait_for_go(
     stream: &TcpStream,
+    release: Release<'_>,
     until: &mut Deadline<'_>,
     mut take: impl FnMut(Turn) -> Found,
 ) -> Result<Verdict> {
     until.write(stream, &[READY])?;
     loop {
-        let turn = match hear_byte(stream, until)? {
+        let [said] = hear_bytes(stream, until)?;
+        let turn = match said {
             LOOK => Turn::Look,
             AGAIN => Turn::Again,
             REFUSED => return Ok(Verdict::Refused),
-            said => return Ok(Verdict::Go(place_of(said)?)),
+            letter => {
+                let place = place_of(letter)?;
+                let proof = hear_bytes(stream, until)?;
+                let is_proven = proof == release.proof(letter);
+                return Ok(if is_proven { Verdict::Go(place) } else { Verdict::Unproven });
+            }
         };
         let found = take(turn).map_or(NOTHING, |place| LONGEST + place);
         until.write(stream, &[found])?;
@@ -305,12 +333,15 @@ fn place_of(said: u8) -> Result<u8> {
     if said.is_ascii_uppercase() { Ok(said - LONGEST) } else { Err(ErrorKind::InvalidData.into()) }
 }
 
-fn hear_byte(stream: &TcpStream, until: &mut Deadline<'_>) -> Result<u8> {
-    let mut said = [0];
-    match until.read(stream, &mut said)? {
-        0 => Err(ErrorKind::UnexpectedEof.into()),
-        _ => Ok(said[0]),
+fn hear_bytes<const N: usize>(stream: &TcpStream, until: &mut Deadline<'_>) -> Result<[u8; N]> {
+    let (mut said, mut heard) = ([0; N], 0);
+    while heard < N {
+        match until.read(stream, &mut said[heard..])? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            bytes => heard += bytes,
+        }
     }
+    Ok(said)
 }
 
 /// Bytes moved by a call; none if there is nothing to do at present.
@@ -331,16 +362,18 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
     const NO_TRIAL: Option<fn(Turn) -> Found> = None;
+    const NO_KEY: Release<'_> = Release { key: None, challenge: 0 };
 
     /// So many readers, and the other ends of their connections.
-    fn readers(count: u32) -> (Vec<Reader>, Vec<TcpStream>) {
+    fn readers(count: u32) -> (Vec<Reader<'static>>, Vec<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = |rank| {
             let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             theirs.set_read_timeout(Some(PATIENCE)).unwrap();
             let (stream, _) = listener.accept().unwrap();
             let line = b"{".to_vec();
-            (Reader { rank: Rank(rank), stream, line, is_asked: rank < 3 }, theirs)
+            let (rank, release, is_asked) = (Rank(rank), NO_KEY, rank < 3);
+            (Reader { rank, stream, release, line, is_asked }, theirs)
         };
         (1..=count).map(connect).unzip()
     }
@@ -372,7 +405,9 @@ mod tests {
             let deadline = || Deadline::after(PATIENCE, None);
             let waiting: Vec<_> = theirs
                 .iter()
-                .map(|stream| scope.spawn(move || wait_for_go(stream, &mut deadline(), |_| None)))
+                .map(|stream| {
+                    scope.spawn(move || wait_for_go(stream, NO_KEY, &mut deadline(), |_| None))
+                })
                 .collect();
             for rank in waiting {
                 assert_eq!(rank.join().unwrap().unwrap(), Verdict::Go(0));
@@ -402,7 +437,7 @@ mod tests {
                     let (to_all, take_turn) = (&to_all, takes(rank));
                     scope.spawn(move || {
                         take(stream, to_all);
-                        wait_for_go(stream, &mut deadline(), take_turn)
+                        wait_for_go(stream, NO_KEY, &mut deadline(), take_turn)
                     })
                 })
                 .collect();
@@ -440,6 +475,28 @@ mod tests {
         assert_eq!(try_with(found(3)), (go(1), vec![Some(1); 3]));
         let refused = (0..3).map(|_| Verdict::Refused).collect();
         assert_eq!(try_with(found(4)), (refused, vec![Some(1), Some(1), None]));
+    }
+
+    #[test]
+    fn the_word_to_go_is_believed_of_whoever_knows_the_key_and_what_was_asked() {
+        let (own, other) = (JobKey::new([1; 16]), JobKey::new([2; 16]));
+        let release = Release { key: Some(&own), challenge: 7 };
+        let heard = |bytes: &[u8]| {
+            let (readers, theirs) = readers(1);
+            (&readers[0].stream).write_all(bytes).unwrap();
+            wait_for_go(&theirs[0], release, &mut Deadline::after(PATIENCE, None), |_| None)
+        };
+        let said = |letter: u8, proven: u8, by: Release<'_>| {
+            heard(&[&[letter][..], &by.proof(proven)].concat()).unwrap()
+        };
+        assert_eq!(said(b'C', b'C', release), Verdict::Go(2));
+        assert_eq!(said(b'B', b'A', release), Verdict::Unproven);
+        for by in
+            [NO_KEY, Release { key: Some(&other), ..release }, Release { challenge: 8, ..release }]
+        {
+            assert_eq!(said(b'A', b'A', by), Verdict::Unproven);
+        }
+        assert_eq!(heard(b"a").unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
     #[test]

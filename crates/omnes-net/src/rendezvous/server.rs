@@ -1,6 +1,6 @@
 //! Rank 0's side: who may come, and the table that all get.
 
-use super::distribution::{Distributed, Distribution, Reader, tell_refused};
+use super::distribution::{Distributed, Distribution, Reader, Release, tell_refused};
 use super::pending::{Introduced, PendingConnections, STRANGERS_MAX};
 use super::signed_line::{Signed, ToAll, write_line};
 use super::{Hello, Introduction, Local, Met, Rendezvous, Reply, SERVER, hex, is_payload, random};
@@ -282,7 +282,8 @@ impl Rendezvous {
             let signed = self.sign(&reply, hello.challenge);
             let line = signed.and_then(|signed| signed.begin_line()).map_err(failed)?;
             let is_asked = table.circle.binary_search_by_key(&rank, |(asked, _)| *asked).is_ok();
-            readers.push(Reader { rank: Rank(rank), stream, line, is_asked });
+            let release = Release { key: self.key.as_ref(), challenge: hello.challenge };
+            readers.push(Reader { rank: Rank(rank), stream, release, line, is_asked });
         }
         let distribution = Distribution::new(readers, &to_all).map_err(failed)?;
         let take = part.map(|mut part| move |turn| part.take(turn));

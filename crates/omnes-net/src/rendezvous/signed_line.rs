@@ -109,6 +109,20 @@ fn answer(key: Option<&JobKey>, challenge: u64, role: u32, said: &str) -> u64 {
     key.answer(&bytes)
 }
 
+/// Bytes of a [`proof`].
+pub(crate) const PROOF_BYTES: usize = 8;
+
+/// The proof behind a word that is no line, for whoever asked `challenge`; without a key it proves
+/// nothing.
+pub(crate) fn proof(
+    key: Option<&JobKey>,
+    challenge: u64,
+    role: u32,
+    word: &str,
+) -> [u8; PROOF_BYTES] {
+    answer(key, challenge, role, word).to_be_bytes()
+}
+
 /// The line that says `value`.
 pub(crate) fn line(value: &impl Serialize) -> std::io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
