@@ -25,11 +25,11 @@
 //! round trips, whether or not anyone waits for it; half an interval later for each doubling of the
 //! number of those that follow each other in the ring and die at once; within two timeouts where
 //! its packets are sent again by somebody else; the time starts anew with each pause of who
-//! watches. One that leaves is known to all within half a timeout, as long as the next rank of
-//! whoever missed it knows, or as one that has failed; of many farewells that one rank has missed,
-//! it hears of 32 at a time. Cost: at most two packets per rank and interval while the job is idle
-//! and nothing gets lost, two per half timeout where the successor talks anyway; one notice and one
-//! answer per rank and failure. State: an entry for each rank that is gone.
+//! watches, and when that leaves. One that leaves is known to all within half a timeout, as long as
+//! the next rank of whoever missed it knows, or as one that has failed; of many farewells that one
+//! rank has missed, it hears of 32 at a time. Cost: at most two packets per rank and interval while
+//! the job is idle and nothing gets lost, two per half timeout where the successor talks anyway;
+//! one notice and one answer per rank and failure. State: an entry for each rank that is gone.
 
 use crate::group::Nodes;
 use crate::lane::earliest;

@@ -78,7 +78,9 @@ impl Core {
                 }
                 drain_moves(endpoint, memory);
             });
-            if packets > 0 {
+            let failed = std::iter::from_fn(|| self.rings.take_unheard());
+            let failed = failed.inspect(|rank| self.endpoint.fail_rank(now, *rank)).count();
+            if packets + failed > 0 {
                 self.settle(now);
             }
             if packets == 0 || self.operations.ended != ended {

@@ -7,9 +7,9 @@
 //! Where it is to be tried which packets get from host to host ([`crate::trial`]), those that stand
 //! in the circle are asked, when all have the table, what has come to them: a second time if one
 //! lacks long packets, and a third time if one has got none, as who sends to it may have been late.
-//! Then all go with the longest packets that have come everywhere, or hear why they cannot. The word
-//! to go comes with a proof that rank 0 says it: ranks that went with packets of different lengths
-//! would put what comes in into wrong places.
+//! Then all go with the longest packets that have come everywhere, or hear why they cannot. The
+//! word to go comes with a proof that rank 0 says it: ranks that went with packets of different
+//! lengths would put what comes in into wrong places.
 //!
 //! Cost: a byte each way beside the line, the proof, another byte per turn for who stands in the
 //! circle, and a few system calls per rank.
@@ -49,8 +49,8 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 // The lengths tried are the job's, those below it, and the shortest.
 const _: () = assert!(MTUS.len() + 2 <= 26);
 
-/// By what a rank knows that rank 0 lets it go: the job's key, where there is one, and what the rank
-/// has asked.
+/// By what a rank knows that rank 0 lets it go: the job's key, where there is one, and what the
+/// rank has asked.
 #[derive(Clone, Copy)]
 pub(crate) struct Release<'a> {
     pub(crate) key: Option<&'a JobKey>,

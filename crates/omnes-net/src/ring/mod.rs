@@ -20,7 +20,8 @@
 //!   ring drops, as a full socket buffer does, and the protocols repair.
 //! - Whatever a neighbour writes into shared memory, this rank neither panics nor leaves its own
 //!   memory: positions and lengths are checked, and a ring that fails is counted and no longer
-//!   used: packets to that neighbour go by UDP, and a neighbour that is no longer heard has failed.
+//!   used: packets to that neighbour go by UDP, and a neighbour that is no longer heard has failed,
+//!   as the others are told.
 //!   What is in a packet is the endpoint's to judge, by the tag as for every packet.
 //! - No wake-up is lost (`wake`).
 //! - Nothing stays behind when a rank is killed: segments have no names, and sockets none that

@@ -85,6 +85,8 @@ pub struct Neighbours {
     outward: Vec<Option<Outward>>,
     /// Ranks whose rings hold what is not published.
     unpublished: Vec<Rank>,
+    /// Ranks that cannot be heard any more, until they are asked for.
+    unheard: Vec<Rank>,
     /// Threads of this rank that sleep.
     sleepers: u32,
     counters: RingCounters,
@@ -235,10 +237,17 @@ impl Neighbours {
             if inward.reader.is_broken() && !inward.is_counted_broken {
                 inward.is_counted_broken = true;
                 self.counters.broken += 1;
+                self.unheard.push(inward.from);
             }
         }
         self.counters.packets_received += packets as u64;
         packets
+    }
+
+    /// A neighbour whose ring has turned out to be broken: what it sends does not come any more,
+    /// and it does not know. Each is told once.
+    pub fn take_unheard(&mut self) -> Option<Rank> {
+        self.unheard.pop()
     }
 
     /// True if no neighbour has sent anything that was not taken.

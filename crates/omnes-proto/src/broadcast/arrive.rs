@@ -93,8 +93,10 @@ impl Broadcast {
             Some(group) => group.broken_by.is_none(),
             None => {
                 self.common.counters.unknown_group += 1;
-                if self.knocks.len() < KNOCKS_MAX {
-                    self.knocks.insert(key);
+                self.knocks.insert(key);
+                if self.knocks.len() > KNOCKS_MAX {
+                    // Of the oldest communicator: it may be none of this rank's.
+                    self.knocks.pop_first();
                 }
                 // What goes to all goes to each alone before long, if nobody answers.
                 if header.flags.has(Flags::ACK_NOW) && !header.flags.has(Flags::GROUP) {
@@ -351,8 +353,8 @@ impl Broadcast {
             stream.collector.note_hearing(now, from, hears, end);
             stream.copy_if_deaf(from, expects);
         }
+        let credit_bytes = u32::from(credits) * CREDIT_UNIT_BYTES;
         if gaps.is_none() || stream.gap_reports_acknowledge() {
-            let credit_bytes = u32::from(credits) * CREDIT_UNIT_BYTES;
             let credit = self.common.config.credit_packets(credit_bytes).min(WINDOW_PACKETS_MAX);
             if stream.collector.on_report(now, from, (expects, credit), held_back) {
                 stream.free(&mut self.common);
@@ -365,7 +367,8 @@ impl Broadcast {
             let from = Witness { rank: from, repair, is_idle, is_full };
             stream.collector.on_gaps(now, from, (expects, &map), end);
             if lacks_all {
-                self.resend_rest(now, at, from, expects..end);
+                let room = self.common.config.credit_packets(credit_bytes);
+                self.resend_rest(now, at, from, (expects..end, room));
             }
             self.judge_report(now, at, from.rank);
         }
@@ -377,7 +380,14 @@ impl Broadcast {
     /// `from` lacks everything from `expects` on: it did not know the group when it was sent to, or
     /// waits for a message that is overdue. A rank that asks by itself may have received by now
     /// what was sent lately, so it gets the first and the last: these show which gaps are left.
-    fn resend_rest(&mut self, now: Instant, at: usize, from: Witness, lacks: Range<Seq>) {
+    /// Others get what they have room for; where the first has found none, more would not either.
+    fn resend_rest(
+        &mut self,
+        now: Instant,
+        at: usize,
+        from: Witness,
+        (lacks, room): (Range<Seq>, u32),
+    ) {
         let Stream { collector, policy, roles, .. } = &mut self.streams[at];
         let Some(slowest) = collector.slowest() else { return };
         let Range { start: expects, end } = lacks;
@@ -393,7 +403,9 @@ impl Broadcast {
                 }
             }
         } else {
-            (0..count).for_each(|index| collector.want(from.rank, first.plus(index), false));
+            let room = if from.is_full { 1 } else { room.max(1) };
+            let wanted = (0..count.min(room)).map(|index| first.plus(index));
+            wanted.for_each(|seq| collector.want(from.rank, seq, false));
         }
     }
 }

@@ -129,6 +129,11 @@ impl CheckedBroadcast {
         (bytes / self.charge()).max(1)
     }
 
+    /// How room of `bytes` of truesize is told: in units, at least one.
+    pub(super) fn credits(&self, bytes: u32) -> u16 {
+        (bytes / CREDIT_UNIT_BYTES).clamp(1, u32::from(u16::MAX)) as u16
+    }
+
     /// The largest message that packet numbers can count, in bytes.
     pub(super) fn message_bytes_max(&self) -> u64 {
         u64::from(MESSAGE_PACKETS_MAX) * u64::from(self.payload_bytes)

@@ -175,11 +175,11 @@ impl Stream {
         } else {
             incoming.arrivals.held_back(now).as_micros().min(u128::from(u32::MAX))
         };
-        let credits = incoming.credits(common);
+        let credits = self.room(common, acknowledges)?;
         let mut header = self.header(common, Kind::CastAck);
         header.expects = acknowledges;
         header.seq = Seq(held_back as u32);
-        header.credits = credits;
+        header.credits = if is_nack { incoming.credits(common) } else { credits };
         header.epoch = incoming.arrivals.epoch();
         header.argument = self.key.root.0;
         header.flags = Flags::NONE.with_if(Flags::HEARS, hears);

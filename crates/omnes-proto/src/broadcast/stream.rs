@@ -208,6 +208,19 @@ impl Stream {
         }
     }
 
+    /// Room behind what this rank acknowledges, its own and in a tree that of those below, in units
+    /// of bytes of truesize; `None` if it receives nothing.
+    pub(super) fn room(&self, common: &Common, acknowledges: Seq) -> Option<u16> {
+        let own = self.incoming.as_ref()?.credits(common);
+        match self.collector.limit() {
+            Some(limit) if self.roles.speaks_for_others => {
+                let packets = limit.since(acknowledges);
+                Some(own.min(common.config.credits(packets * common.config.charge())))
+            }
+            _ => Some(own),
+        }
+    }
+
     /// Those below have come on: what was owed upward may be due.
     pub(super) fn on_progress_below(&mut self) {
         let acknowledges = self.acknowledges();

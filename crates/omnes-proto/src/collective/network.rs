@@ -270,5 +270,6 @@ impl Network {
 }
 
 fn has_arrived(view: &NicView, node: u32) -> bool {
-    view.arrived[node as usize / 64] >> (node % 64) & 1 == 1
+    let word = view.arrived.get(node as usize / 64);
+    word.is_some_and(|word| word >> (node % 64) & 1 == 1)
 }

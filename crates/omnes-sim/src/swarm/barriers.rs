@@ -322,7 +322,7 @@ fn check(cluster: &mut Cluster, options: &BarrierOptions) {
     cluster.check(no_living_rank_is_named);
     cluster.check(nobody_is_forgotten);
     check_counts(cluster, options);
-    check_names(cluster, &options.faults);
+    check_names(cluster, &options.faults, options.leaver);
     cluster.check(broken_groups_are_at_rest);
     check_refusals(cluster, options);
     cluster.check(only_the_dead_fail);

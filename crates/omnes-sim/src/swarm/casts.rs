@@ -374,7 +374,7 @@ fn check(cluster: &mut Cluster, options: &CastOptions) {
     if cluster.dead().is_empty() {
         check_pools(cluster);
     }
-    check_names(cluster, &options.faults);
+    check_names(cluster, &options.faults, options.leaver);
     if let Some(leaver) = options.leaver {
         check_departure(cluster, leaver);
     }

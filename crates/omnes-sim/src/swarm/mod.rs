@@ -145,7 +145,7 @@ fn run(cluster: &mut Cluster, options: &Options) -> Duration {
     cluster.check(nothing_is_missing);
     cluster.check(only_the_dead_fail);
     cluster.check(no_living_rank_is_named);
-    check_names(cluster, &options.faults);
+    check_names(cluster, &options.faults, options.leaver);
     part(cluster, options);
     // Answers that were held back, and copies of packets that come late.
     cluster.run_for(Duration::from_secs(1));
@@ -191,13 +191,19 @@ fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec
 }
 
 /// Waits until everybody must know of the dead rank, and asks.
-fn check_names(cluster: &mut Cluster, faults: &Faults) {
+fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     let Some((rank, at)) = faults.crash else { return };
     let liveness = cluster.config.liveness;
     // A replay may have made the dead rank look alive until the network was healed; then come
     // the timeout, the round in which it is noticed, and the way of the notice.
-    let at = (Instant::ZERO + at).max(Instant::ZERO + HEALED);
-    let deadline = at + liveness.timeout + 3 * liveness.interval;
+    let healed = (Instant::ZERO + at).max(Instant::ZERO + HEALED);
+    let time = liveness.timeout + 3 * liveness.interval;
+    cluster.run_until(healed + time);
+    // Where who watched it has left meanwhile, the next one watches from then on.
+    let left = leaver.and_then(|leaver| {
+        (0..cluster.size()).filter_map(|rank| cluster.departed_at(rank, leaver)).max()
+    });
+    let deadline = left.map_or(healed, |left| left.max(healed)) + time;
     // A farewell may be on its way, where ranks were at work until after that.
     cluster.run_until(deadline.max(cluster.now() + liveness.interval));
     // Nobody repeats a farewell that has found a socket buffer full.

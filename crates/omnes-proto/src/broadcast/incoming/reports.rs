@@ -5,7 +5,7 @@ use super::{Incoming, Packet};
 use crate::broadcast::policy::{AckRule, GapReports};
 use crate::broadcast::slots::Common;
 use crate::lane::{AckWhen, Report, earliest};
-use crate::limits::{CREDIT_UNIT_BYTES, RANKS_AT_ONCE, STAGGER, WINDOW_PACKETS_MAX};
+use crate::limits::{RANKS_AT_ONCE, STAGGER, WINDOW_PACKETS_MAX};
 use omnes_wire::{Flags, GapMap, Instant, Seq};
 use std::time::Duration;
 
@@ -186,8 +186,7 @@ impl Incoming {
         let ring = WINDOW_PACKETS_MAX.saturating_sub(used);
         let buffers = (common.slots.free_slots() / sharers).min(ring);
         let packets = posted.saturating_add(buffers).min(WINDOW_PACKETS_MAX);
-        let bytes = (packets * config.charge()).min(socket) / CREDIT_UNIT_BYTES;
-        bytes.clamp(1, u32::from(u16::MAX)) as u16
+        config.credits((packets * config.charge()).min(socket))
     }
 
     /// What is to be reported, if something is.

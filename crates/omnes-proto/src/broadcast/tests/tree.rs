@@ -100,6 +100,41 @@ fn lone_packets_lost_in_a_tree_make_nobody_deaf() {
     }
 }
 
+/// A long message to 40 ranks, of which `late` only receive after 200 ms, when it is whole at all.
+fn with_late_leaves(late: &[u32]) -> Net {
+    let packets = 3000;
+    let data = content(7, packets * 256);
+    let mut net = Net::new(40, "tree-ack=2+combined");
+    for number in 0..20 {
+        net.broadcast(0, &content(number, 8));
+        net.run(200);
+    }
+    net.nodes.iter_mut().for_each(|node| node.received.clear());
+    let in_time = (1..40).filter(|rank| !late.contains(rank));
+    in_time.for_each(|rank| net.receive(rank, 0, data.len()));
+    net.send(0, data.clone(), Reply::Soon);
+    let steps = Duration::from_millis(200).as_micros() / (2 * STEP).as_micros();
+    net.run(steps as u32);
+    late.iter().for_each(|rank| net.receive(*rank, 0, data.len()));
+    net.run(20_000);
+    assert!(net.nodes.iter().skip(1).all(|node| node.received == [data.clone()]));
+    net
+}
+
+#[test]
+fn a_rank_in_a_tree_that_receives_late_holds_the_root_back() {
+    for late in [&[3][..], &[3, 39]] {
+        let net = with_late_leaves(late);
+        let root = net.nodes[0].machine.counters();
+        for rank in late {
+            let leaf = net.nodes[*rank as usize].machine.counters();
+            assert!(leaf.discarded < 100, "{late:?}: {leaf:?}");
+        }
+        assert!(root.repairs_by_unicast < 100, "{late:?}: {root:?}");
+        assert!(root.repairs_by_multicast < 100, "{late:?}: {root:?}");
+    }
+}
+
 #[test]
 fn nobody_in_a_tree_answers_before_those_below_have() {
     let (mut net, heard, freed) = tree_that_loses("tree-ack=2+combined", |_, _| false);
