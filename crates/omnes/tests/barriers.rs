@@ -234,3 +234,27 @@ fn a_group_of_another_kind_does_not_take_the_usual_ones_place() {
         },
     );
 }
+
+#[test]
+fn one_rank_enters_any_kind_that_can_be_entered_without_waiting() {
+    for size in [1, 2] {
+        with_ranks(
+            size,
+            |_| {},
+            |comm| {
+                for kind in all_kinds() {
+                    comm.barrier_with(kind).unwrap();
+                    let waited = comm.scope(|scope| scope.ibarrier_with(kind)?.wait());
+                    match (kind.form, waited) {
+                        (Some(BarrierForm::Channel), Err(Error::Barrier { reason })) => {
+                            assert!(reason.contains("cannot be entered without waiting"));
+                        }
+                        (Some(BarrierForm::User), Ok(_)) => {}
+                        (_, other) => panic!("{kind}: {other:?}"),
+                    }
+                }
+                comm.finalize().unwrap();
+            },
+        );
+    }
+}

@@ -133,6 +133,13 @@ impl Communicator {
     /// The same for a kind whose group is open.
     pub(crate) fn start_barrier_of(&self, kind: BarrierKind) -> Result<Option<Operation>, Error> {
         self.check_whole()?;
+        if kind.form == Some(BarrierForm::Channel) {
+            let reason = "barriers over channels cannot be entered without waiting".to_owned();
+            return Err(Error::Barrier { reason });
+        }
+        if self.size() == 1 {
+            return Ok(None);
+        }
         let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
         let started = self.enter_known_group(kind.form, algorithm);
         started.unwrap_or_else(|| {

@@ -103,6 +103,7 @@ impl Communicator {
             return Ok(());
         }
         element.with_combine(op, |combine| {
+            let data = combine.whole_elements(data);
             self.allreduced(data, combine, self.usual_reduce(data.len()))
         })
     }
@@ -149,8 +150,9 @@ impl Communicator {
     ) -> Result<(), Error> {
         assert!(element_bytes > 0, "an element of a reduction has a byte at least");
         self.begin(Call::of(Collective::Allreduce).with_bytes(data.len()))?;
-        let algorithm = self.usual_reduce(data.len());
-        self.allreduced(data, &Combine::by(element_bytes, combine), algorithm)
+        let combine = Combine::by(element_bytes, combine);
+        let data = combine.whole_elements(data);
+        self.allreduced(data, &combine, self.usual_reduce(data.len()))
     }
 
     /// Reduces the `data` of all ranks element by element into the `data` of `root`. On the other
