@@ -1,8 +1,8 @@
 # Omnes: the usual commands. `make help` lists them; the chores behind them are in xtask/ and tools/.
 
 CARGO ?= cargo
-# Passed on to the scripts of `bench`, `collbench`, `bench-peers`, `bench-simulators` and to
-# `cargo xtask fuzz` and `sanitize`.
+# Passed on to the scripts of `bench`, `bench-peers`, `bench-simulators` and to `cargo xtask fuzz` and
+# `sanitize`.
 ARGS ?=
 # Where `install` puts things.
 PREFIX ?= /usr/local
@@ -57,8 +57,8 @@ test: ## all checks and tests; as root also those that need a lab
 bench: ## the benchmarks of this library
 	$(CARGO) xtask bench $(ARGS)
 
-collbench: build ## collectives in a lab, over sizes
-	tools/collbench.sh $(ARGS)
+collbench: build ## the measuring programs that share their loop with other libraries
+	tools/collbench.sh
 
 bench-peers: build ## the same beside the MPI libraries
 	tools/bench-peers.sh $(ARGS)

@@ -113,6 +113,10 @@ main() {
             bash -c "$step"
         done
     fi
+    if [[ $unknown == yes ]]; then
+        echo "setup $*: not all of it can be installed here; see what is said at the beginning" >&2
+        exit 1
+    fi
 }
 
 main "$@"

@@ -497,6 +497,30 @@ fn lab_process(lab: &TestLab) -> u64 {
 }
 
 #[test]
+fn a_keeper_that_was_killed_is_started_again_by_what_needs_it() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(2, "");
+    lab.set("--delay 100us");
+    let job = ["run", "-n", "2", "--lab", &lab.name, "--timeout", "60s", "--quiet", "--"];
+    for words in [&["lab", "exec", "--name", &lab.name, "0", "--", "true"][..], &job] {
+        let keeper = lab_process(&lab);
+        // SAFETY: plain system call on the process of this test's own lab.
+        assert_eq!(unsafe { libc::kill(keeper.try_into().unwrap(), libc::SIGKILL) }, 0);
+        let stat = format!("/proc/{keeper}/stat");
+        wait_until("it is gone or a zombie", || {
+            std::fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "))
+        });
+        let bench = [OMNES, "bench", "barrier", "--budget", "10ms"];
+        let rest = if words[0] == "run" { &bench[..] } else { &[] };
+        let done = omnes(&[words, rest].concat());
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        assert_ne!(lab_process(&lab), keeper);
+    }
+}
+
+#[test]
 fn failed_up_leaves_nothing_behind() {
     if !is_root() {
         return;

@@ -135,29 +135,35 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     };
     let (bench, mut stage) = (Bench::new(comm, &args.measure, seed), Stage::new(comm));
     bench.warm_up()?;
-    let (mut lines, mut errors) = (Vec::new(), 0);
-    for point in points(comm, &args.measure)? {
-        // Rank 0 alone knows, and all stop together.
-        let is_heard = matches!(printed, Ok(Reader::Listens));
-        if rank::share_number(comm, u64::from(is_heard))? == 0 {
-            break;
+    let mut lines = Vec::new();
+    let mut measure_each = || -> Result<u64> {
+        let mut errors = 0;
+        for point in points(comm, &args.measure)? {
+            // Rank 0 alone knows, and all stop together.
+            let is_heard = matches!(printed, Ok(Reader::Listens));
+            if rank::share_number(comm, u64::from(is_heard))? == 0 {
+                break;
+            }
+            let Some(setting) = stage.set(point)? else { continue };
+            let measured = bench.measure(&setting)?;
+            errors += measured.errors;
+            if comm.rank() != 0 {
+                continue;
+            }
+            let line = Line::new(&run, &measured);
+            match format {
+                Format::Json => printed = print::line(line.to_json()?),
+                Format::Table => lines.push(line),
+            }
         }
-        let Some(setting) = stage.set(point)? else { continue };
-        let measured = bench.measure(&setting)?;
-        errors += measured.errors;
-        if comm.rank() != 0 {
-            continue;
-        }
-        let line = Line::new(&run, &measured);
-        match format {
-            Format::Json => printed = print::line(line.to_json()?),
-            Format::Table => lines.push(line),
-        }
-    }
+        Ok(errors)
+    };
+    let errors = measure_each();
+    // What was measured is not lost with a rank that fails.
     if !lines.is_empty() {
         printed = print::line(report::table(&lines));
     }
-    let errors = rank::share_number(comm, errors)?;
+    let errors = rank::share_number(comm, errors?)?;
     printed.map(|_| errors)
 }
 

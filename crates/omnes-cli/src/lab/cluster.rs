@@ -146,7 +146,7 @@ impl Lab {
         if link.tx_offload != wiring.link.tx_offload {
             network::set_tx_offload(&self.spaces, link.tx_offload)?;
         }
-        if link.is_holding() && !wiring.hold.as_ref().is_some_and(Hold::is_alive) {
+        if link.is_holding() && !wiring.has_hold() {
             self.start_hold(&mut wiring)?;
         }
         if let Some(firmware) = &wiring.firmware {
@@ -154,6 +154,16 @@ impl Lab {
         }
         wiring.link = link.clone();
         self.save(&wiring)
+    }
+
+    /// Starts what holds delayed frames again if it has been killed: without it none gets through.
+    pub fn restore_hold(&self) -> Result<()> {
+        let mut wiring = self.wiring();
+        if wiring.link.is_holding() && !wiring.has_hold() {
+            self.start_hold(&mut wiring)?;
+            self.save(&wiring)?;
+        }
+        Ok(())
     }
 
     fn add_firmware(&self, wiring: &mut Wiring) -> Result<()> {
@@ -190,6 +200,12 @@ impl Lab {
             Some(name) => named::State::of(name, &self.spaces, wiring).save(),
             None => Ok(()),
         }
+    }
+}
+
+impl Wiring {
+    fn has_hold(&self) -> bool {
+        self.hold.as_ref().is_some_and(Hold::is_alive)
     }
 }
 

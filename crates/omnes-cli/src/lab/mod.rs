@@ -222,7 +222,9 @@ fn exec(name: &str, host: usize, words: &[OsString]) -> Result<()> {
     let (program, arguments) = words.split_first().expect("clap requires a command");
     let mut command = Command::new(program);
     command.args(arguments);
-    Lab::open(name)?.enter_in(host, &mut command)?;
+    let lab = Lab::open(name)?;
+    lab.restore_hold()?;
+    lab.enter_in(host, &mut command)?;
     let error = command.exec();
     // As shells have it.
     let status = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };

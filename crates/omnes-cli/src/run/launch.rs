@@ -22,7 +22,7 @@ use libc::{SIGCONT, SIGINT, SIGTSTP};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -69,7 +69,16 @@ pub struct Options {
     pub voice: Voice,
 }
 
-/// Runs the job to its end and gives the launcher's exit status.
+/// How a job ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The launcher's exit status.
+    pub status: u8,
+    /// The signal to the launcher that ended it, for [`signals::end_by`].
+    pub signal: Option<i32>,
+}
+
+/// Runs the job to its end.
 ///
 /// Returns when all output is written; after a signal that ended the job, it waits at most the
 /// grace for a reader, and what is not read then is lost.
@@ -77,9 +86,9 @@ pub struct Options {
 /// Errors: the environment does not allow it (threads, pipes, output directory, lab), or output of
 /// ranks is lost because ours cannot be written. A command that cannot be started is told on
 /// standard error and gives 126 or 127.
-pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Result<u8> {
+pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Result<Outcome> {
     if let Output::Files(directory) = &options.output {
-        std::fs::create_dir_all(directory)
+        prepare_directory(directory, job.size)
             .with_context(|| format!("--output-dir {}", directory.display()))?;
     }
     let heard = signals::listen()?;
@@ -104,12 +113,27 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
     status.and_then(|status| written.map(|()| status))
 }
 
+/// Makes the directory for the ranks' output, and removes what a job of more ranks has left there.
+fn prepare_directory(directory: &Path, ranks: usize) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    for entry in directory.read_dir()? {
+        let name = entry?.file_name();
+        let rank = name.to_str().and_then(|name| {
+            let rest = name.strip_prefix("rank.")?;
+            rest.strip_suffix(".out").or_else(|| rest.strip_suffix(".err"))?.parse().ok()
+        });
+        if rank.is_some_and(|rank: usize| rank >= ranks) {
+            std::fs::remove_file(directory.join(name))?;
+        }
+    }
+    Ok(())
+}
+
 /// The local command of one rank.
 fn prepare(job: &Job, site: &Site, place: &Place, options: &Options) -> Result<Command> {
     let mut command = match (&place.host, site) {
         (Host::Ssh(name), Site::Ssh { ssh, .. }) => {
-            let directory = std::env::current_dir().context("the working directory is gone")?;
-            ssh::command(ssh, name, job, place, &directory)
+            ssh::command(ssh, name, job, place, &ssh::working_directory()?)
         }
         (host, site) => {
             let mut command = local_command(job, place, options);
@@ -178,6 +202,7 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error, notes: &Notes) -
         (Host::Ssh(_), ErrorKind::NotFound) => "not found; install ssh or name another with --ssh",
         (_, ErrorKind::NotFound) => "not found; give its path, or put it into a PATH directory",
         (_, ErrorKind::PermissionDenied) => "not executable; see its mode with `ls -l`",
+        (_, ErrorKind::NotADirectory) => "what stands before its last `/` is no directory",
         _ => {
             let rank = place.rank;
             let way_out = match error.raw_os_error() {
@@ -217,20 +242,21 @@ struct Watched<'a> {
 
 impl Watched<'_> {
     /// Starts the ranks, waits until every one has ended, and does what the supervisor orders
-    /// meanwhile; gives the status, also where a rank could not be started, which was told.
-    fn supervise(&mut self, heard: &Receiver<i32>, size: usize) -> Result<u8> {
+    /// meanwhile; gives the outcome, also where a rank could not be started, which was told.
+    fn supervise(&mut self, heard: &Receiver<i32>, size: usize) -> Result<Outcome> {
         let Options { grace, timeout, .. } = *self.options;
         let mut supervisor = Supervisor::new(Instant::now(), size, grace, timeout);
         loop {
             if let Some(status) = self.start_next()? {
-                return Ok(status);
+                return Ok(Outcome { status, signal: None });
             }
             self.look_for_ends(&mut supervisor);
             if self.waiting.is_empty() && self.pump.is_none() {
                 self.pump = Some(self.streams.start().context("cannot start to copy output")?);
             }
             if supervisor.is_over() {
-                return Ok(supervisor.status());
+                let (status, signal) = (supervisor.status(), supervisor.ended_by());
+                return Ok(Outcome { status, signal });
             }
             let look = (!self.waiting.is_empty()).then(|| Instant::now() + LOOK_INTERVAL);
             match next_signal(heard, supervisor.poll_timeout().into_iter().chain(look).min()) {
@@ -240,6 +266,7 @@ impl Watched<'_> {
                     // Whether the launcher was stopped and continued, or goes on at once.
                     self.signal(SIGCONT);
                 }
+                Some(signal) if signals::PASSED_ON.contains(&signal) => self.signal(signal),
                 Some(signal) if signals::FORWARDED.contains(&signal) => {
                     supervisor.handle_unstarted(self.waiting.give_up());
                     self.apply(Some(supervisor.handle_signal(Instant::now(), signal)));

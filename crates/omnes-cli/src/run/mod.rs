@@ -46,7 +46,7 @@ pub use warden::serve as serve_warden;
 use crate::lab;
 use crate::print;
 use crate::units::parse_duration;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use job::Job;
 use placement::{Host, Place, RANKS_MAX, Site, SiteArgs};
 use std::ffi::{OsStr, OsString};
@@ -74,10 +74,15 @@ over ssh, which passes on nothing else of this environment; --env overrides
 them. At startup, ranks wait for each other for OMNES_JOIN_TIMEOUT (default
 60s). `omnes doctor --help` lists all variables.
 
+Signals: INT (Ctrl-C), TERM and HUP are forwarded to the ranks, which have
+--grace to end; a further INT kills them. USR1 and USR2 are passed on. Ctrl-Z
+stops the ranks, too (not over ssh).
+
 Exit status: that of the first rank that fails (128 + signal if killed by a
 signal); 124 after --timeout; 126 or 127 if CMD cannot be started; 2 for wrong
 usage, or if output is lost because it cannot be written; 77 if a lab is asked
-for without root.";
+for without root. A job that ends by a forwarded signal ends the launcher by
+it, too, which shells show as 128 + signal.";
 
 /// Launch ranks on this machine, on lab hosts or over ssh.
 #[derive(clap::Args)]
@@ -130,7 +135,8 @@ struct OutputArgs {
     /// Pass output through at once, without `[rank]` and without waiting for whole lines
     #[arg(long)]
     no_prefix: bool,
-    /// Write output to DIR/rank.N.out and DIR/rank.N.err instead of the terminal
+    /// Write output to DIR/rank.N.out and DIR/rank.N.err instead of the terminal; those of an
+    /// earlier job are replaced
     #[arg(long, value_name = "DIR", conflicts_with = "no_prefix")]
     output_dir: Option<PathBuf>,
 }
@@ -144,7 +150,8 @@ fn parse_ranks(text: &str) -> Result<usize, String> {
 
 /// Runs the subcommand; the status is that of the job.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let ranks = args.ranks.map_or_else(|| args.site.slots(), Ok)?;
+    let hosts = args.site.ssh_hosts()?;
+    let ranks = args.ranks.unwrap_or_else(|| hosts.as_deref().map_or(0, placement::slots));
     ensure!(
         (1..=RANKS_MAX).contains(&ranks),
         "-n {ranks}: a job has 1 to {RANKS_MAX} ranks; for more use your cluster's launcher"
@@ -157,7 +164,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         );
     }
     let is_dry = args.dry_run;
-    let built = args.site.resolve(ranks).and_then(|mut site| {
+    let built = args.site.resolve(ranks, hosts).and_then(|mut site| {
         if !is_dry {
             site.build()?;
         }
@@ -188,7 +195,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         timeout: args.timeout,
         voice: if args.quiet { launch::Voice::Quiet } else { launch::Voice::Stderr },
     };
-    launch::launch(&job, &site, &places, &options).map(ExitCode::from)
+    let launch::Outcome { status, signal } = launch::launch(&job, &site, &places, &options)?;
+    drop(site);
+    if let Some(signal) = signal {
+        signals::end_by(signal);
+    }
+    Ok(ExitCode::from(status))
 }
 
 impl From<OutputArgs> for launch::Output {
@@ -203,7 +215,7 @@ impl From<OutputArgs> for launch::Output {
 
 /// One line per rank: its host, then words that a shell would take.
 fn print_plan(job: &Job, site: &Site, places: &[Place]) -> Result<()> {
-    let directory = std::env::current_dir().context("the working directory is gone")?;
+    let directory = ssh::working_directory()?;
     let mut plan = Vec::new();
     for place in places {
         let words: Vec<OsString> = match (&place.host, site) {

@@ -125,14 +125,11 @@ impl std::fmt::Display for Host {
 }
 
 impl SiteArgs {
-    /// Slots of all hosts that are reached by ssh; 0 if none is.
+    /// The hosts that are reached by ssh, if that is asked for. A hostfile may be a pipe, which can
+    /// be read once only.
     ///
     /// Errors: malformed `--hosts` or `--hostfile`.
-    pub fn slots(&self) -> Result<usize> {
-        Ok(self.ssh_hosts()?.map_or(0, |hosts| hosts.iter().map(|host| host.slots).sum()))
-    }
-
-    fn ssh_hosts(&self) -> Result<Option<Vec<SshHost>>> {
+    pub fn ssh_hosts(&self) -> Result<Option<Vec<SshHost>>> {
         match (&self.hosts, &self.hostfile) {
             (Some(list), _) => hosts::parse(list).map(Some),
             (None, Some(path)) => hosts::read(path).map(Some),
@@ -140,16 +137,17 @@ impl SiteArgs {
         }
     }
 
-    /// Checks the flags for a job of `ranks`; opens a named lab, makes nothing.
+    /// Checks the flags for a job of `ranks` on `hosts`, [`Self::ssh_hosts`]; opens a named lab,
+    /// makes nothing.
     ///
-    /// Errors name the value and the way out: malformed `--hosts` or `--hostfile`, more ranks than
-    /// slots, link options without an ephemeral lab, a lab that is not up.
-    pub fn resolve(self, ranks: usize) -> Result<Site> {
-        if let Some(hosts) = self.ssh_hosts()? {
+    /// Errors name the value and the way out: more ranks than slots, link options without an
+    /// ephemeral lab, a lab that is not up.
+    pub fn resolve(self, ranks: usize, hosts: Option<Vec<SshHost>>) -> Result<Site> {
+        if let Some(hosts) = hosts {
             ensure!(self.link.is_none(), "link options such as --loss need --lab, not ssh");
             let ssh: Vec<String> = self.ssh.split_whitespace().map(str::to_owned).collect();
             ensure!(!ssh.is_empty(), "--ssh is empty: name a command, such as --ssh \"ssh -p 22\"");
-            let slots: usize = hosts.iter().map(|host| host.slots).sum();
+            let slots = slots(&hosts);
             let source = match (self.hosts, self.hostfile) {
                 (Some(list), _) => format!("--hosts {list}"),
                 (None, file) => format!("--hostfile {}", file.unwrap_or_default().display()),
@@ -169,6 +167,11 @@ impl SiteArgs {
             Some(name) => resolve_lab(&name, ranks, self.link, self.ipv6),
         }
     }
+}
+
+/// Ranks that all hosts take.
+pub fn slots(hosts: &[SshHost]) -> usize {
+    hosts.iter().map(|host| host.slots).sum()
 }
 
 fn resolve_lab(name: &str, ranks: usize, link: Option<LinkOptions>, ipv6: bool) -> Result<Site> {
@@ -197,12 +200,13 @@ fn resolve_lab(name: &str, ranks: usize, link: Option<LinkOptions>, ipv6: bool) 
 }
 
 impl Site {
-    /// Makes the ephemeral lab, if one was asked for and is not there yet.
+    /// Makes the ephemeral lab, if one was asked for and is not there yet; puts one that is up in
+    /// order.
     pub fn build(&mut self) -> Result<()> {
-        if let Site::Lab(site) = self
-            && site.lab.is_none()
-        {
-            site.lab = Some(Lab::ephemeral(site.hosts, &site.link)?);
+        let Site::Lab(site) = self else { return Ok(()) };
+        match &site.lab {
+            Some(lab) => lab.restore_hold()?,
+            None => site.lab = Some(Lab::ephemeral(site.hosts, &site.link)?),
         }
         Ok(())
     }

@@ -42,7 +42,8 @@ pub enum End {
     Exited(i32),
     /// By this signal.
     Signalled(i32),
-    /// The connection of a rank behind ssh, or ssh itself, failed.
+    /// The connection of a rank behind ssh, or ssh itself, failed; or the rank exited with the
+    /// status that ssh has for that.
     Disconnected,
 }
 
@@ -73,7 +74,9 @@ impl std::fmt::Display for End {
             }
             End::Exited(status) => write!(f, "exited with status {status}"),
             End::Signalled(signal) => write!(f, "was killed by {}", signal_name(signal)),
-            End::Disconnected => write!(f, "ended with the connection (ssh status 255)"),
+            End::Disconnected => {
+                write!(f, "ended with status 255: its own, or ssh's for a connection that fails")
+            }
         }
     }
 }

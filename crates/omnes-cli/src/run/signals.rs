@@ -5,17 +5,21 @@
 //! started stays ignored: `nohup omnes run` outlives the terminal.
 
 use anyhow::{Context, Result};
-use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, channel};
 
 /// What ends a job; forwarded to the ranks.
 pub const FORWARDED: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
+/// What programs give a meaning of their own, as "write a checkpoint"; passed on to the ranks.
+pub const PASSED_ON: [i32; 2] = [SIGUSR1, SIGUSR2];
+
 /// Starts to listen; call it before the first rank is started, so that no end is missed.
 pub fn listen() -> Result<Receiver<i32>> {
     // TSTP is a terminal's Ctrl-Z: the ranks stop and go on with the launcher.
-    let wanted = FORWARDED.into_iter().chain([SIGTSTP]).filter(|&signal| !is_ignored(signal));
+    let wanted = FORWARDED.into_iter().chain(PASSED_ON).chain([SIGTSTP]);
+    let wanted = wanted.filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(wanted.chain([SIGCHLD])).context("cannot listen for signals")?;
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -35,6 +39,13 @@ pub fn release() {
         // SAFETY: sets a default action; no handler code of ours is involved.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+}
+
+/// Ends this process by a signal that [`release`] has given back: a shell that waits for it sees
+/// that its loop or script was interrupted, which it cannot know of a status.
+pub fn end_by(signal: i32) {
+    // SAFETY: the signal ends this process, or is ignored.
+    unsafe { libc::raise(signal) };
 }
 
 /// Stops the launcher as Ctrl-Z would, until somebody continues it. Comes back at once where the

@@ -6,7 +6,7 @@
 //! ```text
 //! launcher                         remote sh
 //!   job key, one line      ──►     exported as OMNES_JOB_KEY, seen on no command line
-//!   INT | TERM | HUP, lines ──►    sent to the process group of the session
+//!   INT, USR1, ..., lines  ──►     sent to the process group of the session
 //!   end of input           ──►     KILL to that group: the launcher or the connection is gone
 //! ```
 //!
@@ -27,9 +27,11 @@
 
 use super::job::Job;
 use super::placement::Place;
+use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Status of ssh itself, as against that of the remote command.
@@ -47,12 +49,12 @@ while [ "$1" != -- ]; do export "$1"; shift; done
 shift
 exec 3<&0 </dev/null
 (
-trap "" HUP INT TERM
+trap "" HUP INT TERM USR1 USR2
 while read -r signal; do kill -s "$signal" 0; done
 kill -s KILL 0
 ) <&3 >/dev/null 2>&1 &
 exec 3<&-
-trap : HUP INT TERM
+trap : HUP INT TERM USR1 USR2
 (exec "$@")
 exit "$?"
 "#;
@@ -67,6 +69,18 @@ pub fn command(ssh: &[String], host: &str, job: &Job, place: &Place, directory: 
     command
 }
 
+/// The directory that ranks work in: by the name that the user's shell has for it, as the kernel's,
+/// with what symbolic links lead to, may not exist on other machines.
+///
+/// Errors: it has been removed.
+pub fn working_directory() -> Result<PathBuf> {
+    let physical = std::env::current_dir().context("the working directory is gone")?;
+    let logical = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
+    let identity = |path: &Path| path.metadata().map(|data| (data.dev(), data.ino())).ok();
+    let is_it = |path: &PathBuf| identity(path).is_some_and(|it| Some(it) == identity(&physical));
+    Ok(logical.filter(is_it).unwrap_or(physical))
+}
+
 /// First line of the control pipe.
 pub fn key_line(job: &Job) -> String {
     format!("{}\n", job.key())
@@ -78,6 +92,8 @@ pub fn control_line(signal: i32) -> Option<&'static [u8]> {
         libc::SIGINT => Some(b"INT\n"),
         libc::SIGTERM => Some(b"TERM\n"),
         libc::SIGHUP => Some(b"HUP\n"),
+        libc::SIGUSR1 => Some(b"USR1\n"),
+        libc::SIGUSR2 => Some(b"USR2\n"),
         _ => None,
     }
 }

@@ -194,6 +194,16 @@ impl Supervisor {
         }
     }
 
+    /// The forwarded signal by which the job has ended, once it is over.
+    pub fn ended_by(&self) -> Option<i32> {
+        match self.cause {
+            Some(Cause::Signal(signal)) if self.status() == End::Signalled(signal).status() => {
+                Some(signal)
+            }
+            _ => None,
+        }
+    }
+
     fn is_kill_to_come(&self) -> bool {
         matches!(self.next, Some((_, Step::Kill)))
     }
@@ -301,7 +311,7 @@ mod tests {
             assert_eq!(job.handle_signal(now, SIGTERM).signal, Some(SIGTERM));
             assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGKILL));
             job.handle_end(now, 0, End::Signalled(SIGKILL));
-            assert_eq!(i32::from(job.status()), 128 + first);
+            assert_eq!((i32::from(job.status()), job.ended_by()), (128 + first, Some(first)));
         }
     }
 
@@ -320,7 +330,20 @@ mod tests {
         let (now, mut job) = job(1);
         job.handle_signal(now, SIGTERM);
         job.handle_end(now, 0, End::Exited(0));
-        assert_eq!(job.status(), 0);
+        assert_eq!((job.status(), job.ended_by()), (0, None));
+    }
+
+    #[test]
+    fn a_job_is_ended_by_a_signal_that_it_does_not_survive() {
+        let (now, mut job) = job(1);
+        job.handle_end(now, 0, End::Signalled(SIGINT));
+        assert_eq!(job.ended_by(), None, "nobody has forwarded it");
+        for (end, by) in [(End::Signalled(SIGTERM), Some(SIGTERM)), (FAILED, None)] {
+            let (now, mut job) = self::job(1);
+            job.handle_signal(now, SIGTERM);
+            job.handle_end(now, 0, end);
+            assert_eq!(job.ended_by(), by);
+        }
     }
 
     #[test]

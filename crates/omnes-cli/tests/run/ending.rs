@@ -1,7 +1,7 @@
 //! How jobs end: by failures, signals, limits, and the end of the launcher.
 
 use super::as_root::is_root;
-use super::{Job, OMNES, POLITE, STUBBORN, WAIT, omnes_run, shell};
+use super::{Job, OMNES, POLITE, STUBBORN, TELLS, WAIT, omnes_run, shell};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -47,7 +47,7 @@ fn term_reaches_the_ranks_which_end_in_their_own_way() {
     let job = Job::shell(&["-n", "2"], 2, POLITE);
     job.signal(libc::SIGTERM);
     let (status, output, errors) = job.finish();
-    assert_eq!(status, Some(3));
+    assert_eq!(status, 3);
     let mut lines: Vec<_> = output.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["[0] got TERM", "[1] got TERM"]);
@@ -63,16 +63,22 @@ fn an_interrupt_after_a_term_kills_ranks_that_heed_neither() {
     assert!(job.note().ends_with("(a SIGINT kills)\n"));
     job.signal(libc::SIGINT);
     assert_eq!(job.note(), "omnes: 1 still running: SIGKILL\n");
-    assert_eq!(job.finish().0, Some(128 + libc::SIGTERM));
+    assert_eq!(job.finish().0, -libc::SIGTERM);
 }
 
 #[test]
-fn interrupt_and_hangup_are_forwarded_as_they_are() {
-    for (signal, status) in [(libc::SIGINT, 130), (libc::SIGHUP, 129)] {
+fn interrupt_and_hangup_are_forwarded_as_they_are_and_end_the_launcher_too() {
+    for signal in [libc::SIGINT, libc::SIGHUP] {
         let job = Job::shell(&["-n", "2"], 2, WAIT);
         job.signal(signal);
-        assert_eq!(job.finish().0, Some(status));
+        assert_eq!(job.finish().0, -signal);
     }
+}
+
+#[test]
+fn signals_with_a_meaning_for_the_ranks_alone_are_passed_on() {
+    let job = Job::shell(&["-n", "1", "--no-prefix"], 1, TELLS);
+    assert_eq!(job.finish_after_both(), (0, "USR1\nUSR2\n".to_owned(), String::new()));
 }
 
 /// A rank that ends when it is continued.
@@ -86,7 +92,7 @@ fn a_launcher_that_is_stopped_stops_its_ranks_which_go_on_with_it() {
     job.signal(libc::SIGTSTP);
     assert!(job.has_stopped());
     job.signal(libc::SIGCONT);
-    assert_eq!(job.finish(), (Some(0), "goes on\ngoes on\n".to_owned(), String::new()));
+    assert_eq!(job.finish(), (0, "goes on\ngoes on\n".to_owned(), String::new()));
 }
 
 #[test]
@@ -107,7 +113,7 @@ fn a_launcher_that_nobody_would_continue_does_not_stop() {
     }
     let outcome = job.finish();
     assert!(!has_stopped, "{outcome:?}");
-    assert_eq!(outcome, (Some(0), "goes on\ngoes on\n".to_owned(), String::new()));
+    assert_eq!(outcome, (0, "goes on\ngoes on\n".to_owned(), String::new()));
 }
 
 #[test]
@@ -125,7 +131,7 @@ fn a_hangup_that_was_ignored_at_the_start_stays_ignored() {
     job.signal(libc::SIGTERM);
     // A forwarded HUP would have been noted first, as its number is the lower one.
     assert!(job.note().starts_with("omnes: SIGTERM forwarded"));
-    assert_eq!(job.finish().0, Some(3));
+    assert_eq!(job.finish().0, 3);
 }
 
 #[test]
@@ -133,7 +139,7 @@ fn ranks_that_ignore_a_signal_are_killed_after_the_grace() {
     let job = Job::shell(&["-n", "2", "--grace", "10ms"], 2, STUBBORN);
     job.signal(libc::SIGTERM);
     let (status, _, errors) = job.finish();
-    assert_eq!(status, Some(128 + libc::SIGTERM));
+    assert_eq!(status, -libc::SIGTERM);
     assert!(errors.ends_with("omnes: 2 still running: SIGKILL\n"), "{errors}");
 }
 
@@ -143,7 +149,7 @@ fn a_second_interrupt_kills_at_once() {
     job.signal(libc::SIGINT);
     assert!(job.note().starts_with("omnes: SIGINT forwarded"));
     job.signal(libc::SIGINT);
-    assert_eq!(job.finish().0, Some(128 + libc::SIGINT));
+    assert_eq!(job.finish().0, -libc::SIGINT);
 }
 
 #[test]
@@ -158,7 +164,7 @@ fn a_launcher_that_only_waits_for_a_slow_reader_has_no_warden() {
         assert!(Instant::now() < deadline, "the warden stays");
         std::thread::yield_now();
     }
-    assert_eq!(job.finish().0, Some(0));
+    assert_eq!(job.finish().0, 0);
 }
 
 #[test]
@@ -169,7 +175,7 @@ fn ranks_and_what_they_have_started_die_with_a_launcher_that_is_killed() {
     for options in &options[..1 + usize::from(is_root())] {
         let job = Job::shell(&[&["-n", "3"], *options].concat(), 3, script);
         job.signal(libc::SIGKILL);
-        assert_eq!(job.finish(), (None, String::new(), String::new()));
+        assert_eq!(job.finish(), (-libc::SIGKILL, String::new(), String::new()));
     }
 }
 

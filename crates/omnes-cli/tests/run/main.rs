@@ -16,13 +16,16 @@ mod ssh;
 use as_root::is_root;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 
-/// A rank that waits to be ended.
+/// A rank that waits to be ended. Ranks that say which of the signals they got that mean nothing to
+/// the launcher, until the second.
+const TELLS: &str = "trap 'echo USR1' USR1; trap 'echo USR2; exit 0' USR2; echo ready
+while :; do sleep 0.01; done";
 const WAIT: &str = "echo ready; exec sleep 60";
 
 /// A rank that only KILL ends.
@@ -127,12 +130,23 @@ impl Job {
         line
     }
 
-    /// Status, rest of the output, rest of the errors.
-    fn finish(mut self) -> (Option<i32>, String, String) {
+    /// Sends USR1, waits for the rank's answer, sends USR2, and finishes.
+    fn finish_after_both(mut self) -> (i32, String, String) {
+        self.signal(libc::SIGUSR1);
+        let mut told = String::new();
+        self.stdout.read_line(&mut told).unwrap();
+        self.signal(libc::SIGUSR2);
+        let (status, rest, errors) = self.finish();
+        (status, told + &rest, errors)
+    }
+
+    /// Status, or the signal by which it ended, negative; rest of the output, rest of the errors.
+    fn finish(mut self) -> (i32, String, String) {
         let (mut output, mut errors) = (String::new(), String::new());
         self.stdout.read_to_string(&mut output).unwrap();
         self.stderr.read_to_string(&mut errors).unwrap();
-        (self.launcher.wait().unwrap().code(), output, errors)
+        let status = self.launcher.wait().unwrap();
+        (status.code().or(status.signal().map(|signal| -signal)).unwrap(), output, errors)
     }
 }
 

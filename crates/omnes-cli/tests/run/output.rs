@@ -40,6 +40,13 @@ fn output_can_go_to_files() {
     assert_eq!(result, (0, String::new(), String::new()));
     let read = |name: &str| fs::read_to_string(logs.join(name)).unwrap();
     assert_eq!((read("rank.0.out"), read("rank.1.err")), ("out 0\n".into(), "err 1\n".into()));
+    // Of a job of fewer ranks there is nothing of another beside; what no job has made stays.
+    fs::write(logs.join("rank.1.out.old"), "").unwrap();
+    assert_eq!(shell(&["-n", "1", options[2], options[3]], ":").0, 0);
+    let mut names: Vec<_> =
+        fs::read_dir(&logs).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["rank.0.err", "rank.0.out", "rank.1.out.old"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Ranks on other machines, by a stand-in for ssh.
 
-use super::{Job, POLITE, STUBBORN, finish, omnes_run};
+use super::{Job, OMNES, POLITE, STUBBORN, TELLS, finish, omnes_run};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -103,8 +103,42 @@ fn signals_reach_ssh_ranks_as_they_are() {
         let job = Job::start(command.args(["--", "sh", "-c", POLITE]), 2);
         job.signal(signal);
         let (status, output, _) = job.finish();
-        assert_eq!(status, Some(expected), "{output}");
+        assert_eq!(status, expected, "{output}");
         assert_eq!(output.matches(&format!("got {word}")).count(), 2, "{output}");
+    }
+}
+
+#[test]
+fn signals_for_the_ranks_alone_reach_them_behind_ssh() {
+    let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
+    let mut command = ssh.run("a:1", &["-n", "1", "--no-prefix"]);
+    let job = Job::start(command.args(["--", "sh", "-c", TELLS]), 1);
+    assert_eq!(job.finish_after_both(), (0, "USR1\nUSR2\n".to_owned(), String::new()));
+}
+
+#[test]
+fn a_hostfile_may_be_a_pipe() {
+    let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
+    let script =
+        "printf 'a\nb:2\n' | \"$0\" run --ssh \"$1\" --hostfile /dev/stdin --dry-run -- true";
+    let mut shell = Command::new("sh");
+    let (status, output, errors) = finish(shell.args(["-c", script, OMNES]).arg(&ssh.script));
+    let ranks = output.lines().filter(|line| line.starts_with('['));
+    assert_eq!((status, ranks.count()), (0, 3), "{errors}");
+}
+
+#[test]
+fn ssh_ranks_work_in_the_directory_by_the_name_that_the_shell_has_for_it() {
+    let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
+    let (place, name) = (ssh.directory.path().join("place"), ssh.directory.path().join("name"));
+    fs::create_dir(&place).unwrap();
+    std::os::unix::fs::symlink(&place, &name).unwrap();
+    // What is not its name is not believed.
+    for (pwd, expected) in [(name.as_path(), &name), (ssh.directory.path(), &place)] {
+        let mut command = ssh.run("a", &["-n", "1", "--no-prefix"]);
+        command.current_dir(&place).env("PWD", pwd).args(["--", "sh", "-c", "echo \"$PWD\""]);
+        let (_, output, errors) = finish(&mut command);
+        assert_eq!(output, expected.to_str().unwrap(), "{errors}");
     }
 }
 
@@ -115,7 +149,7 @@ fn ssh_ranks_end_with_the_connection() {
     let mut command = ssh.run("a:2", &["-n", "2", "--no-prefix"]);
     let job = Job::start(command.args(["--", "sh", "-c", STUBBORN]), 2);
     job.signal(libc::SIGKILL);
-    assert_eq!(job.finish(), (None, String::new(), String::new()));
+    assert_eq!(job.finish(), (-libc::SIGKILL, String::new(), String::new()));
 }
 
 #[test]
@@ -130,7 +164,7 @@ fn statuses_of_ssh_ranks_and_of_ssh_itself_are_told_apart() {
     let mut command = ssh.run("lost", &["-n", "1"]);
     let (status, _, errors) = finish(command.args(["--", "true"]));
     assert_eq!(status, 255);
-    assert!(errors.contains("rank 0 on lost ended with the connection"), "{errors}");
+    assert!(errors.contains("rank 0 on lost ended with status 255"), "{errors}");
 }
 
 /// An ssh that notes when it begins to connect and when it is through, host by host; to `a` it is
@@ -169,7 +203,7 @@ fn ranks_that_wait_for_others_to_connect_are_not_started_after_a_failure() {
     let mut command = ssh.run("a:20", &["-n", "20", "--grace", "10ms"]);
     let (status, _, errors) = finish(command.args(["--", "true"]));
     assert_eq!(status, 255, "{errors}");
-    assert!(errors.contains("ended with the connection"), "{errors}");
+    assert!(errors.contains("ended with status 255"), "{errors}");
     let started = ssh.words().lines().filter(|word| *word == "a").count();
     assert!((8..=9).contains(&started), "{started}");
 }
