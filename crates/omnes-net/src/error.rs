@@ -86,7 +86,10 @@ pub enum NetError {
         source: std::io::Error,
     },
     /// The rendezvous address cannot be resolved here.
-    #[error("cannot resolve the rendezvous address '{address}': {source}; give host:port")]
+    #[error(
+        "cannot resolve the rendezvous address '{address}': {source}; give host:port, the host by an \
+         address or by a name that all machines of the job know (not only ssh)"
+    )]
     Resolve {
         /// What was given.
         address: String,

@@ -18,7 +18,7 @@ use super::warden::Warden;
 use super::{signals, ssh};
 use crate::units::short_time;
 use anyhow::{Context, Result};
-use libc::{SIGCONT, SIGINT, SIGTSTP};
+use libc::{SIGCONT, SIGINT, SIGTSTP, SIGTTIN, SIGTTOU};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -251,6 +251,7 @@ impl Watched<'_> {
                 return Ok(Outcome { status, signal: None });
             }
             self.look_for_ends(&mut supervisor);
+            self.look_for_stops();
             if self.waiting.is_empty() && self.pump.is_none() {
                 self.pump = Some(self.streams.start().context("cannot start to copy output")?);
             }
@@ -313,6 +314,25 @@ impl Watched<'_> {
             }
             let rank = self.ranks[index].rank;
             self.apply(supervisor.handle_end(Instant::now(), rank, end));
+        }
+    }
+
+    /// Tells of ranks that the terminal has stopped: nobody else would, and the job waits for them.
+    fn look_for_stops(&self) {
+        for process in &self.ranks {
+            let Some(signal @ (SIGTTIN | SIGTTOU)) = process.poll_stop() else { continue };
+            if self.options.voice == Voice::Quiet {
+                continue;
+            }
+            let way_out = if process.is_remote() {
+                "ssh must ask for nothing: see ssh-agent(1)"
+            } else {
+                "--stdin gives it to one of them"
+            };
+            let (rank, host, name) = (process.rank, &process.host, signal_name(signal));
+            self.notes.add(format!(
+                "rank {rank} on {host} was stopped by {name}: ranks cannot use the terminal; {way_out}"
+            ));
         }
     }
 

@@ -159,6 +159,15 @@ impl Process {
         }
     }
 
+    /// The signal that has stopped the rank, told once.
+    pub fn poll_stop(&self) -> Option<i32> {
+        if self.is_ended {
+            return None;
+        }
+        let (_, status) = self.wait(libc::WSTOPPED | libc::WNOHANG)?;
+        Some(status)
+    }
+
     /// Its process group, and the number of its process.
     pub fn group(&self) -> libc::pid_t {
         self.group
@@ -181,23 +190,21 @@ impl Process {
     }
 
     fn look(&self) -> Option<End> {
+        let (code, status) = self.wait(libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)?;
+        Some(if code == libc::CLD_EXITED { End::Exited(status) } else { End::Signalled(status) })
+    }
+
+    /// What has become of the child, as waitid(2) says: code and status.
+    fn wait(&self, flags: libc::c_int) -> Option<(libc::c_int, libc::c_int)> {
         let id = libc::id_t::try_from(self.group).expect("process ids are positive");
-        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         // SAFETY: an all-zero siginfo_t is a valid value of that plain C struct.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         // SAFETY: `info` is valid for writing; the child is ours and not yet reaped, as only
         // `drop` reaps it.
         let result = unsafe { libc::waitid(libc::P_PID, id, &mut info, flags) };
-        // SAFETY: waitid filled the fields for SIGCHLD, or left all zero while the child lives.
+        // SAFETY: waitid filled the fields for SIGCHLD, or left all zero where there is no news.
         let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-        if result != 0 || pid == 0 {
-            return None;
-        }
-        Some(if info.si_code == libc::CLD_EXITED {
-            End::Exited(status)
-        } else {
-            End::Signalled(status)
-        })
+        (result == 0 && pid != 0).then_some((info.si_code, status))
     }
 
     fn write_control(&mut self, line: &[u8]) {

@@ -228,3 +228,15 @@ fn ranks_that_do_not_meet_may_end_one_after_the_other() {
     let (status, _, errors) = shell(&["-n", "2"], "[ $OMNES_RANK = 1 ] || exec sleep 4");
     assert_eq!((status, &*errors), (0, ""));
 }
+
+#[test]
+fn ranks_that_the_terminal_stops_are_named() {
+    let options = ["-n", "2", "--grace", "10ms"];
+    let script = "echo ready; [ $OMNES_RANK = 0 ] || kill -TTOU $$; sleep 60";
+    let mut job = Job::shell(&options, 2, script);
+    let note = "omnes: rank 1 on this machine was stopped by SIGTTOU: ranks cannot use the terminal; \
+                --stdin gives it to one of them\n";
+    assert_eq!(job.note(), note);
+    job.signal(libc::SIGTERM);
+    assert_eq!(job.finish().0, -libc::SIGTERM);
+}

@@ -22,10 +22,12 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 
-/// A rank that waits to be ended. Ranks that say which of the signals they got that mean nothing to
-/// the launcher, until the second.
+/// Ranks that say which of the signals they got that mean nothing to the launcher, until the
+/// second. A process that they wait for would be a target, too.
 const TELLS: &str = "trap 'echo USR1' USR1; trap 'echo USR2; exit 0' USR2; echo ready
-while :; do sleep 0.01; done";
+while :; do :; done";
+
+/// A rank that waits to be ended.
 const WAIT: &str = "echo ready; exec sleep 60";
 
 /// A rank that only KILL ends.
