@@ -87,8 +87,8 @@ pub enum NetError {
     },
     /// The rendezvous address cannot be resolved here.
     #[error(
-        "cannot resolve the rendezvous address '{address}': {source}; give host:port, the host by an \
-         address or by a name that all machines of the job know (not only ssh)"
+        "cannot resolve the rendezvous address '{address}': {source}; give host:port, the host by \
+         an address or by a name that all machines of the job know (not only ssh)"
     )]
     Resolve {
         /// What was given.

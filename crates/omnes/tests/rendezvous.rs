@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(300);
+/// What a rank 0 says first.
+const GREETING: &str = r#"{"omnes":11,"challenge":1}"#;
 /// A limit for what happens within milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -287,7 +289,7 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |_| {});
     let stream = connect(&address);
-    assert!(read_line(&stream).starts_with(r#"{"omnes":10,"#));
+    assert!(read_line(&stream).starts_with(r#"{"omnes":11,"#));
     // Whatever else it says, also what this version does not know.
     let said = r#"{\"version\":\"99.0.0\",\"rank\":1,\"challenge\":5,\"new\":[1,2]}"#;
     writeln!(&stream, r#"{{"said":"{said}","answer":0}}"#).unwrap();
@@ -306,9 +308,9 @@ fn a_rank_0_of_another_version_is_not_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":11,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":12,"challenge":1}}"#).unwrap();
     let differ =
-        "versions differ: this rank has 10, the other side 11; use one version for all ranks";
+        "versions differ: this rank has 11, the other side 12; use one version for all ranks";
     assert_eq!(error_of(one), differ);
 }
 
@@ -341,7 +343,7 @@ fn who_hangs_up_before_the_greeting_is_no_rank_0_yet() {
         socket2::SockRef::from(&stream).set_linger(linger).unwrap();
     }
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":10,"challenge":1}}"#).unwrap();
+    writeln!(&stream, "{GREETING}").unwrap();
     read_line(&stream);
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\"}}","answer":0}}"#).unwrap();
     assert_eq!(error_of(one), "rank 0 refused: full");
@@ -418,11 +420,11 @@ fn a_rank_that_had_to_make_way_comes_again() {
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
     for _ in 0..2 {
         let (stream, _) = listener.accept().unwrap();
-        writeln!(&stream, r#"{{"omnes":10,"challenge":1}}"#).unwrap();
+        writeln!(&stream, "{GREETING}").unwrap();
         assert!(read_line(&stream).contains("version"));
     }
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":10,"challenge":1}}"#).unwrap();
+    writeln!(&stream, "{GREETING}").unwrap();
     read_line(&stream);
     // What another side says does not command the terminal.
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\\u001b[2J\"}}","answer":0}}"#).unwrap();
@@ -439,7 +441,7 @@ fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
     let door = socket2::SockRef::from(&listener);
     door.listen(0).unwrap();
     let _other = connect(&address);
-    writeln!(&stream, r#"{{"omnes":10,"challenge":1}}"#).unwrap();
+    writeln!(&stream, "{GREETING}").unwrap();
     read_line(&stream);
     drop(stream);
     std::thread::sleep(Duration::from_millis(1500));
@@ -447,7 +449,7 @@ fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
     door.listen(8).unwrap();
     let _ = listener.accept().unwrap();
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":10,"challenge":1}}"#).unwrap();
+    writeln!(&stream, "{GREETING}").unwrap();
     read_line(&stream);
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\"}}","answer":0}}"#).unwrap();
     assert_eq!(error_of(one), "rank 0 refused: full");
@@ -479,7 +481,7 @@ fn a_rank_0_that_goes_away_is_lost_at_once() {
     let one = join(&address, 1, 2, |_| {});
     let (stream, _) = listener.accept().unwrap();
     drop(listener);
-    writeln!(&stream, r#"{{"omnes":10,"challenge":1}}"#).unwrap();
+    writeln!(&stream, "{GREETING}").unwrap();
     read_line(&stream);
     drop(stream);
     let error = error_of(one);
@@ -491,7 +493,7 @@ fn a_refusal_that_who_says_it_cannot_prove_is_not_believed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, with_key("a"));
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":10,"challenge":1}}"#).unwrap();
+    writeln!(&stream, "{GREETING}").unwrap();
     read_line(&stream);
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"go away\"}}","answer":7}}"#).unwrap();
     let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";

@@ -331,7 +331,8 @@ impl Watched<'_> {
             };
             let (rank, host, name) = (process.rank, &process.host, signal_name(signal));
             self.notes.add(format!(
-                "rank {rank} on {host} was stopped by {name}: ranks cannot use the terminal; {way_out}"
+                "rank {rank} on {host} was stopped by {name}: ranks cannot use the terminal; \
+                 {way_out}"
             ));
         }
     }

@@ -234,8 +234,8 @@ fn ranks_that_the_terminal_stops_are_named() {
     let options = ["-n", "2", "--grace", "10ms"];
     let script = "echo ready; [ $OMNES_RANK = 0 ] || kill -TTOU $$; sleep 60";
     let mut job = Job::shell(&options, 2, script);
-    let note = "omnes: rank 1 on this machine was stopped by SIGTTOU: ranks cannot use the terminal; \
-                --stdin gives it to one of them\n";
+    let note = "omnes: rank 1 on this machine was stopped by SIGTTOU: ranks cannot use the \
+                terminal; --stdin gives it to one of them\n";
     assert_eq!(job.note(), note);
     job.signal(libc::SIGTERM);
     assert_eq!(job.finish().0, -libc::SIGTERM);
