@@ -2,6 +2,7 @@
 
 mod queues;
 
+use crate::agent::interfaces;
 use crate::attach::{Attachment, Direction, attach};
 use crate::error::{NicError, checked};
 use crate::frame;
@@ -16,6 +17,7 @@ use omnes_firmware::slot::{
 };
 use omnes_firmware::{KERNEL_GROUP_MAX, Key};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -359,25 +361,10 @@ fn inner_map(
 
 /// The MAC address of an interface; zeros where it has none.
 fn mac_address(interface: u32) -> Result<[u8; 6], NicError> {
-    let failed =
-        |source| NicError::System { what: "cannot ask for the interface's address", source };
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None);
-    let socket = socket.map_err(failed)?;
-    // SAFETY: plain data, for which zeros are a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // SAFETY: the name has room for IFNAMSIZ bytes.
-    let name = unsafe { libc::if_indextoname(interface, request.ifr_name.as_mut_ptr()) };
-    if name.is_null() {
-        return Err(failed(std::io::Error::last_os_error()));
-    }
-    // SAFETY: the request names an interface and has room for the answer.
-    let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
-    if code < 0 {
-        return Err(failed(std::io::Error::last_os_error()));
-    }
-    // SAFETY: the call has filled this part.
-    let address = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
-    Ok(std::array::from_fn(|at| address[at] as u8))
+    let what = "cannot ask for the interface's address";
+    let failed = |source| NicError::System { what, source };
+    let name = interfaces::name_of(interface).ok_or_else(|| failed(ErrorKind::NotFound.into()))?;
+    interfaces::link(&name).map(|link| link.mac).map_err(failed)
 }
 
 /// The bytes of a value without padding, as maps hold it.

@@ -79,8 +79,10 @@ impl Communicator {
         if self.is_world {
             return Ok(());
         }
-        let reason =
-            format!("only the communicator of from_env() is {done}: the job is left with it");
+        let reason = format!(
+            "only the communicator of from_env() is {done}: the job is left with it; \
+             omnes.leave() leaves those of join()"
+        );
         Err(PyValueError::new_err(reason))
     }
 }
@@ -208,9 +210,11 @@ impl Communicator {
         this
     }
 
-    /// Finalizes; after an exception leaves without waiting, and nobody waits for this rank.
+    /// Finalizes; after an exception, that of sys.exit() too, leaves without waiting, and nobody
+    /// waits for this rank.
     ///
-    /// A communicator of split() or dup() is just let go of.
+    /// A communicator of join(), split() or dup() is just let go of: omnes.leave() leaves the jobs
+    /// of join().
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         if self.is_world && exception.iter().all(|part| part.is_none()) {

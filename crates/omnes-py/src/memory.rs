@@ -45,8 +45,8 @@ impl Memory {
             if is_one_number { view.call_method1("cast", ("B",))? } else { view.into_any() };
         let buffer = PyUntypedBuffer::get(&bytes)?;
         if !buffer.is_c_contiguous() {
-            let reason = "the buffer's bytes are not one behind the other: copy it, as with \
-                          numpy.ascontiguousarray(), and broadcast or receive into the copy";
+            let reason = "the buffer's elements are not one behind the other in C order: copy it, \
+                          as with numpy.ascontiguousarray(), and use the copy";
             return Err(PyValueError::new_err(reason));
         }
         if buffer.buf_ptr().is_null() && buffer.len_bytes() != 0 {

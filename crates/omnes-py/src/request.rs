@@ -55,13 +55,17 @@ impl Request {
         Ok(state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Keeps the outcome, and raises it if it is an error.
     fn end(&self, py: Python<'_>, outcome: Result<Status, Error>) -> PyResult<()> {
-        let ended = outcome.map_err(|error| exception(py, &error));
-        let ended = ended.map_or_else(State::Failed, State::Done);
+        let raised = outcome.map_err(|error| exception(py, &error));
+        let ended = match &raised {
+            Ok(status) => State::Done(*status),
+            Err(error) => State::Failed(without_frames(py, error)),
+        };
         // Dropped last, unlocked: memory that Python lets go of may ask for the outcome.
         let _old = std::mem::replace(&mut *self.lock()?, ended);
         self.ended.notify_all();
-        Ok(())
+        raised.map(drop)
     }
 
     /// What the end was; nothing before it.
@@ -69,7 +73,7 @@ impl Request {
         match &*self.lock()? {
             State::Open(_) | State::Waiting => Ok(None),
             State::Done(status) => Ok(Some(*status)),
-            State::Failed(error) => Err(error.clone_ref(py)),
+            State::Failed(error) => Err(without_frames(py, error)),
         }
     }
 
@@ -97,6 +101,13 @@ impl Request {
         }
         Ok(())
     }
+}
+
+/// The same exception anew. One that is raised leads to the frames that it passes, which hold the
+/// request: if the request kept that one, neither would ever be freed.
+fn without_frames(py: Python<'_>, error: &PyErr) -> PyErr {
+    let copied = py.import("copy").and_then(|copy| copy.call_method1("copy", (error.value(py),)));
+    copied.map_or_else(|_| error.clone_ref(py), PyErr::from_value)
 }
 
 impl Drop for Request {

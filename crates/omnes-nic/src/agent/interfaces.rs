@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 
 /// An interface of this network namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,10 +74,51 @@ pub fn with_address(address: IpAddr) -> io::Result<Option<Interface>> {
 }
 
 impl Interface {
-    /// True if the firmware can serve it.
+    /// True if the firmware can serve it: its frames begin with an Ethernet header.
     pub fn is_usable(&self) -> bool {
-        !self.is_loopback && !self.is_point_to_point
+        !self.is_loopback
+            && !self.is_point_to_point
+            && link(&self.name).is_ok_and(Link::is_ethernet)
     }
+}
+
+/// What an interface is on its link.
+#[derive(Clone, Copy)]
+pub(crate) struct Link {
+    /// An `ARPHRD_` of netdevice(7).
+    kind: u16,
+    /// Its MAC address, where it has one of six bytes.
+    pub(crate) mac: [u8; 6],
+}
+
+impl Link {
+    fn is_ethernet(self) -> bool {
+        self.kind == libc::ARPHRD_ETHER
+    }
+}
+
+/// The link of the interface with a name.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn link(name: &str) -> io::Result<Link> {
+    let socket = super::channel::unix_socket(true)?;
+    // SAFETY: plain data, for which zeros are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = byte as libc::c_char;
+    }
+    // SAFETY: the request names an interface, ends its name, and has room for the answer.
+    let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
+    if code < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has filled this part.
+    let libc::sockaddr { sa_family: kind, sa_data, .. } = unsafe { request.ifr_ifru.ifru_hwaddr };
+    Ok(Link { kind, mac: std::array::from_fn(|at| sa_data[at] as u8) })
 }
 
 /// Index of the interface with a name; `None` if there is none.
@@ -104,6 +146,8 @@ mod tests {
     fn loopback_is_there_and_of_no_use() {
         let lo = with_address(Ipv4Addr::LOCALHOST.into()).unwrap().unwrap();
         assert!(lo.is_loopback && !lo.is_usable());
+        let link = link(&lo.name).unwrap();
+        assert_eq!((link.kind, link.mac), (libc::ARPHRD_LOOPBACK, [0; 6]));
         assert_eq!(index_of(&lo.name), Some(lo.index));
         assert!(names().unwrap().contains(&(lo.index, lo.name.clone())));
         assert_eq!(name_of(lo.index), Some(lo.name));
@@ -114,6 +158,7 @@ mod tests {
     fn what_is_not_there_is_not_found() {
         assert_eq!(index_of("no-such-thing"), None);
         assert_eq!(name_of(u32::MAX / 2), None);
+        assert!(link("no-such-thing").is_err() && link(&"x".repeat(99)).is_err());
         // TEST-NET-1 (RFC 5737).
         assert_eq!(with_address(Ipv4Addr::new(192, 0, 2, 1).into()).unwrap(), None);
     }

@@ -282,8 +282,9 @@ impl Agent {
 
     fn detach_by_hand(&mut self, name: &str, by_force: bool, observe: &mut Observer<'_>) -> Done {
         let named = |(_, own): &(&u32, &String)| own.as_str() == name;
-        let known = self.attached.iter().find(named).map(|(index, _)| *index);
-        let index = known.or_else(|| interfaces::index_of(name));
+        let known = || self.attached.iter().find(named).map(|(index, _)| *index);
+        // One that had the name before may have gone.
+        let index = interfaces::index_of(name).or_else(known);
         let index = index.ok_or_else(|| format!("no interface {name}"))?;
         let on_it = self.loans.iter().filter(|(_, loan)| loan.interface == index);
         let slots: BTreeSet<u32> = on_it.map(|(slot, _)| *slot).collect();

@@ -363,9 +363,11 @@ class Communicator:
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None:
-        """Finalizes; after an exception leaves without waiting, and nobody waits for this rank.
+        """Finalizes; after an exception, that of sys.exit() too, leaves without waiting, and nobody
+        waits for this rank.
 
-        A communicator of split() or dup() is just let go of.
+        A communicator of join(), split() or dup() is just let go of: omnes.leave() leaves the jobs
+        of join().
         """
 
 @final

@@ -2,10 +2,12 @@
 
 import array
 import contextlib
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 
 import omnes
 
@@ -24,6 +26,18 @@ def times_out(call, *limits):
         assert f"within {min(limits)} s" in str(error), error
         return True
     return False
+
+
+class Beside:
+    """What a function holds beside a request."""
+
+
+def waits_in_vain(world):
+    """What a function held that waited twice for a request which nobody serves."""
+    beside, request = Beside(), world.irecv(bytearray(4), 1, tag=11)
+    for _ in range(2):
+        assert times_out(lambda: (request.wait(), beside), 0.1)
+    return weakref.ref(beside)
 
 
 def block(limit):
@@ -102,6 +116,10 @@ with omnes.Communicator.from_env() as world:
         thread.start()
         thread.join()
         assert times_out(lambda: world.recv(room, 1, tag=1), 0.1)
+        # What a request has raised, again and again, keeps nothing of who has waited for it.
+        kept = waits_in_vain(world)
+        gc.collect()
+        assert kept() is None
         request = world.irecv(room, 1, tag=5)
         world.send(b"", 1, tag=4)
         thread = threading.Thread(target=request.wait)
