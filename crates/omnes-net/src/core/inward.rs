@@ -78,9 +78,12 @@ impl Core {
                 }
                 drain_moves(endpoint, memory);
             });
-            let failed = std::iter::from_fn(|| self.rings.take_unheard());
-            let failed = failed.inspect(|rank| self.endpoint.fail_rank(now, *rank)).count();
-            if packets + failed > 0 {
+            let mut has_news = packets > 0;
+            while let Some(rank) = self.rings.take_unheard() {
+                self.endpoint.fail_rank(now, rank);
+                has_news = true;
+            }
+            if has_news {
                 self.settle(now);
             }
             if packets == 0 || self.operations.ended != ended {

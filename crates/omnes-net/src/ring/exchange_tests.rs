@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::card::{Card, Secret};
-use super::exchange::{Exchange, Offer, connect_to, hand_over};
+use super::exchange::{Exchange, Offer, Seat, connect_to, hand_over};
 use super::layout::Layout;
 use super::map::RingMap;
 use super::segment::Segment;
@@ -191,6 +191,27 @@ fn other_users_who_come_without_end_do_not_keep_the_meeting_from_its_end() {
         })
     };
     assert_ne!(is_taken_in(secret(), BRIEFLY, floods), Some(true));
+}
+
+#[test]
+fn neighbour_that_spoils_what_it_writes_is_told_of_once() {
+    let secret = secret();
+    let (segment, wake_event) = (Segment::create(layout()).unwrap(), event());
+    let (mut table, seats) = std::thread::scope(|scope| {
+        let neighbour = scope.spawn(|| {
+            let offer =
+                Offer { layout: layout(), segment: segment.fd(), event: wake_event.as_fd() };
+            Exchange::open(secret, Rank(1)).unwrap().run(&RANKS[..1], offer, PATIENTLY)
+        });
+        (meet(secret, PATIENTLY), neighbour.join().unwrap())
+    });
+    let [Seat { segment, layout, .. }] = <[Seat; 1]>::try_from(seats).ok().unwrap();
+    assert_eq!((table.receive(1, |_| {}), table.take_unheard()), (0, None));
+    let spoilt = Segment::adopt(segment, layout).unwrap().ring(1).unwrap();
+    spoilt.tail().store(u64::MAX / 3, Relaxed);
+    assert_eq!(table.receive(1, |_| {}), 0);
+    assert_eq!((table.take_unheard(), table.counters().broken), (Some(Rank(1)), 1));
+    assert_eq!((table.receive(1, |_| {}), table.take_unheard()), (0, None));
 }
 
 #[test]

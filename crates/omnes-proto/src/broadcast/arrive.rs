@@ -368,7 +368,7 @@ impl Broadcast {
             stream.collector.on_gaps(now, from, (expects, &map), end);
             if lacks_all {
                 let room = self.common.config.credit_packets(credit_bytes);
-                self.resend_rest(now, at, from, (expects..end, room));
+                self.resend_rest(now, at, from, expects..end, room);
             }
             self.judge_report(now, at, from.rank);
         }
@@ -386,7 +386,8 @@ impl Broadcast {
         now: Instant,
         at: usize,
         from: Witness,
-        (lacks, room): (Range<Seq>, u32),
+        lacks: Range<Seq>,
+        room: u32,
     ) {
         let Stream { collector, policy, roles, .. } = &mut self.streams[at];
         let Some(slowest) = collector.slowest() else { return };

@@ -175,11 +175,9 @@ impl Stream {
         } else {
             incoming.arrivals.held_back(now).as_micros().min(u128::from(u32::MAX))
         };
-        let credits = self.room(common, acknowledges)?;
         let mut header = self.header(common, Kind::CastAck);
         header.expects = acknowledges;
         header.seq = Seq(held_back as u32);
-        header.credits = if is_nack { incoming.credits(common) } else { credits };
         header.epoch = incoming.arrivals.epoch();
         header.argument = self.key.root.0;
         header.flags = Flags::NONE.with_if(Flags::HEARS, hears);
@@ -187,6 +185,7 @@ impl Stream {
         if is_nack {
             header.kind = Kind::CastNack;
             header.expects = incoming.arrivals.expects();
+            header.credits = incoming.credits(common);
             header.flags = header
                 .flags
                 .with_if(Flags::REJECT, has_refused)
@@ -195,6 +194,7 @@ impl Stream {
             head.set_body(incoming.gap_map().as_bytes());
             common.counters.nacks_sent += 1;
         } else {
+            header.credits = self.room(common, acknowledges)?;
             common.counters.acks_sent += 1;
         }
         let to = Destination::Rank(addressee);

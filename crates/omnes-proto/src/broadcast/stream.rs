@@ -208,8 +208,8 @@ impl Stream {
         }
     }
 
-    /// Room behind what this rank acknowledges, its own and in a tree that of those below, in units
-    /// of bytes of truesize; `None` if it receives nothing.
+    /// Room behind what this rank acknowledges, as it is told: its own, and in a tree that of those
+    /// below; `None` if it receives nothing.
     pub(super) fn room(&self, common: &Common, acknowledges: Seq) -> Option<u16> {
         let own = self.incoming.as_ref()?.credits(common);
         match self.collector.limit() {

@@ -18,9 +18,9 @@ the weights of PyTorch modules, and ``omnes.distributed`` is a backend of
 torch.distributed.
 
 The end of the ``with`` block leaves the job together with all other ranks; jobs of
-join() are left by leave(). Ranks
-that wait for one that leaves through an exception, such as that of sys.exit(), or
-without the ``with`` block, get PeerLeft; for one that is killed, PeerFailed.
+join() are left by leave(). Ranks that wait for one that leaves through an
+exception, such as that of sys.exit(), or without the ``with`` block, get PeerLeft;
+for one that is killed, PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
 threads run, and signal handlers twenty times a second: what those raise, such as
 KeyboardInterrupt, ends the call, as does the end of a time_limit() that it is in.
