@@ -23,6 +23,10 @@ const SHORT: &str = "--bytes-max 200000";
 
 /// Status, output and errors of a job of `ranks` ranks without multicast, in which nothing is kept.
 fn job(ranks: u32, flags: &str, program: &Path, arguments: &str) -> (i32, String, String) {
+    job_of(ranks, flags, program, &arguments.split_whitespace().collect::<Vec<_>>())
+}
+
+fn job_of(ranks: u32, flags: &str, program: &Path, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(OMNES);
     command.args(["run", "-n", &ranks.to_string(), "--no-prefix", "--timeout", "120s"]);
     command.args(["--env", "OMNES_MULTICAST=off"]);
@@ -33,7 +37,7 @@ fn job(ranks: u32, flags: &str, program: &Path, arguments: &str) -> (i32, String
         command.args(["--env", "OMNES_TUNE=off"]);
     }
     command.args(flags.split_whitespace()).arg("--").arg(program);
-    let done = command.args(arguments.split_whitespace()).stdin(Stdio::null()).output().unwrap();
+    let done = command.args(arguments).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
 }
@@ -119,6 +123,38 @@ fn kernels_make_the_copies_whatever_the_scheme() {
     for line in lines {
         // Of what is not copied to three of four receivers as much goes again.
         assert!(line["root_repairs"].as_f64().unwrap() < 0.5, "{line}");
+    }
+}
+
+/// Moves the host's address to another interface than the one by which its packets leave.
+const HIDE: &str = "set -e
+    address=$(ip -o -4 address show dev eth0 | awk '{ print $4 }')
+    network=$(ip -o -4 route show dev eth0 | awk '{ print $1; exit }')
+    ip link add hidden0 type veth peer name hidden1
+    ip link set hidden0 up; ip link set hidden1 up
+    ip address del $address dev eth0
+    ip address add ${address%/*}/32 dev hidden0
+    ip route add $network dev eth0 src ${address%/*}
+    exec \"$@\"";
+
+/// Such a slot copies nothing: all but one receiver would get what is sent by repairs for ever.
+#[test]
+fn a_slot_that_packets_pass_by_is_given_back() {
+    if !is_root() {
+        return;
+    }
+    for tree in ["flat", "binomial"] {
+        let flags = format!("--lab --env OMNES_MULTISEND={tree}:nic");
+        let bench = "bench bcast --sizes 8 --scheme combined --format json --warmup 1000 \
+                     --budget 1s --max-iters 1000";
+        let arguments =
+            [&["-c", HIDE, "sh", OMNES], &*bench.split(' ').collect::<Vec<_>>()].concat();
+        let (status, output, errors) = job_of(5, &flags, Path::new("sh"), &arguments);
+        assert_eq!(status, 0, "{tree}: {errors}");
+        let line: Value = serde_json::from_str(output.trim()).unwrap();
+        assert_eq!(line["errors"], 0, "{line}");
+        // Without the copies it sends each message about four times.
+        assert!(line["root_packets"].as_f64().unwrap() < 2.0, "{tree}: {line}");
     }
 }
 

@@ -1,10 +1,9 @@
 //! Packets lined up to be sent: side by side into trains, trains into calls.
 
-use crate::links::Route;
+use crate::links::{Links, Route};
 use crate::socket::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, TRAINS_PER_CALL, Train};
 use omnes_proto::packet::{Head, Source};
-use omnes_wire::CommunicatorId;
-use std::net::SocketAddr;
+use omnes_wire::Rank;
 
 /// Packets lined up for one call.
 const HEADS_MAX: usize = TRAIN_PACKETS_MAX + TRAINS_PER_CALL;
@@ -195,10 +194,7 @@ impl Line {
 
     /// Puts a train for each of its targets in the place of each train that goes to many: they lie
     /// in the same memory.
-    pub(crate) fn fan_out<'a, T>(&mut self, targets: impl Fn(CommunicatorId) -> T)
-    where
-        T: Iterator<Item = SocketAddr> + 'a,
-    {
+    pub(crate) fn fan_out(&mut self, links: &mut Links, me: Rank) {
         if self.trains.iter().all(|(_, train)| train.multisend.is_none()) {
             return;
         }
@@ -209,8 +205,9 @@ impl Line {
                 trains.push((socket, train));
                 continue;
             };
+            let Some(multisend) = links.multisend_mut(communicator) else { continue };
             let to_each =
-                targets(communicator).map(|to| Train { to: Some(to), multisend: None, ..train });
+                multisend.targets(me).map(|to| Train { to: Some(to), multisend: None, ..train });
             trains.extend(to_each.map(|train| (socket, train)));
         }
     }

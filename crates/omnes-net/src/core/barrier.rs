@@ -10,7 +10,7 @@ use omnes_wire::{CommunicatorId, Instant};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often slots for multi-send that are gone are looked for: each look is a system call.
+/// How often slots for multi-send that are of no use are looked for: each look is a system call.
 const LOST_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Barriers that somebody waits for, and slots of the NIC.
@@ -22,7 +22,7 @@ pub(super) struct Barriers {
     slots: Vec<Slot>,
     /// What slots had counted when they were given back.
     given_back: Counters,
-    /// When slots for multi-send that are gone were looked for.
+    /// When slots for multi-send that are of no use were looked for.
     looked_at: Instant,
     /// Packets that could not be sent, when that was last asked.
     send_errors: u64,
@@ -194,7 +194,9 @@ impl Core {
         let Barriers { given_back, looked_at, .. } = &mut self.barriers;
         if now.since(*looked_at) >= LOST_INTERVAL {
             *looked_at = now;
-            self.links.take_lost_slots().for_each(|slot| given_back.add(&slot.page().counters()));
+            self.links
+                .take_useless_slots()
+                .for_each(|slot| given_back.add(&slot.page().counters()));
         }
     }
 

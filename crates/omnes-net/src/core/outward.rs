@@ -77,10 +77,7 @@ impl Core {
             }
         }
         self.rings.publish();
-        let Self { line, links, me, .. } = self;
-        line.fan_out(|communicator| {
-            links.multisend(communicator).into_iter().flat_map(|multisend| multisend.targets(*me))
-        });
+        self.line.fan_out(&mut self.links, self.me);
         in_rings > 0 || !self.line.trains.is_empty()
     }
 

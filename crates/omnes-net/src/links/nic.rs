@@ -136,7 +136,7 @@ impl Links {
         Some(multisends.swap_remove(place))
     }
 
-    /// The multi-send of a communicator, to change.
+    /// The multi-send of a communicator.
     pub(crate) fn multisend_mut(&mut self, communicator: CommunicatorId) -> Option<&mut MultiSend> {
         let multisends = &mut self.nic.as_mut()?.multisends;
         multisends.iter_mut().find(|multisend| multisend.communicator() == communicator)
@@ -148,16 +148,11 @@ impl Links {
         multisends.filter_map(MultiSend::slot)
     }
 
-    /// Slots for multi-send that are gone: it goes on in user space. A system call for each slot.
-    pub(crate) fn take_lost_slots(&mut self) -> impl Iterator<Item = OpenSlot> {
+    /// Slots for multi-send that are gone or blind: it goes on in user space. A system call for
+    /// each.
+    pub(crate) fn take_useless_slots(&mut self) -> impl Iterator<Item = OpenSlot> {
         let multisends = self.nic.iter_mut().flat_map(|nic| &mut nic.multisends);
-        multisends.filter_map(MultiSend::take_lost_slot)
-    }
-
-    /// The multi-send of a communicator.
-    pub(crate) fn multisend(&self, communicator: CommunicatorId) -> Option<&MultiSend> {
-        let multisends = &self.nic.as_ref()?.multisends;
-        multisends.iter().find(|multisend| multisend.communicator() == communicator)
+        multisends.filter_map(MultiSend::take_useless_slot)
     }
 
     /// True if packets from another rank for all, which came in by this socket, must be passed on
@@ -174,11 +169,9 @@ impl Links {
         train: Received,
         parts: &mut [libc::iovec],
     ) {
-        let (Some(nic), Some((communicator, source))) = (&self.nic, names) else { return };
-        let Some(multisend) = nic.multisends.iter().find(|it| it.communicator() == communicator)
-        else {
-            return;
-        };
+        let (Some(nic), Some((communicator, source))) = (&mut self.nic, names) else { return };
+        let of = nic.multisends.iter_mut().find(|it| it.communicator() == communicator);
+        let Some(multisend) = of else { return };
         let packet_bytes = train.packet_bytes;
         let train = Train {
             to: None,
