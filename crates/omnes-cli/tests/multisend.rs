@@ -309,6 +309,18 @@ fn bench_says_what_a_job_with_multicast_lacks() {
     }
 }
 
+/// What `auto` stands for is taken once, wherever that is the same form as the next one.
+#[test]
+fn ranks_that_copy_in_different_ways_measure_the_same_forms() {
+    if !is_root() {
+        return;
+    }
+    // Of two hosts with two ranks each, whose second ones have no slot.
+    let options = "bcast --sizes 8 --multisend auto,postal=6:loop";
+    let (lines, _) = bench(4, "--lab 2", options);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+}
+
 #[test]
 fn lambda_is_measured_kept_and_makes_the_tree_of_later_jobs() {
     if !is_root() {

@@ -126,6 +126,39 @@ fn dry_run_keeps_nothing_and_json_has_units_in_its_names() {
     assert_eq!(report["ranges"][0]["from_bytes"], 0);
 }
 
+/// Of one size alone, times per byte would be kept as zero.
+#[test]
+fn sizes_that_leave_a_cost_open_are_not_measured_alone() {
+    let user = User::new();
+    for (sizes, all) in
+        [("8,8", vec![8, 128 << 10, 512 << 10]), ("1m", vec![8, 128 << 10, 1 << 20])]
+    {
+        let options = format!("tune --dry-run --json --budget 2ms --sizes {sizes}");
+        let (status, output, errors) = user.job(3, NODES, &options);
+        assert_eq!(status, 0, "{errors}");
+        let report: Value = serde_json::from_str(&output).unwrap();
+        let measured = report["sizes"].as_array().unwrap().iter();
+        let measured: Vec<_> = measured.map(|size| size["bytes"].as_u64().unwrap()).collect();
+        assert_eq!(measured, all, "{sizes}");
+    }
+}
+
+#[test]
+fn figures_that_no_job_uses_are_shown_with_the_reason() {
+    let user = User::new();
+    let (status, _, errors) = user.job(3, NODES, &format!("tune {SHORT}"));
+    assert_eq!(status, 0, "{errors}");
+    assert!(!user.omnes("tune --show").1.contains("not used"));
+    let kept = std::fs::read_to_string(user.file()).unwrap();
+    let mut kept: Value = serde_json::from_str(&kept).unwrap();
+    kept["networks"][0]["network"]["version"] = json!("0.0.1");
+    std::fs::write(user.file(), kept.to_string()).unwrap();
+    let (_, shown, _) = user.omnes("tune --show");
+    assert!(shown.contains("# not used: another version of Omnes"), "{shown}");
+    let (_, shown, _) = user.omnes("tune --show --json");
+    assert!(shown.contains("\"unused\":\"another version"), "{shown}");
+}
+
 #[test]
 fn wrong_usage_says_what_would_be_right() {
     let user = User::new();
@@ -136,7 +169,6 @@ fn wrong_usage_says_what_would_be_right() {
     says(user.omnes("tune"), "run `omnes run -n 8 --lab --no-prefix -- omnes tune`");
     says(user.job(2, NODES, "tune"), "at least 3 ranks on at least 2 nodes");
     says(user.job(3, "", "tune"), "at least 3 ranks on at least 2 nodes");
-    says(user.job(3, NODES, "tune --sizes 1m"), "must be at most 128k");
     says(user.omnes("tune --sizes 2g"), "above 1g");
     let own_hosts = "at least 3 ranks, each on a host of its own; here are 3 on 1";
     for flags in ["", NODES] {

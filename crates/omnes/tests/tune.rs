@@ -194,7 +194,7 @@ fn measuring_on_demand_follows_rank_0s_plan_and_stores_nothing() {
             let plan = if comm.rank() == 0 { &plan } else { &other };
             let tuned = comm.tune(plan, |_| seen += 1).unwrap();
             if let Some(tuned) = &tuned {
-                assert_eq!((comm.rank(), seen, tuned.measured.len()), (0, 3, 9));
+                assert_eq!((comm.rank(), seen, tuned.measured.len()), (0, 4, 12));
                 assert!(tuned.measured.iter().all(|it| it.times >= 5 && it.point.time_ns > 0));
                 assert_eq!(comm.figures(), Some(tuned.figures));
             }

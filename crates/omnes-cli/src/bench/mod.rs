@@ -182,7 +182,7 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
             continue;
         }
         for algorithm in measure.algorithms_for(op) {
-            let forms = stage::forms(comm, op, &measure.multisend);
+            let forms = stage::forms(comm, op, &measure.multisend)?;
             for multisend in algorithm.forms(op, &forms) {
                 for destinations in measure.destinations_for(op, comm.size()) {
                     for bytes in measure.sizes_for(op) {

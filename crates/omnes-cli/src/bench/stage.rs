@@ -40,23 +40,25 @@ pub fn check_multisend(comm: &Communicator) -> Result<()> {
     Ok(())
 }
 
-/// The forms to compare: those that were typed, with what `auto` stands for in this job; of a
-/// multi-send without any, one copy per destination by the root, in the job's way.
-pub fn forms(comm: &Communicator, op: Op, typed: &[MultiSend]) -> Vec<MultiSend> {
-    let Some(present) = comm.multisend() else { return Vec::new() };
-    let cloning = if present.form() == Cloning::Loop { Cloning::Loop } else { Cloning::Auto };
+/// The forms to compare: those that were typed, with what `auto` stands for at rank 0; of a
+/// multi-send without any, one copy per destination by the root, in rank 0's way. The same at every
+/// rank. Collective.
+pub fn forms(comm: &Communicator, op: Op, typed: &[MultiSend]) -> Result<Vec<MultiSend>> {
+    let Some(present) = comm.multisend() else { return Ok(Vec::new()) };
+    let is_loop = rank::share_number(comm, u64::from(present.form() == Cloning::Loop))? != 0;
+    let cloning = if is_loop { Cloning::Loop } else { Cloning::Auto };
     let meant = |form: &MultiSend| match form {
         MultiSend::Auto => MultiSend::Tree(present.tree, cloning),
         other => *other,
     };
-    match (op, typed) {
+    Ok(match (op, typed) {
         (Op::Multisend, []) => vec![MultiSend::Tree(Tree::Flat, cloning)],
         // That is what is measured beside.
         (Op::Multisend, _) => {
             typed.iter().filter(|form| **form != MultiSend::Off).map(meant).collect()
         }
         _ => typed.iter().map(meant).collect(),
-    }
+    })
 }
 
 impl<'comm> Stage<'comm> {

@@ -19,13 +19,21 @@ pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
         let name = format!("launcher {}", launcher.name);
         let show = |value: &Option<String>| value.clone().unwrap_or_else(|| "(unset)".to_owned());
         let value = format!("{}={} {}={}", launcher.rank, show(&rank), launcher.size, show(&size));
-        findings.push(if !is_usable(rank.as_deref(), size.as_deref()) {
-            Finding::limited(name, value, "not used: both are needed, and rank < size")
-        } else if let Some(used) = used {
+        findings.push(if let Some(used) = used {
             Finding { advice: format!("not used: {used} is nearer"), ..Finding::ok(name, value) }
         } else {
-            used = Some(launcher.name);
-            Finding { advice: "used".to_owned(), ..Finding::ok(name, value) }
+            match standing(rank.as_deref(), size.as_deref()) {
+                Standing::Half => Finding::limited(name, value, "not used: both are needed"),
+                Standing::Wrong => {
+                    used = Some(launcher.name);
+                    let advice = "ranks refuse to start: both must be numbers, and rank < size";
+                    Finding::missing(name, value, advice)
+                }
+                Standing::Usable => {
+                    used = Some(launcher.name);
+                    Finding { advice: "used".to_owned(), ..Finding::ok(name, value) }
+                }
+            }
         });
     }
     if findings.is_empty() {
@@ -35,9 +43,25 @@ pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     findings
 }
 
-fn is_usable(rank: Option<&str>, size: Option<&str>) -> bool {
-    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
-    matches!((number(rank), number(size)), (Some(rank), Some(size)) if rank < size)
+/// What ranks make of a launcher's variables.
+enum Standing {
+    /// They look for another launcher.
+    Half,
+    /// They refuse to start.
+    Wrong,
+    Usable,
+}
+
+fn standing(rank: Option<&str>, size: Option<&str>) -> Standing {
+    let number = |text: Option<&str>| {
+        let text = text.filter(|text| !text.is_empty());
+        text.map(str::parse::<u32>).transpose()
+    };
+    match (number(rank), number(size)) {
+        (Ok(Some(rank)), Ok(Some(size))) if rank < size => Standing::Usable,
+        (Ok(None), Ok(_)) | (Ok(_), Ok(None)) => Standing::Half,
+        _ => Standing::Wrong,
+    }
 }
 
 #[cfg(test)]
@@ -67,8 +91,19 @@ mod tests {
 
     #[test]
     fn half_an_environment_is_not_used() {
-        for set in [&[("RANK", "1")][..], &[("RANK", "2"), ("WORLD_SIZE", "2")]] {
+        for set in [&[("RANK", "1")][..], &[("RANK", "1"), ("WORLD_SIZE", "")]] {
             assert!(advice(set)[0].1.starts_with("not used"), "{set:?}");
+        }
+    }
+
+    #[test]
+    fn a_rank_that_is_refused_hides_launchers_farther_away() {
+        let slurm = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")];
+        for own in [("5", "2"), ("2", "2"), ("x", "2"), ("x", ""), ("0", "-1")] {
+            let set = [&[("OMNES_RANK", own.0), ("OMNES_SIZE", own.1)], &slurm[..]].concat();
+            let found = advice(&set);
+            assert!(found[0].1.starts_with("ranks refuse to start"), "{own:?}: {found:?}");
+            assert_eq!(found[1].1, "not used: omnes run is nearer", "{own:?}");
         }
     }
 }

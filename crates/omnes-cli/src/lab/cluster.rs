@@ -104,9 +104,17 @@ impl Lab {
     /// Changes what was typed in `options` on all links; packets on their way are not lost, unless
     /// the last fault goes while some are held. The MTU cannot change.
     pub fn set_faults(&self, options: &LinkOptions) -> Result<()> {
-        let _lock = self.name.as_ref().map(|_| named::Lock::take()).transpose()?;
+        let _lock = self.lock()?;
         let link = self.link().with(options);
         self.rewire(&link)
+    }
+
+    /// The right to change a named lab, which others may have changed since it was opened.
+    fn lock(&self) -> Result<Option<named::Lock>> {
+        let Some(name) = &self.name else { return Ok(None) };
+        let lock = named::Lock::take()?;
+        *self.wiring() = named::wiring(name)?;
+        Ok(Some(lock))
     }
 
     /// What the links are like now.
@@ -130,36 +138,48 @@ impl Lab {
         self.wiring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes all links what `link` says.
+    /// Makes all links what `link` says; needs the [`named::Lock`] of a named lab. After an error
+    /// the state says what was done.
     pub(super) fn rewire(&self, link: &Link) -> Result<()> {
         let mut wiring = self.wiring();
+        let done = self.change(&mut wiring, link);
+        done.and(self.save(&wiring))
+    }
+
+    fn change(&self, wiring: &mut Wiring, link: &Link) -> Result<()> {
         let mtu = wiring.link.mtu_bytes;
         ensure!(link.mtu_bytes == mtu, "the MTU is fixed when a lab is made; this one has {mtu}");
         if link.rate_bps != wiring.link.rate_bps {
             network::shape(&self.spaces, link)?;
+            wiring.link.rate_bps = link.rate_bps;
         }
         match (link.has_faults(), wiring.firmware.is_some()) {
-            (true, false) => self.add_firmware(&mut wiring)?,
-            (false, true) => self.remove_firmware(&mut wiring)?,
+            (true, false) => self.add_firmware(wiring)?,
+            (false, true) => self.remove_firmware(wiring)?,
             _ => {}
         }
         if link.tx_offload != wiring.link.tx_offload {
             network::set_tx_offload(&self.spaces, link.tx_offload)?;
+            wiring.link.tx_offload = link.tx_offload;
         }
         if link.is_holding() && !wiring.has_hold() {
-            self.start_hold(&mut wiring)?;
+            self.start_hold(wiring)?;
         }
         if let Some(firmware) = &wiring.firmware {
             firmware.configure(link, self.size())?;
         }
         wiring.link = link.clone();
-        self.save(&wiring)
+        Ok(())
     }
 
     /// Starts what holds delayed frames again if it has been killed: without it none gets through.
     pub fn restore_hold(&self) -> Result<()> {
+        if !self.wiring().lacks_hold() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
         let mut wiring = self.wiring();
-        if wiring.link.is_holding() && !wiring.has_hold() {
+        if wiring.lacks_hold() {
             self.start_hold(&mut wiring)?;
             self.save(&wiring)?;
         }
@@ -206,6 +226,10 @@ impl Lab {
 impl Wiring {
     fn has_hold(&self) -> bool {
         self.hold.as_ref().is_some_and(Hold::is_alive)
+    }
+
+    fn lacks_hold(&self) -> bool {
+        self.link.is_holding() && !self.has_hold()
     }
 }
 

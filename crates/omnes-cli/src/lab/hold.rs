@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const OVERTAKEN_MIN: Duration = Duration::from_micros(100);
 /// Longest extra hold, exclusive.
 const OVERTAKEN_MAX: Duration = Duration::from_micros(300);
+/// How long a device that another loop has left may take to go.
+const REMOVAL_MAX: Duration = Duration::from_secs(2);
 /// Bytes held at most.
 const HELD_BYTES_MAX: usize = 256 << 20;
 /// Frames that wait in one hold device until the loop reads them.
@@ -67,7 +69,9 @@ impl HoldLoop {
     /// Makes the hold devices of `hosts` ports; to be called inside the switch's namespace.
     pub fn create(hosts: usize, mtu_bytes: u32, firmware: Firmware) -> Result<Self> {
         let taps: Vec<_> = (0..hosts)
-            .map(|port| open_tap(port).with_context(|| format!("cannot make hold device {port}")))
+            .map(|port| {
+                wait_for_tap(port).with_context(|| format!("cannot make hold device {port}"))
+            })
             .collect::<Result<_>>()?;
         let line =
             |port| format!("link set hold{port} mtu {mtu_bytes} txqueuelen {QUEUE_FRAMES} up\n");
@@ -178,6 +182,22 @@ fn wait(ready: &mut [libc::pollfd], due: Option<Instant>) -> Result<()> {
     match checked(result) {
         Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+/// As [`open_tap`], once the device of a loop that was killed is gone: the kernel removes it some
+/// time after the process has ended.
+fn wait_for_tap(port: usize) -> std::io::Result<File> {
+    let begin = Instant::now();
+    loop {
+        match open_tap(port) {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < REMOVAL_MAX =>
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            tap => return tap,
+        }
     }
 }
 

@@ -77,6 +77,13 @@ impl State {
         }
     }
 
+    fn wiring(self) -> Result<Wiring> {
+        let Self { name, link, firmware, keeper, .. } = self;
+        let damaged = || format!("lab `{name}` is damaged; remove it with `{}`", removal(&name));
+        let firmware = firmware.map(Firmware::open).transpose().with_context(damaged)?;
+        Ok(Wiring { link, firmware, hold: keeper.map(Hold::Process) })
+    }
+
     /// Refuses a lab whose pins are in another mount namespace that is still there.
     fn check_is_here(&self) -> Result<()> {
         let Some(home) = self.mount_space else { return Ok(()) };
@@ -190,14 +197,24 @@ pub fn up(name: &str, hosts: usize, link: &Link) -> Result<Lab> {
 
 /// Opens the named lab `name`.
 pub(super) fn open(name: &str) -> Result<Lab> {
+    open_now(name).or_else(|_| {
+        // It may just be changed by another process.
+        let _lock = Lock::take()?;
+        open_now(name)
+    })
+}
+
+fn open_now(name: &str) -> Result<Lab> {
     let state = State::load(name)?;
     state.check_is_here()?;
-    let State { hosts, link, firmware, keeper, .. } = state;
-    let spaces = open_spaces(name, hosts)?;
-    let damaged = || format!("lab `{name}` is damaged; remove it with `{}`", removal(name));
-    let firmware = firmware.map(Firmware::open).transpose().with_context(damaged)?;
-    let wiring = Mutex::new(Wiring { link, firmware, hold: keeper.map(Hold::Process) });
+    let spaces = open_spaces(name, state.hosts)?;
+    let wiring = Mutex::new(state.wiring()?);
     Ok(Lab { spaces, name: Some(name.to_owned()), wiring })
+}
+
+/// What the lab `name` is like now.
+pub(super) fn wiring(name: &str) -> Result<Wiring> {
+    State::load(name)?.wiring()
 }
 
 /// Opens the pinned namespaces of the lab `name`.

@@ -19,6 +19,9 @@ pub struct Report<'entry> {
     network: &'entry Network,
     effort: Effort,
     measured_unix_s: u64,
+    /// Why no job uses it here, if that is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unused: Option<&'static str>,
     /// Number of measurements that `figures` are the medians of.
     measurements: usize,
     figures: &'entry Figures,
@@ -98,6 +101,7 @@ impl<'entry> Report<'entry> {
             network,
             effort: *effort,
             measured_unix_s: *measured_unix_s,
+            unused: entry.unused(),
             measurements: entry.measurements(),
             figures,
             ranges: ranges.map(|(from_bytes, algorithm)| Range { from_bytes, algorithm }).collect(),
@@ -138,6 +142,9 @@ impl<'entry> Report<'entry> {
         };
         let age = age(self.measured_unix_s);
         let mut text = format!("# {}\n# measured {effort} {age}\n", self.network);
+        if let Some(reason) = self.unused {
+            text += &format!("# not used: {reason}\n");
+        }
         text += &format!("{}\n\n", self.costs());
         if !self.sizes.is_empty() {
             text += &format!("{}\n\n", self.times());

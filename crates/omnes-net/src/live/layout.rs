@@ -16,6 +16,7 @@
 
 use super::LiveError;
 use super::process::Process;
+use std::collections::BTreeSet;
 
 /// First word of a file that is complete.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"OMNLIVE\x01");
@@ -163,7 +164,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Content, LiveError> {
     });
     let values = words.chunks_exact(8).skip(WORDS_BEFORE).map(|value| word(value, 0));
     let counters = names.zip(values).map(|(name, value)| Ok((name?, value)));
-    let counters = counters.collect::<Result<_, LiveError>>()?;
+    let counters = counters.collect::<Result<Vec<(String, u64)>, LiveError>>()?;
+    let mut seen = BTreeSet::new();
+    if let Some((name, _)) = counters.iter().find(|(name, _)| !seen.insert(name)) {
+        return Err(LiveError::CounterName { name: name.clone() });
+    }
     let [sequence, updated_ns, ended_ns] = std::array::from_fn(|index| word(words, 8 * index));
     Ok(Content { identity, sequence, updated_ns, ended_ns, counters })
 }
@@ -180,7 +185,13 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 fn text(slot: &[u8]) -> String {
     let length = slot.iter().position(|byte| *byte == 0).unwrap_or(slot.len());
     let text = String::from_utf8_lossy(&slot[..length]);
-    text.chars().map(|mark| if mark.is_control() { '\u{fffd}' } else { mark }).collect()
+    text.chars().map(|mark| if is_obeyed(mark) { '\u{fffd}' } else { mark }).collect()
+}
+
+/// True for what a terminal may obey instead of showing it, also by changing the direction.
+fn is_obeyed(mark: char) -> bool {
+    let turns = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    mark.is_control() || turns.iter().any(|range| range.contains(&mark))
 }
 
 #[cfg(test)]
@@ -268,16 +279,20 @@ mod tests {
         assert!(matches!(with(12, [0xff; 4]), LiveError::TooManyCounters { .. }));
         assert!(matches!(with(20, number(4)), LiveError::RankOutOfRange { rank: 4, size: 4 }));
         assert!(matches!(with(NAMES_AT, *b"a\x1b[m"), LiveError::CounterName { .. }));
+        let mut twice = emit(&identity(), &["sent", "gso", "sent"]);
+        put_word(&mut twice, 0, MAGIC);
+        let twice = parse(&twice).map(drop);
+        assert!(matches!(twice, Err(LiveError::CounterName { name }) if name == "sent"));
     }
 
     #[test]
     fn long_texts_are_cut_and_escapes_are_replaced() {
         let long = "h".repeat(100);
-        let named = Identity { host: long, command: "a\x1b[2Jb".to_owned(), ..identity() };
+        let named = Identity { host: long, command: "a\x1b[2Jb\u{202e}c".to_owned(), ..identity() };
         let mut bytes = emit(&named, &NAMES);
         put_word(&mut bytes, 0, MAGIC);
         let identity = parse(&bytes).unwrap().identity;
         assert_eq!(identity.host, "h".repeat(TEXT_BYTES - 1));
-        assert_eq!(identity.command, "a\u{fffd}[2Jb");
+        assert_eq!(identity.command, "a\u{fffd}[2Jb\u{fffd}c");
     }
 }

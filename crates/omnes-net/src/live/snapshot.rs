@@ -95,11 +95,20 @@ impl Snapshot {
     }
 }
 
+fn moment(ns_since_1970: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(ns_since_1970)
+}
+
 /// Time since a moment in ns since 1970; none if that is yet to come.
 fn since(moment_ns: u64, now: SystemTime) -> Duration {
-    now.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .saturating_sub(Duration::from_nanos(moment_ns))
+    now.duration_since(moment(moment_ns)).unwrap_or_default()
+}
+
+/// True for an hour ago and longer, and for a moment that is as far to come: the clock was wrong,
+/// then or now.
+fn is_long_ago(moment: SystemTime, now: SystemTime) -> bool {
+    let distance = now.duration_since(moment).unwrap_or_else(|early| early.duration());
+    distance > OLD_AFTER
 }
 
 fn life(content: &Content, now: SystemTime) -> Life {
@@ -107,7 +116,7 @@ fn life(content: &Content, now: SystemTime) -> Life {
     match content.identity.process.standing() {
         _ if content.ended_ns != 0 => Life::Dead,
         Standing::Gone => Life::Dead,
-        Standing::OutOfSight if age > OLD_AFTER => Life::Dead,
+        Standing::OutOfSight if is_long_ago(moment(content.updated_ns), now) => Life::Dead,
         _ if age > SILENT_AFTER => Life::Silent,
         Standing::Runs | Standing::OutOfSight => Life::Running,
     }
@@ -223,7 +232,7 @@ pub(super) fn remove_old(directory: &Directory) {
     names.retain(|name| is_old(directory, name));
     for name in names {
         let is_meant = match read(directory, &name, now) {
-            Ok(rank) => rank.life == Life::Dead && rank.age(now) > OLD_AFTER,
+            Ok(rank) => rank.life == Life::Dead && is_long_ago(moment(rank.updated_ns), now),
             Err(LiveError::Unfinished) => true,
             Err(_) => false,
         };
@@ -237,8 +246,7 @@ pub(super) fn remove_old(directory: &Directory) {
 /// True if a file was made and last written an hour ago or earlier, but for its values: whether
 /// those count as writing depends on the file system.
 fn is_old(directory: &Directory, name: &OsStr) -> bool {
-    let age = directory.modified(name).and_then(|modified| modified.elapsed().ok());
-    age.is_some_and(|age| age > OLD_AFTER)
+    directory.modified(name).is_some_and(|modified| is_long_ago(modified, SystemTime::now()))
 }
 
 fn read(directory: &Directory, name: &OsStr, now: SystemTime) -> Result<Snapshot, LiveError> {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::directory::Directory;
-use super::file::{LiveFile, now_ns};
+use super::file::LiveFile;
 use super::layout::{self, Identity};
 use super::process::Process;
 use super::*;
@@ -10,7 +10,7 @@ use crate::job::EngineCounters;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const NAMES: &[&str] = &["copied_bytes", "sleeps"];
 const HOUR: Duration = Duration::from_secs(3600);
@@ -44,6 +44,11 @@ fn dead() -> Process {
 
 /// Writes the file of a rank of `process` that has last published `age` ago.
 fn write_file(directory: &Path, rank: u32, process: Process, age: Duration) {
+    write_file_at(directory, rank, process, SystemTime::now() - age);
+}
+
+/// The same, by the time.
+fn write_file_at(directory: &Path, rank: u32, process: Process, updated: SystemTime) {
     let identity = Identity {
         process,
         rank,
@@ -56,16 +61,20 @@ fn write_file(directory: &Path, rank: u32, process: Process, age: Duration) {
     let mut bytes = layout::emit(&identity, NAMES);
     bytes[..8].copy_from_slice(&layout::MAGIC.to_ne_bytes());
     let updated_at = layout::values_at(NAMES.len()) + 8;
-    let updated_ns = now_ns() - age.as_nanos() as u64;
+    let updated_ns = updated.duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     bytes[updated_at..updated_at + 8].copy_from_slice(&updated_ns.to_ne_bytes());
     let path = directory.join(format!("1-{rank}.live"));
     std::fs::write(&path, bytes).unwrap();
-    set_age(&path, age);
+    set_modified(&path, updated);
 }
 
 fn set_age(path: &Path, age: Duration) {
+    set_modified(path, SystemTime::now() - age);
+}
+
+fn set_modified(path: &Path, modified: SystemTime) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
-    file.set_modified(std::time::SystemTime::now() - age).unwrap();
+    file.set_modified(modified).unwrap();
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -144,6 +153,8 @@ fn a_rank_that_starts_removes_only_what_has_been_dead_for_an_hour() {
     write_file(path, 2, Process::this(), HOUR * 2);
     write_file(path, 3, Process { boot_id: [1; 16], ..dead() }, HOUR * 2);
     write_file(path, 4, Process { boot_id: [1; 16], ..dead() }, HOUR / 2);
+    // Of a clock that was ahead.
+    write_file_at(path, 5, Process { boot_id: [1; 16], ..dead() }, SystemTime::now() + HOUR * 2);
     for name in ["old.live", "other"] {
         std::fs::write(path.join(name), "not ours").unwrap();
         set_age(&path.join(name), HOUR * 2);

@@ -35,15 +35,27 @@ fn copy_byte_ns() -> f64 {
     median((0..COPIES).map(once).collect())
 }
 
+/// The first of the cores that this process may run on, alone.
+fn first_core() -> libc::cpu_set_t {
+    // SAFETY: an all-zero set is an empty one.
+    let (mut allowed, mut first): (libc::cpu_set_t, libc::cpu_set_t) =
+        unsafe { std::mem::zeroed() };
+    // SAFETY: the set is as large as said.
+    unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed) };
+    let cores = 0..8 * size_of_val(&allowed);
+    // SAFETY: the number is within the set.
+    let is_allowed = |core: &usize| unsafe { libc::CPU_ISSET(*core, &allowed) };
+    // SAFETY: as above.
+    unsafe { libc::CPU_SET(cores.into_iter().find(is_allowed).unwrap_or(0), &mut first) };
+    first
+}
+
 /// Nanoseconds until another thread of the same core runs.
 fn switch_ns() -> f64 {
-    let turns = || {
-        // SAFETY: an all-zero set is an empty one.
-        let mut cores: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the set is ours, and core 0 is within it.
-        unsafe { libc::CPU_SET(0, &mut cores) };
+    let core = first_core();
+    let turns = move || {
         // SAFETY: the set is as large as said.
-        unsafe { libc::sched_setaffinity(0, size_of_val(&cores), &cores) };
+        unsafe { libc::sched_setaffinity(0, size_of_val(&core), &core) };
         let begin = Instant::now();
         for _ in 0..TURNS {
             std::thread::yield_now();

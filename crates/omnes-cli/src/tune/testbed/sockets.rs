@@ -7,6 +7,7 @@
 use super::{TAG, median};
 use anyhow::{Context, Result, bail};
 use omnes::Communicator;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -16,8 +17,10 @@ const FULL_BYTES: usize = 1472;
 const SHORT_BYTES: usize = 56;
 /// Packets of a train.
 pub const TRAIN: usize = 44;
-/// Calls per round: they fit into a buffer that nobody empties.
+/// Calls per round: they fit into a buffer that nobody empties, where the system allows so large a
+/// one.
 const CALLS: usize = 16;
+const BUFFER_BYTES: usize = 8 << 20;
 const ROUNDS: usize = 61;
 /// More than the caches hold.
 const MEMORY_BYTES: usize = 64 << 20;
@@ -123,7 +126,8 @@ pub fn own_address(rendezvous: &str) -> Result<Ipv4Addr> {
 fn sink(own: Ipv4Addr, comm: &Communicator) -> Result<UdpSocket> {
     let port = if comm.rank() == 0 { 0 } else { 47_113 };
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
-    socket.set_recv_buffer_size(8 << 20)?;
+    set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_BYTES as i32)
+        .or_else(|_| socket.set_recv_buffer_size(BUFFER_BYTES))?;
     socket.set_reuse_address(true)?;
     let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     socket.bind(&any.into()).with_context(|| format!("cannot bind UDP port {port}"))?;
@@ -131,17 +135,20 @@ fn sink(own: Ipv4Addr, comm: &Communicator) -> Result<UdpSocket> {
     if comm.rank() != 0 {
         socket.join_multicast_v4(&GROUP, &own).context("cannot join a multicast group")?;
     }
-    set(&socket, UDP_GRO, 1);
+    // Without it, trains are taken apart, which is then measured.
+    let _ = set(&socket, SOL_UDP, UDP_GRO, 1);
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// Sets an option of UDP; without it, trains are taken apart, which is then measured.
-fn set(socket: &UdpSocket, option: i32, value: i32) {
+fn set(socket: &impl AsRawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let size = size_of::<i32>() as libc::socklen_t;
     let pointer = (&raw const value).cast();
     // SAFETY: the pointer is to an integer of the size that is given.
-    let _ = unsafe { libc::setsockopt(socket.as_raw_fd(), SOL_UDP, option, pointer, size) };
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// User memory that is in no cache, as that of long messages of many hosts.
@@ -177,8 +184,12 @@ fn time_case(
     let first = SocketAddr::new(sinks[0].0.ip(), port);
     let group = SocketAddr::new(GROUP.into(), port);
     socket.connect(if case.is_to_all { group } else { first })?;
-    set(&socket, UDP_SEGMENT, if case.packets > 1 { case.bytes as i32 } else { 0 });
-    let mut data = Memory::new(case.bytes * case.packets);
+    if case.packets > 1 {
+        set(&socket, SOL_UDP, UDP_SEGMENT, case.bytes as i32)
+            .context("this kernel sends no trains (UDP_SEGMENT)")?;
+    }
+    let call_bytes = case.bytes * case.packets;
+    let mut data = Memory::new(call_bytes);
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
     let mut are_empty = vec![true; if case.is_to_all { sinks.len() } else { 1 }];
     for _ in 0..ROUNDS {
@@ -192,12 +203,14 @@ fn time_case(
             let mut answer = [0; 32];
             let bytes = control.recv(&mut answer).context("a sink does not answer")?;
             let text = std::str::from_utf8(&answer[..bytes])?;
-            let (time, packets) = text.split_once(' ').context("a time and packets")?;
-            if number == 0 {
-                receives.push(time.parse::<f64>()? / CALLS as f64);
+            let (time, bytes) = text.split_once(' ').context("a time and bytes")?;
+            let (time, bytes): (f64, f64) = (time.parse()?, bytes.parse()?);
+            // What found no room in the buffer took no time there.
+            if number == 0 && bytes > 0.0 {
+                receives.push(time * call_bytes as f64 / bytes);
             }
             if let Some(is_empty) = are_empty.get_mut(number) {
-                *is_empty &= packets == "0";
+                *is_empty &= bytes == 0.0;
             }
         }
     }
@@ -217,12 +230,12 @@ fn serve(control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
         if &asked[..bytes] == b"end" {
             return Ok(());
         }
-        let mut packets = 0;
+        let mut all = 0;
         let begin = Instant::now();
-        while sink.recv(buffer.next()).is_ok() {
-            packets += 1;
+        while let Ok(bytes) = sink.recv(buffer.next()) {
+            all += bytes;
         }
         let time = begin.elapsed().as_nanos();
-        control.send_to(format!("{time} {packets}").as_bytes(), from)?;
+        control.send_to(format!("{time} {all}").as_bytes(), from)?;
     }
 }

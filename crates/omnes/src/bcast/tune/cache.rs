@@ -120,13 +120,30 @@ impl Entry {
         self.effort == Effort::Quick && again.is_some_and(|again| self.age() >= *again)
     }
 
-    /// True if the costs are within their bounds and not too old.
-    fn is_valid(&self) -> bool {
-        let is_fresh = self.effort == Effort::Thorough || self.age() < QUICK_AGE_MAX;
+    /// Why jobs whose rank 0 runs on this machine do not use it; `None` if they do on its network.
+    pub fn unused(&self) -> Option<&'static str> {
+        if !self.network.is_of_this_version() {
+            return Some("another version of Omnes has measured it");
+        }
+        if !self.network.is_of_this_machine() {
+            return Some("rank 0 was on another machine");
+        }
+        (!self.is_sound())
+            .then_some("its figures are damaged")
+            .or_else(|| (!self.is_fresh()).then_some("it is too old, or the clock was wrong"))
+    }
+
+    /// True if the costs are not too old.
+    fn is_fresh(&self) -> bool {
+        self.effort == Effort::Thorough || self.age() < QUICK_AGE_MAX
+    }
+
+    /// True if the costs are within their bounds.
+    fn is_sound(&self) -> bool {
         let is_sound = |figures: &Figures| {
             figures.multicast.is_some() == self.network.has_multicast && figures.is_sound()
         };
-        is_fresh && is_sound(&self.figures) && self.rounds.iter().all(is_sound)
+        is_sound(&self.figures) && self.rounds.iter().all(is_sound)
     }
 
     /// Time since the measurement; for ever if that seems to be in the future, as the clock was
@@ -208,7 +225,9 @@ impl Cache {
 
     /// Measurements of exactly this network, unless they are too old.
     pub fn find(&self, network: &Network) -> Option<Entry> {
-        self.entries().into_iter().find(|entry| entry.network == *network && entry.is_valid())
+        self.entries()
+            .into_iter()
+            .find(|entry| entry.network == *network && entry.is_fresh() && entry.is_sound())
     }
 
     /// Stores `entry`, in place of earlier measurements of its network.

@@ -72,9 +72,21 @@ impl Plan {
         Self { points, budget, sample_max: budget, chain_ranks_max: QUICK_CHAIN_RANKS_MAX }
     }
 
-    /// These sizes, each for about `budget`.
+    /// These sizes in bytes, each for about `budget`, and others where they leave a figure open: a
+    /// short message, about one piece of the pipeline, and several pieces.
     pub fn thorough(sizes: &[u64], budget: Duration) -> Self {
-        let points = sizes.iter().map(|&bytes| Planned { bytes, times: 5..=1000 }).collect();
+        let piece = PIPELINE_BYTES;
+        let near_and_usual =
+            [(0..=1024, 8), (piece / 2..=piece, piece), (2 * piece..=BYTES_MAX, 4 * piece)];
+        let mut sizes = sizes.to_vec();
+        for (near, usual) in near_and_usual {
+            if !sizes.iter().any(|bytes| near.contains(bytes)) {
+                sizes.push(usual);
+            }
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        let points = sizes.into_iter().map(|bytes| Planned { bytes, times: 5..=1000 }).collect();
         Self { points, budget, sample_max: Duration::MAX, chain_ranks_max: u32::MAX }
     }
 

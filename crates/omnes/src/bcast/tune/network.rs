@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// A network with the ranks on it, as rank 0 sees them; figures of one are no good for another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +40,7 @@ impl Network {
     pub(super) fn of(world: &Communicator) -> Self {
         let job = world.job();
         Self {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: VERSION.to_owned(),
             machine: machine(),
             name: job.config.network_name.clone(),
             prefix: prefix(job.engine.peers()[world.rank() as usize].ip()),
@@ -53,6 +55,18 @@ impl Network {
                 _ => usage.brief(),
             }),
         }
+    }
+}
+
+impl Network {
+    /// True if this version of Omnes has measured it.
+    pub(super) fn is_of_this_version(&self) -> bool {
+        self.version == VERSION
+    }
+
+    /// True if rank 0 was on this machine.
+    pub(super) fn is_of_this_machine(&self) -> bool {
+        self.machine == machine()
     }
 }
 

@@ -5,7 +5,10 @@
 //! the lab's own counters.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../as_root/mod.rs"]
 mod as_root;
+mod faults;
+#[path = "../outside/mod.rs"]
 mod outside;
 
 use as_root::is_root;
@@ -125,27 +128,6 @@ fn set_option(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value
         libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), size)
     };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-}
-
-/// Sends packets numbered 0 to `count`.
-fn send_numbered(from: &UdpSocket, to: &UdpSocket, count: u32) {
-    let to = to.local_addr().unwrap();
-    (0..count).for_each(|number| assert_eq!(from.send_to(&number.to_be_bytes(), to).unwrap(), 4));
-}
-
-/// Numbers of the next `count` packets, after which there must be no more.
-fn receive_numbered(socket: &UdpSocket, count: usize) -> Vec<u32> {
-    let mut buffer = [0; 4];
-    let mut numbers = Vec::new();
-    for received in 0..count {
-        let packet = socket.recv(&mut buffer);
-        packet.unwrap_or_else(|error| panic!("packet {received} of {count}: {error}"));
-        numbers.push(u32::from_be_bytes(buffer));
-    }
-    socket.set_nonblocking(true).unwrap();
-    assert_eq!(socket.recv(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock, "too many");
-    socket.set_nonblocking(false).unwrap();
-    numbers
 }
 
 /// Shortest of `tries` round trips between two hosts.
@@ -271,141 +253,6 @@ fn hosts_answer_each_other_in_both_families_and_to_multicast() {
 }
 
 #[test]
-fn five_percent_loss_is_within_bounds_counted_and_repeatable() {
-    if !is_root() {
-        return;
-    }
-    let survivors = || {
-        let lab = TestLab::up(2, "--loss 5% --fault-seed 7");
-        let (from, to) = (lab.socket(0, false), lab.socket(1, false));
-        send_numbered(&from, &to, 2000);
-        let lost = lab.counter(0, "dropped");
-        // Five standard deviations around 100.
-        assert!((51..=149).contains(&lost), "{lost} of 2000 lost");
-        assert_eq!(lab.counter(0, "faulted_packets"), 2000);
-        receive_numbered(&to, 2000 - lost)
-    };
-    assert_eq!(survivors(), survivors());
-}
-
-#[test]
-fn receive_loss_is_drawn_at_each_host_by_itself_counted_and_repeatable() {
-    if !is_root() {
-        return;
-    }
-    // What the two members of a group lose of the same packets.
-    let losses = || {
-        let lab = TestLab::up(3, "--receive-loss 20% --fault-seed 7");
-        let (from, one) = (lab.socket(0, false), lab.member(1, 0));
-        let other = lab.member(2, one.local_addr().unwrap().port());
-        send_numbered(&from, &one, 2000);
-        assert_eq!((lab.counter(0, "faulted_packets"), lab.counter(0, "dropped")), (2000, 0));
-        assert_eq!((lab.counter(0, "received"), lab.counter(0, "receive_dropped")), (0, 0));
-        [(1, one), (2, other)].map(|(host, member)| {
-            let lost = lab.counter(host, "receive_dropped");
-            // Five standard deviations around 400.
-            assert!((311..=489).contains(&lost), "host {host} lost {lost} of 2000");
-            assert_eq!(lab.counter(host, "received"), 2000);
-            let came: BTreeSet<_> = receive_numbered(&member, 2000 - lost).into_iter().collect();
-            (0..2000).filter(|number| !came.contains(number)).collect::<BTreeSet<_>>()
-        })
-    };
-    let [one, other] = losses();
-    // A fifth of a fifth: five standard deviations around 80.
-    let both = one.intersection(&other).count();
-    assert!((37..=123).contains(&both), "{both} of 2000 lost at both hosts");
-    assert_eq!(losses(), [one, other]);
-}
-
-#[test]
-fn receive_loss_meets_each_segment_and_ends_while_the_lab_is_in_use() {
-    if !is_root() {
-        return;
-    }
-    let lab = TestLab::up(2, "--receive-loss 100%");
-    let (from, to) = (lab.socket(0, true), lab.socket(1, true));
-    let train = lab.socket(0, true);
-    set_option(&train, libc::SOL_UDP, libc::UDP_SEGMENT, 1000);
-    train.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();
-    assert_eq!((lab.counter(1, "received"), lab.counter(1, "receive_dropped")), (40, 40));
-    // The other fault is so rare that it keeps the programs, and loses nothing.
-    lab.set("--receive-loss 0% --loss 0.000001% --fault-seed 7");
-    send_numbered(&from, &to, 1000);
-    assert_eq!(receive_numbered(&to, 1000).len(), 1000);
-    assert_eq!((lab.counter(1, "received"), lab.counter(1, "receive_dropped")), (1040, 40));
-    // A program that stayed when the last fault goes would still lose all.
-    lab.set("--receive-loss 100% --loss 0%");
-    lab.set("--receive-loss 0%");
-    send_numbered(&from, &to, 1000);
-    assert_eq!(receive_numbered(&to, 1000).len(), 1000);
-}
-
-#[test]
-fn duplicates_arrive_and_are_counted() {
-    if !is_root() {
-        return;
-    }
-    let lab = TestLab::up(2, "--duplicate 10% --fault-seed 7");
-    let (from, to) = (lab.socket(0, true), lab.socket(1, true));
-    send_numbered(&from, &to, 1000);
-    let twice = lab.counter(0, "duplicated");
-    assert!((50..=150).contains(&twice), "{twice} of 1000 twice");
-    let numbers = receive_numbered(&to, 1000 + twice);
-    assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), 1000);
-}
-
-#[test]
-fn reordered_packets_are_overtaken_and_none_is_lost() {
-    if !is_root() {
-        return;
-    }
-    let lab = TestLab::up(2, "--reorder 5% --fault-seed 7");
-    let (from, to) = (lab.socket(0, false), lab.socket(1, false));
-    send_numbered(&from, &to, 2000);
-    let numbers = receive_numbered(&to, 2000);
-    assert!(numbers.iter().collect::<BTreeSet<_>>().len() == 2000);
-    let late = numbers.windows(2).filter(|pair| pair[1] < pair[0]).count();
-    assert!(late > 0 && lab.counter(0, "reordered") >= late, "{late} overtaken");
-}
-
-#[test]
-fn delay_adds_to_both_ways_and_goes_again_while_the_lab_is_in_use() {
-    if !is_root() {
-        return;
-    }
-    let lab = TestLab::up(2, "--loss 0%");
-    let (one, other) = (lab.socket(0, false), lab.socket(1, false));
-    assert!(round_trip(&one, &other, 20) < Duration::from_millis(10));
-    lab.set("--delay 5ms");
-    assert!(round_trip(&one, &other, 3) >= Duration::from_millis(10));
-    assert_eq!(lab.counter(0, "delayed"), 3);
-    lab.set("--delay 0us");
-    assert!(round_trip(&one, &other, 20) < Duration::from_millis(10));
-    assert_eq!(lab.listed()["link"]["delay_ns"], 0);
-}
-
-#[test]
-fn each_segment_of_a_train_meets_its_own_fault() {
-    if !is_root() {
-        return;
-    }
-    // So rare that none is lost: only the counting is wanted.
-    let lab = TestLab::up(2, "--loss 0.000001% --fault-seed 7");
-    let (from, to) = (lab.socket(0, false), lab.socket(1, false));
-    set_option(&from, libc::SOL_UDP, libc::UDP_SEGMENT, 1000);
-    from.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();
-    assert_eq!((0..40).map(|_| to.recv(&mut [0; 65_536]).unwrap()).sum::<usize>(), 40_000);
-    assert_eq!(lab.counter(0, "faulted_packets"), 40);
-    // Without faults it crosses whole, and no program looks at it.
-    let before = lab.counter(0, "tx_packets");
-    lab.set("--loss 0%");
-    from.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();
-    assert_eq!((0..40).map(|_| to.recv(&mut [0; 65_536]).unwrap()).sum::<usize>(), 40_000);
-    let crossed = lab.counter(0, "tx_packets") - before;
-    assert!(crossed < 40, "{crossed} packets for one train");
-}
-
-#[test]
 fn lab_goes_up_runs_commands_is_listed_and_goes_down() {
     if !is_root() {
         return;
@@ -518,6 +365,35 @@ fn a_keeper_that_was_killed_is_started_again_by_what_needs_it() {
         assert!(done.status.success(), "{}", text(&done.stderr));
         assert_ne!(lab_process(&lab), keeper);
     }
+}
+
+#[test]
+fn changes_of_a_lab_at_the_same_time_all_count() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(4, "");
+    let list = |value: Value| lab.listed()["link"][value.as_str().unwrap()].clone();
+    for (rate, bits_per_s, loss) in [("1gbit", 1_000_000_000, 0.01), ("none", 0, 0.02)] {
+        let percent = format!("{}%", loss * 100.0);
+        let set = |words: [&str; 2]| {
+            let mut command = Command::new(OMNES);
+            command.args(["lab", "set", "--name", &lab.name]).args(words);
+            command.stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let sets = [set(["--rate", rate]), set(["--loss", &percent])];
+        for done in sets.map(|set| set.wait_with_output().unwrap()) {
+            assert!(done.status.success(), "{}", text(&done.stderr));
+        }
+        assert_eq!(list("rate_bps".into()).as_u64().unwrap_or(0), bits_per_s);
+        assert_eq!(list("loss".into()), loss);
+    }
+    let shapers = Command::new("nsenter")
+        .arg(format!("--net={}", lab.path("net.0").display()))
+        .args(["tc", "qdisc", "show", "dev", "eth0"])
+        .output()
+        .unwrap();
+    assert!(!text(&shapers.stdout).contains("tbf"), "{}", text(&shapers.stdout));
 }
 
 #[test]
