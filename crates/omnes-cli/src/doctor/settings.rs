@@ -50,7 +50,11 @@ fn finding(name: &str, value: String) -> Finding {
     }
     let mut known = omnes_mpi::VARIABLES.iter().chain(omnes::VARIABLES).chain([&LOCAL_RANK]);
     let Some((_, meaning)) = known.find(|(other, _)| *other == name) else {
-        return Finding::limited(name, shown, "no program of Omnes reads a variable of this name");
+        return Finding::limited(
+            name,
+            shown,
+            "no rank or command of Omnes reads a variable of this name",
+        );
     };
     match Config::check_variable(name, &value) {
         Err(omnes::Error::InvalidVariable { reason, .. }) => {

@@ -297,7 +297,10 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
     assert_eq!(find("launcher omnes run")["value"], "OMNES_RANK=0 OMNES_SIZE=1");
     assert_eq!(find("launcher omnes run")["advice"], "used");
     assert_eq!(find("OMNES_RANK")["verdict"], "ok");
-    assert_eq!(find("OMNES_SPNI")["advice"], "no program of Omnes reads a variable of this name");
+    assert_eq!(
+        find("OMNES_SPNI")["advice"],
+        "no rank or command of Omnes reads a variable of this name"
+    );
     let refused = find("OMNES_SPIN");
     assert_eq!(refused["verdict"], "missing");
     assert!(refused["advice"].as_str().unwrap().contains("needs a unit of time"), "{refused}");
