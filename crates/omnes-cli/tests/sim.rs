@@ -95,7 +95,7 @@ fn a_table_has_its_head_and_only_what_differs() {
     let head = format!("# omnes {version}, simulated: omnes sim bcast --testbed ethernet-25g ");
     assert!(lines[0].starts_with(&head), "{output}");
     assert!(lines[1].starts_with("# testbed: 25 Gbit/s Ethernet"), "{output}");
-    for shown in ["median us", "loss", "size", "root data", "resent, dropped"] {
+    for shown in ["median us", "loss", "size", "root data", "resent, lost"] {
         assert!(lines[2].contains(shown), "{shown} in {output}");
     }
     for hidden in ["network", "carrier", "seed", "per s"] {
@@ -124,6 +124,17 @@ fn a_postal_tree_says_what_it_follows_from() {
     // The named tree is the same one.
     let named = format!("bcast -n 64 --sizes 8 --algorithms postal={lambda} --repeat 1 --json");
     assert_eq!(lines(&named).remove(0)["hash"], line["hash"]);
+}
+
+#[test]
+fn steps_of_barriers_that_are_sent_again_are_counted() {
+    for algorithm in ["user:dissemination", "nic:dissemination", "nic:counter"] {
+        let options = format!("barrier -n 8 --algorithms {algorithm} --json --loss");
+        for (loss, is_repaired) in [("0%", false), ("5%", true)] {
+            let line = lines(&format!("{options} {loss}")).remove(0);
+            assert_eq!(line["retransmits"].as_f64().unwrap() > 0.0, is_repaired, "{line}");
+        }
+    }
 }
 
 #[test]

@@ -10,6 +10,9 @@ const _: () = assert!(WINDOW_PACKETS_MAX <= GAP_MAP_BITS);
 // Sequence order is valid under 2^31 apart.
 const _: () = assert!(WINDOW_PACKETS_MAX < 1 << 31);
 
+/// Broadcasts of one root that may be unanswered at once.
+pub const WINDOW_MESSAGES_MAX: u32 = 1 << 16;
+
 /// Packets that one message may take.
 pub const MESSAGE_PACKETS_MAX: u32 = 1 << 30;
 // The end of a message must be comparable with any number in the window before it.

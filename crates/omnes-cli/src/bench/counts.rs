@@ -30,7 +30,7 @@ impl Counts {
             stats.copied_bytes,
             stats.system_calls(),
             stats.wakeups,
-            stats.repairs(),
+            stats.repairs() + stats.steps_repeated,
         ])
     }
 

@@ -55,7 +55,7 @@ pub struct Measured {
     pub hash: u64,
     /// What every resource did, if that was asked for.
     pub bars: Vec<Bar>,
-    /// When operations began and ended.
+    /// When operations began and ended, as `bars`.
     pub samples: Vec<Sample>,
 }
 
@@ -80,7 +80,10 @@ pub fn measure(
         carrier: point.carrier.0,
     };
     let report = Model::new(setup, plan, has_bars)?.run_telling(tell)?;
-    Ok(Measured::new(&point, (name(&point, resolved), postal), testbed, report))
+    let measured = Measured::new(&point, (name(&point, resolved), postal), testbed, report);
+    // Many runs are kept, and few of them are drawn.
+    let samples = if has_bars { measured.samples } else { Vec::new() };
+    Ok(Measured { samples, ..measured })
 }
 
 fn resolve(point: &Point, testbed: &Testbed) -> Result<(Resolved, Option<Postal>), ModelError> {
@@ -267,7 +270,8 @@ mod tests {
     fn broadcasts_of_one_run_do_not_disturb_each_other() {
         let algorithms = vec!["skewed=10".parse().unwrap()];
         let alone = Wanted { ranks: vec![64], sizes: vec![8], algorithms, ..Wanted::default() };
-        let result = measured(Op::Bcast, alone).remove(0);
+        let config = Config::resolve(Op::Bcast, alone).unwrap();
+        let result = measure(config.points()[0], &config.testbed, true, |_| ()).unwrap();
         let first = result.samples[0].from_root().as_us();
         assert!(result.summary.p99_us < 1.1 * first, "{first} {:?}", result.summary);
         // One packet to all, and an answer of each, the last one's too.

@@ -162,8 +162,8 @@ fn row(line: &Line<'_>) -> [(&'static str, Column, String); 22] {
     let optional = |value: Option<f64>| value.map(significant).unwrap_or_default();
     let at_root = |value: fn(&AtRoot) -> f64| optional(line.at_root.as_ref().map(value));
     let is_barrier = line.op == Op::Barrier.name();
-    let drops = line.dropped_by_switches + line.dropped_by_hosts;
-    let skew = |us: f64| short_time(std::time::Duration::from_nanos((us * 1e3) as u64));
+    let lost = line.lost + line.dropped_by_switches + line.dropped_by_hosts;
+    let skew = |us: f64| short_time(std::time::Duration::from_nanos((us * 1e3).round() as u64));
     [
         ("op", Figure, line.op.to_owned()),
         ("algorithm", Figure, line.algorithm.to_owned()),
@@ -186,6 +186,6 @@ fn row(line: &Line<'_>) -> [(&'static str, Column, String); 22] {
         ("root data", Figure, at_root(|root| root.packets)),
         ("root acks", Figure, at_root(|root| root.acks)),
         ("packets", Figure, significant(line.packets)),
-        ("resent, dropped", Figure, format!("{}, {drops}", significant(line.retransmits))),
+        ("resent, lost", Figure, format!("{}, {lost}", significant(line.retransmits))),
     ]
 }

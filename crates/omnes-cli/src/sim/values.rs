@@ -138,7 +138,8 @@ impl FromStr for Algorithm {
                  co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
                  postal (for the testbed), postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
                  gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
-                 channel, nic:counter"
+                 channel, nic:counter. RADIX, COUNT and M of multicast are at most 4096, RADIX and \
+                 COUNT at least 2, M at least 1"
             )
         })
     }
@@ -210,7 +211,10 @@ impl FromStr for CarrierKind {
             "host" => Cloning::Host,
             _ => return Err(wrong()),
         };
-        let tree: Tree = tree.parse().map_err(|_| wrong())?;
+        let tree: Tree = tree.parse().map_err(|error| match error {
+            TopoError::UnknownTree { .. } => wrong(),
+            error => format!("`{text}`: {error}"),
+        })?;
         Ok(Self(Carrier::MultiSend { tree, cloning }))
     }
 }

@@ -155,7 +155,7 @@ fn full_window(target: &Target) -> Finding {
     cluster.run_for(us(150));
     let unicasts = cluster.packets_to(Kind::Cast, 3);
     let casts = cluster.packets_by_multicast(Kind::Cast);
-    if unicasts > 0 || casts > 2 {
+    if unicasts > 0 && casts > 2 {
         return Finding::seen(target, Ok(()));
     }
     cluster.run_for(ms(5));

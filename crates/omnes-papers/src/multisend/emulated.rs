@@ -34,7 +34,8 @@ mod tests;
 mod world;
 
 use crate::{Figure, Finding, Target, Tolerance, Value};
-use machine::Machine;
+use machine::{Machine, Patch};
+use omnes_sim::engine::Span;
 use omnes_sim::testbed::Testbed;
 use omnes_topo::Tree;
 use plan::Plan;
@@ -79,7 +80,8 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "MS-M10" => over_binomial(target),
         "MS-M11" => over_host_best(target),
         "MS-M12" => host_lambda(target),
-        "MS-S03" => looks_before_unicast(target),
+        "MS-S02" => writes_per_payload(target),
+        "MS-S03" => checks_before_unicast(target),
         "MS-M14" => Finding::not_computed(
             "a figure of another system, quoted there: multicast by the NIC alone is not modelled",
         ),
@@ -239,23 +241,40 @@ fn ends(numbers: &[f64]) -> (f64, f64) {
     (least, numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
 
-/// How often a NIC looks for further destinations of a unicast packet before it sends that.
-fn looks_before_unicast(target: &Target) -> Finding {
-    let plan = Plan::new(Tree::Flat, DESTINATIONS + 1);
-    let mut world = World::new(Test {
-        machine: Machine::whole(),
-        plan: &plan,
-        bytes: LONG,
-        primitive: Primitive::Unicast,
-        forwarding: Forwarding::WholeMessage,
-        replier: DESTINATIONS as usize,
-        iterations: 1,
-    });
-    match world.run() {
-        Some(_) => Finding::judged(target, f64::from(world.nodes[0].nic.looks_before_sending)),
-        None => Finding::seen(target, Err("the run stops".to_owned())),
+/// How often the host writes a payload for any number of destinations.
+fn writes_per_payload(target: &Target) -> Finding {
+    let mut most = 0.0_f64;
+    for destinations in [1, 5, 31] {
+        let plan = Plan::new(Tree::Flat, destinations + 1);
+        let mut world = World::new(Test {
+            machine: Machine::whole(),
+            plan: &plan,
+            bytes: LONG,
+            primitive: Primitive::MultiSend,
+            forwarding: Forwarding::WholeMessage,
+            replier: destinations as usize,
+            iterations: 1,
+        });
+        if world.run().is_none() {
+            return Finding::seen(target, Err("the run stops".to_owned()));
+        }
+        most = most.max(world.nodes[0].host.bytes_written as f64 / LONG as f64);
     }
-    .noting("of the NIC simulated here; the kernel's hook first compares type, protocol and port")
+    Finding::judged(target, most).noting("1, 5 and 31 destinations")
+}
+
+/// How many checks for further destinations a unicast packet waits for: by how much longer it takes
+/// where each costs some time.
+fn checks_before_unicast(target: &Target) -> Finding {
+    let check = Span::from_ns(9000);
+    let time = |patch| {
+        let machine = Machine { patch, ..Machine::whole() };
+        ToEach::new(machine, 1, LONG).time(Primitive::Unicast)
+    };
+    let longer = time(Patch::After(check)).as_us() - time(Patch::None).as_us();
+    Finding::judged(target, longer / check.as_us()).noting(
+        "of the NIC simulated here; the kernel's hook first compares type, protocol and port",
+    )
 }
 
 /// The testbed that is not built in.

@@ -1,6 +1,6 @@
-//! Multi-send: trees of the postal model, credits, and how often a packet is handed out.
+//! Multi-send: trees of the postal model, credits, and streams that are open.
 
-use crate::rig::{LATENCY, Seen, group_of, is_done, ms, require, settle, us, watch};
+use crate::rig::{LATENCY, Seen, group_of, is_done, ms, require, settle, us};
 use crate::{Finding, Target, Tolerance};
 use omnes_proto::broadcast::BroadcastConfig;
 use omnes_proto::channel::Reply;
@@ -16,11 +16,7 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "MS-F23" => Finding::seen(target, flat_from_size_less_two()),
         "MS-F24" => Finding::seen(target, lambda_of_one_is_binomial()),
         "MS-S01" => Finding::seen(target, one_without_credit_blocks_all())
-            .noting("the broadcast machine over a tree of multi-sends"),
-        "MS-S02" => match hand_outs_per_packet() {
-            Ok(writes) => Finding::judged(target, writes).noting("1, 5 and 31 destinations"),
-            Err(instead) => Finding::seen(target, Err(instead)),
-        },
+            .noting("the broadcast machine, the same over multicast, as here, and multi-send"),
         "MS-S04" => open_stream(target),
         _ => return None,
     })
@@ -112,19 +108,6 @@ fn two_packets_to_a_silent_rank(initial_credit_bytes: u32) -> (Cluster, Guard) {
     }
     cluster.run_for(ms(50));
     (cluster, silence)
-}
-
-/// How often the host hands out a packet to many.
-fn hand_outs_per_packet() -> Result<f64, String> {
-    let mut most = 0.0_f64;
-    for ranks in [2, 6, 32] {
-        let (mut cluster, group) = group_of(ranks, "window", BroadcastConfig::default());
-        let uplink = watch(&mut cluster, |rule| rule.at_uplink().kind(Kind::Cast).from(0));
-        cluster.broadcast_to_all(group, 0, 20_000);
-        settle(&mut cluster)?;
-        most = most.max(uplink.hits() as f64 / cluster.packets_of_broadcasts() as f64);
-    }
-    Ok(most)
 }
 
 /// What a rank does whose own message is half sent.

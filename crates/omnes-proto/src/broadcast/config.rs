@@ -3,7 +3,7 @@
 use crate::channel::ConfigError;
 use crate::limits::{
     CREDIT_UNIT_BYTES, MESSAGE_PACKETS_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN,
-    WINDOW_PACKETS_MAX, truesize,
+    WINDOW_MESSAGES_MAX, WINDOW_PACKETS_MAX, truesize,
 };
 use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
@@ -69,7 +69,8 @@ impl BroadcastConfig {
         ConfigError::check("payload_bytes", payload, least, most)?;
         let window_max = u64::from(WINDOW_PACKETS_MAX);
         ConfigError::check("window_packets", u64::from(self.window_packets), 1, window_max)?;
-        ConfigError::check("window_messages", u64::from(self.window_messages), 1, 1 << 16)?;
+        let messages_max = u64::from(WINDOW_MESSAGES_MAX);
+        ConfigError::check("window_messages", u64::from(self.window_messages), 1, messages_max)?;
         ConfigError::check("pool_slots", u64::from(self.pool_slots), 16, 1 << 24)?;
         let unit = u64::from(CREDIT_UNIT_BYTES);
         let credit_max = unit * u64::from(u16::MAX);

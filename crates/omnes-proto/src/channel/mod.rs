@@ -471,6 +471,12 @@ impl Channel {
         share.clamp(1, u32::from(u16::MAX)) as u16
     }
 
+    /// Number of ranks for which it keeps a state: those that have sent to this one, and those that
+    /// this one has sent to.
+    pub fn peers_known(&self) -> usize {
+        self.peers.len()
+    }
+
     /// Keeps the number of sending peers up to date.
     fn recount(&mut self, rank: Rank) {
         let peer = self.peer(rank);

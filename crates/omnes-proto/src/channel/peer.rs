@@ -279,6 +279,10 @@ pub(super) struct Peers {
 }
 
 impl Peers {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Where the entry of `rank` is; mostly where the last one was.
     #[inline(always)]
     fn find(&self, rank: Rank) -> Option<usize> {

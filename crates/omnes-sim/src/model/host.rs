@@ -8,7 +8,7 @@
 
 use super::net::{Event, Net};
 use super::packet::{Packet, PacketId, To};
-use super::record::Doing;
+use super::record::{Doing, RankCounters};
 use super::shared::Shared;
 use super::task::Task;
 use crate::engine::{Cost, Span, Time};
@@ -258,6 +258,11 @@ impl Host {
             net.hand_out(at, packet);
         }
         at
+    }
+
+    /// What its machines and firmware have counted.
+    pub(super) fn counters(&self) -> RankCounters {
+        RankCounters::of(&self.endpoint, &self.firmware)
     }
 
     // ---- the NIC's firmware ----------------------------------------------------------------

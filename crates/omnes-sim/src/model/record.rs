@@ -1,6 +1,7 @@
 //! What happened, as one number, and, if asked for, as bars for people to look at.
 
 use crate::engine::Time;
+use crate::rig::nic::Nic;
 use omnes_proto::endpoint::Endpoint;
 use serde::Serialize;
 
@@ -59,7 +60,7 @@ pub struct RankCounters {
     pub data_packets: u64,
     /// Data packets sent to all for the first time.
     pub casts: u64,
-    /// Data packets sent again, in every way.
+    /// Data packets and steps of barriers sent again, in every way.
     pub repairs: u64,
     /// Acknowledgements of broadcasts received.
     pub acks: u64,
@@ -68,8 +69,9 @@ pub struct RankCounters {
 }
 
 impl RankCounters {
-    pub(super) fn of(endpoint: &Endpoint) -> Self {
-        let mut counters = Self::default();
+    pub(super) fn of(endpoint: &Endpoint, firmware: &Nic) -> Self {
+        let steps = endpoint.collective().counters().repeated + firmware.repeated();
+        let mut counters = Self { repairs: steps, ..Self::default() };
         for channel in endpoint.channels() {
             counters.data_packets += channel.counters().data_packets;
             counters.repairs += channel.counters().retransmits;

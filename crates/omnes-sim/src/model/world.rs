@@ -180,7 +180,7 @@ impl Model {
             samples: std::mem::take(&mut self.net.samples),
             end,
             counters: self.net.counters,
-            ranks: self.hosts.iter().map(|host| RankCounters::of(&host.endpoint)).collect(),
+            ranks: self.hosts.iter().map(Host::counters).collect(),
             hash: self.net.record.hash(),
             bars: self.net.record.take_bars(),
         })

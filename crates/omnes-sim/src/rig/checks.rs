@@ -36,14 +36,16 @@ pub fn nothing_is_missing(cluster: &Cluster) -> Result<(), String> {
     if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
 }
 
-/// Nothing of a message is on its way [PM-R20].
+/// Nothing of a message is on its way, nor an answer to one [PM-R20].
 ///
 /// # Errors
 /// Counts the packets.
 pub fn no_message_is_in_flight(cluster: &Cluster) -> Result<(), String> {
     let is_message = |bytes: &[u8]| {
         let header = Header::parse(bytes).ok().map(|(header, _)| header);
-        header.is_some_and(|header| matches!(header.kind, Kind::Data | Kind::Grant))
+        header.is_some_and(|header| {
+            matches!(header.kind, Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack)
+        })
     };
     let on_their_way = cluster.network.on_their_way();
     let count = on_their_way.filter(|packet| is_message(&packet.bytes)).count();

@@ -196,6 +196,11 @@ impl Nic {
     }
 
     /// What a slot has counted.
+    /// Steps sent again for all groups.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.slots.values().map(|slot| slot.page.counters.repeated).sum()
+    }
+
     pub(crate) fn counters(&self, communicator: CommunicatorId) -> Option<&NicCounters> {
         self.slots.get(&communicator).map(|slot| &slot.page.counters)
     }

@@ -4,7 +4,7 @@ use super::{
     Forwarding, Host, Link, Nic, Processors, Progress, Protocol, Switch, Testbed, WhenFull,
 };
 use crate::engine::{Cost, Span};
-use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
+use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_MESSAGES_MAX};
 use serde::Deserialize;
 use std::fmt::Display;
 use thiserror::Error;
@@ -180,7 +180,7 @@ const UNLIMITED: u64 = u64::MAX / 2;
 
 /// Above it numbers are not exact, nor meant.
 const COUNT_MAX: f64 = 1e15;
-/// A second; and a millisecond for each byte. What adds up in a run stays below 2^64 picoseconds.
+/// A second; and a millisecond for each byte.
 const FIXED_NS_MAX: f64 = 1e9;
 const BYTE_NS_MAX: f64 = 1e6;
 
@@ -207,6 +207,9 @@ impl Reader {
         let is_right = |number: f64, most: f64| (0.0..=most).contains(&number);
         if !is_right(entry.count.unwrap_or(0.0), COUNT_MAX) {
             self.refuse(&name, value, "a count from 1 to 1e15");
+        }
+        if entry.count.is_some_and(|count| count.fract() != 0.0) {
+            self.refuse(&name, value, "a whole number");
         }
         if !is_right(entry.fixed_ns, FIXED_NS_MAX) {
             self.refuse(&name, entry.fixed_ns, "0 to 1e9 ns");
@@ -362,10 +365,14 @@ impl Reader {
         let mut count = |name, entry: &Option<Entry>| {
             entry.as_ref().map(|entry| self.number(name, Some(entry), 1))
         };
-        Protocol {
+        let protocol = Protocol {
             eager_bytes: count("protocol.eager_bytes", &table.eager_bytes),
             window_messages: count("protocol.window_messages", &table.window_messages),
+        };
+        if let Some(messages) = protocol.window_messages.filter(|it| *it > WINDOW_MESSAGES_MAX) {
+            self.refuse("protocol.window_messages", messages, "at most 65536, as in our protocol");
         }
+        protocol
     }
 
     fn switch(&mut self, table: &SwitchTable) -> Switch {

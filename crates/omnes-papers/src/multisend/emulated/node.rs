@@ -110,8 +110,6 @@ pub(super) struct Nic {
     pub(super) frames_used: usize,
     /// Moves to the host's memory, where they do not wait for what is sent.
     pub(super) mover: Server,
-    /// Times it looked for a further destination while no copy was being sent.
-    pub(super) looks_before_sending: u32,
     /// Copies that it has sent.
     pub(super) copies: u32,
 }

@@ -135,14 +135,7 @@ fn the_payload_is_written_once_for_any_number_of_destinations() {
 
 #[test]
 fn a_nic_looks_for_further_destinations_only_while_it_sends() {
-    // [MS-S03], [MS-R10]
-    let plan = Plan::new(Tree::Flat, 16);
-    for primitive in [Primitive::MultiSend, Primitive::Unicast] {
-        let mut world = World::new(flat(Machine::whole(), &plan, 5000, primitive));
-        world.run().unwrap();
-        assert_eq!(world.nodes[0].nic.looks_before_sending, 0);
-    }
-    // So unicast takes the same time whatever a header costs.
+    // [MS-S03], [MS-R10]: unicast takes the same time whatever a header costs.
     let time = |patch| {
         let machine = Machine { patch, ..Machine::whole() };
         ToEach::new(machine, 15, 40).time(Primitive::Unicast)
@@ -228,7 +221,7 @@ fn all_that_is_emulated_is_met_or_has_its_reason() {
             Verdict::Missed => panic!("{} {:?}", target.id, finding.ours),
         }
     }
-    assert_eq!(met, 17);
+    assert_eq!(met, 18);
     assert!(super::find(Target::find("MS-M13").unwrap()).is_none());
 }
 

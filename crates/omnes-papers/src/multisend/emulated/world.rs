@@ -357,10 +357,7 @@ impl<'a> World<'a> {
     fn look_for_next(&mut self, node: usize) -> Option<usize> {
         let plan = self.test.plan;
         let nic = &mut self.nodes[node].nic;
-        let Some(Work::Copy { frame, place, next }) = &mut nic.doing else {
-            nic.looks_before_sending += 1;
-            return None;
-        };
+        let Some(Work::Copy { frame, place, next }) = &mut nic.doing else { return None };
         if frame.outgoing.to == To::Children {
             *next = plan.child(node, *place + 1);
         }
