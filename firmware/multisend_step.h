@@ -15,22 +15,40 @@
 
 /*
  * The children of relative index r are child[first[r]] up to, not including,
- * child[first[r + 1]], as relative indices, in the order of sending. `size` is
- * at most OMNES_KERNEL_GROUP_MAX, `own` below it.
+ * child[first[r + 1]], as relative indices, in the order of sending; parent[r] is
+ * whose child it is, but of 0. `size` is at most OMNES_KERNEL_GROUP_MAX, `own`
+ * below it.
  */
 struct omnes_multisend_table {
 	u32 size;
 	u32 own;
 	u16 first[OMNES_KERNEL_GROUP_MAX + 4];
 	u16 child[OMNES_KERNEL_GROUP_MAX];
+	u16 parent[OMNES_KERNEL_GROUP_MAX];
 };
-_Static_assert(sizeof(struct omnes_multisend_table) == 4112, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_multisend_table) == 6160, "layout shared with Rust");
 
 /* A run of `child`. */
 struct omnes_children {
 	u32 first;
 	u32 count;
 };
+
+/*
+ * omnes_multisend_relative gives this member's index where `source` counts as 0,
+ * or OMNES_NOBODY for a source beyond the group.
+ */
+static __always_inline u32 omnes_multisend_relative(const struct omnes_multisend_table *table,
+						    u32 source)
+{
+	u32 relative;
+
+	if (source >= table->size || table->own >= table->size ||
+	    table->size > OMNES_KERNEL_GROUP_MAX)
+		return OMNES_NOBODY;
+	relative = table->own >= source ? table->own - source : table->own + table->size - source;
+	return relative < OMNES_KERNEL_GROUP_MAX ? relative : OMNES_NOBODY;
+}
 
 /*
  * omnes_multisend_children gives the run of this member's children where
@@ -41,18 +59,42 @@ omnes_multisend_children(const struct omnes_multisend_table *table, u32 source)
 {
 	struct omnes_children none = { 0, 0 };
 	struct omnes_children run;
-	u32 relative, end;
+	u32 relative = omnes_multisend_relative(table, source);
+	u32 end;
 
-	if (source >= table->size || table->own >= table->size ||
-	    table->size > OMNES_KERNEL_GROUP_MAX)
-		return none;
-	relative = table->own >= source ? table->own - source : table->own + table->size - source;
 	if (relative >= OMNES_KERNEL_GROUP_MAX)
 		return none;
 	run.first = table->first[relative];
 	end = table->first[relative + 1];
 	run.count = end > run.first ? end - run.first : 0;
 	return run;
+}
+
+/* omnes_multisend_absolute gives the index of what counts as `relative`, or OMNES_NOBODY
+ * where the table makes no sense. */
+static __always_inline u32 omnes_multisend_absolute(const struct omnes_multisend_table *table,
+						    u32 source, u32 relative)
+{
+	u32 index = relative + source;
+
+	if (index >= table->size)
+		index -= table->size;
+	return index < table->size ? index : OMNES_NOBODY;
+}
+
+/*
+ * omnes_multisend_parent gives the index of the member from which this one has what
+ * `source` sends to all; OMNES_NOBODY at the source itself, and for one beyond the
+ * group.
+ */
+static __always_inline u32 omnes_multisend_parent(const struct omnes_multisend_table *table,
+						  u32 source)
+{
+	u32 relative = omnes_multisend_relative(table, source);
+
+	if (!relative || relative >= OMNES_KERNEL_GROUP_MAX)
+		return OMNES_NOBODY;
+	return omnes_multisend_absolute(table, source, table->parent[relative]);
 }
 
 /*
@@ -62,14 +104,9 @@ omnes_multisend_children(const struct omnes_multisend_table *table, u32 source)
 static __always_inline u32 omnes_multisend_child(const struct omnes_multisend_table *table,
 						 u32 source, u32 place)
 {
-	u32 child;
-
 	if (place >= OMNES_KERNEL_GROUP_MAX)
 		return OMNES_NOBODY;
-	child = table->child[place] + source;
-	if (child >= table->size)
-		child -= table->size;
-	return child < table->size ? child : OMNES_NOBODY;
+	return omnes_multisend_absolute(table, source, table->child[place]);
 }
 
 #endif

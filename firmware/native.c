@@ -65,6 +65,11 @@ u32 omnes_native_multisend_child(const struct omnes_multisend_table *table, u32 
 	return omnes_multisend_child(table, source, place);
 }
 
+u32 omnes_native_multisend_parent(const struct omnes_multisend_table *table, u32 source)
+{
+	return omnes_multisend_parent(table, source);
+}
+
 u64 omnes_native_tag(const struct omnes_key *key, const u64 *words, u32 more)
 {
 	return omnes_tag(key, words, more);
@@ -103,6 +108,7 @@ static const struct omnes_native_fact facts[] = {
 	FACT(sizeof(struct omnes_barrier_action)),
 	FACT(sizeof(struct omnes_multisend_table)),
 	FACT(offsetof(struct omnes_multisend_table, child)),
+	FACT(offsetof(struct omnes_multisend_table, parent)),
 	FACT(OMNES_SLOTS_MAX),
 	FACT(OMNES_SENDERS),
 	FACT(OMNES_PEER_GROUP),

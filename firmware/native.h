@@ -67,6 +67,10 @@ void omnes_native_multisend_children(const struct omnes_multisend_table *table, 
  * table, or OMNES_NOBODY where there is none. */
 u32 omnes_native_multisend_child(const struct omnes_multisend_table *table, u32 source, u32 place);
 
+/* omnes_native_multisend_parent gives the index of the member from which this one has
+ * what `source` sends to all, or OMNES_NOBODY where there is none. */
+u32 omnes_native_multisend_parent(const struct omnes_multisend_table *table, u32 source);
+
 /* omnes_native_tag gives the tag of a packet with `more` words behind it, at most
  * OMNES_CARRIED_MAX - 1: `words` has its header in memory order, then the
  * receiver's rank, big-endian, then those words as on the wire, then zeros, in

@@ -204,7 +204,7 @@ static void multisend_drive(void)
 {
 	struct omnes_multisend_table table;
 	struct omnes_children run;
-	u32 call, place, source, child;
+	u32 call, place, source, child, parent;
 
 	fill(&table, sizeof(table));
 	if (draw() % 4) {
@@ -223,6 +223,8 @@ static void multisend_drive(void)
 			      "a child beyond the group");
 		}
 		omnes_native_multisend_child(&table, source, (u32)draw());
+		parent = omnes_native_multisend_parent(&table, source);
+		check(parent < table.size || parent == OMNES_NOBODY, "a parent beyond the group");
 	}
 }
 

@@ -21,8 +21,8 @@
  * the rest is still to be summed, so its helper mends it.
  *
  * Guarantees: nothing is passed on that did not come to this host's address,
- * that a member has not tagged, or that comes from this very node; whoever is
- * no child gets nothing. The host's packet is not changed.
+ * from the parent's, that a member has not tagged, or that comes from this very
+ * node; whoever is no child gets nothing. The host's packet is not changed.
  * Assumes: the packets of a train are one source's; only the first is checked.
  * Where the kernel merges (GRO) what two sources have sent to all by way of one
  * neighbour, in packets of equal length, all of the train goes along the first
@@ -329,6 +329,27 @@ static __always_inline void nic_multisend_restore(struct __sk_buff *skb,
 	nic_frame_store(skb, came, is_v6, 0);
 }
 
+/* nic_multisend_is_from_parent tells whether a packet from `source`, an index, has come from the
+ * member that passes it on to this one; by MAC address it has the source's own IP address. So each
+ * slot has one way in, and packets cannot multiply where slots name each other as children. */
+static __always_inline int nic_multisend_is_from_parent(const struct nic_packet *packet, u32 source)
+{
+	u32 parent = omnes_multisend_parent(&packet->slot->multisend, source);
+	int is_by_mac = packet->slot->flags & OMNES_SLOT_BY_MAC &&
+			nic_is_group(packet->tuple.to);
+	const struct nic_frame *peer;
+
+	if (parent == OMNES_NOBODY)
+		return 0;
+	peer = (const struct nic_frame *)nic_peer(packet->slot_number,
+						  is_by_mac ? source : parent);
+	if (!peer)
+		return 0;
+	if (packet->slot->is_v6)
+		return nic_is_same(packet->tuple.from, (const u32 *)&peer->v6.ip.daddr);
+	return packet->tuple.from[3] == peer->v4.ip.daddr;
+}
+
 /* A packet to all has come from the wire. The host gets it whatever becomes
  * of the clones, and judges it by itself. */
 OMNES_VERIFIED_ONCE int nic_multisend_arrived(struct __sk_buff *skb, int class_of_packet)
@@ -348,7 +369,7 @@ OMNES_VERIFIED_ONCE int nic_multisend_arrived(struct __sk_buff *skb, int class_o
 	if (!member || member->index == packet->slot->multisend.own)
 		return NIC_NEXT;
 	children = omnes_multisend_children(&packet->slot->multisend, member->index);
-	if (!children.count)
+	if (!children.count || !nic_multisend_is_from_parent(packet, member->index))
 		return NIC_NEXT;
 	if (!nic_is_tagged_first(skb, packet, member)) {
 		__sync_fetch_and_add(&packet->page->bad_tags, 1);

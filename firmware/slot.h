@@ -83,7 +83,7 @@ struct omnes_slot {
 	struct omnes_barrier_table barrier;
 	struct omnes_multisend_table multisend;
 };
-_Static_assert(sizeof(struct omnes_slot) == 72 + 552 + 4112, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_slot) == 72 + 552 + 6160, "layout shared with Rust");
 
 /* The static packet's headers for one peer [CB-R3]. They end where the room for
  * them does: those of IPv4, which are shorter, begin later. The room stands two

@@ -60,6 +60,10 @@ fn of_steps() -> Vec<(&'static str, usize)> {
         ("sizeof(struct omnes_multisend_table)", size_of::<multisend::Table>()),
         (
             "offsetof(struct omnes_multisend_table, child)",
+            size_of::<multisend::Table>() - 4 * crate::KERNEL_GROUP_MAX,
+        ),
+        (
+            "offsetof(struct omnes_multisend_table, parent)",
             size_of::<multisend::Table>() - 2 * crate::KERNEL_GROUP_MAX,
         ),
     ]

@@ -11,6 +11,7 @@ pub struct Table {
     own: u32,
     first: [u16; KERNEL_GROUP_MAX + 4],
     child: [u16; KERNEL_GROUP_MAX],
+    parent: [u16; KERNEL_GROUP_MAX],
 }
 
 #[repr(C)]
@@ -23,6 +24,7 @@ struct Run {
 unsafe extern "C" {
     fn omnes_native_multisend_children(table: *const Table, source: u32, run: *mut Run);
     fn omnes_native_multisend_child(table: *const Table, source: u32, place: u32) -> u32;
+    fn omnes_native_multisend_parent(table: *const Table, source: u32) -> u32;
 }
 
 impl Table {
@@ -37,12 +39,25 @@ impl Table {
         let mut table = Self { size: tree.size(), own, ..Self::none() };
         table.first[..tree.first().len()].copy_from_slice(tree.first());
         table.child[..tree.children().len()].copy_from_slice(tree.children());
+        for (relative, run) in (0..).zip(tree.first().windows(2)) {
+            for child in &tree.children()[usize::from(run[0])..usize::from(run[1])] {
+                table.parent[usize::from(*child)] = relative;
+            }
+        }
         table
     }
 
     /// A table by which nothing is passed on.
     pub fn none() -> Self {
-        Self { size: 0, own: 0, first: [0; KERNEL_GROUP_MAX + 4], child: [0; KERNEL_GROUP_MAX] }
+        let (first, none) = ([0; KERNEL_GROUP_MAX + 4], [0; KERNEL_GROUP_MAX]);
+        Self { size: 0, own: 0, first, child: none, parent: none }
+    }
+
+    /// The member from which this one has what `source` sends to all; nobody at the source itself.
+    pub fn parent(&self, source: u32) -> Option<u32> {
+        // SAFETY: the function reads the table.
+        let parent = unsafe { omnes_native_multisend_parent(self, source) };
+        (parent != u32::MAX).then_some(parent)
     }
 
     /// This member's children where `source` is the root, in the order of sending.

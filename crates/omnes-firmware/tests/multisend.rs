@@ -27,6 +27,8 @@ fn children_are_those_of_the_tree_for_every_member_and_source() {
                 for source in 0..size {
                     let children: Vec<u32> = table.children(source).collect();
                     assert_eq!(children, children_by_tree(tree, own, source, size));
+                    let parent = tree.parent(Rank(own), Rank(source), size).unwrap();
+                    assert_eq!(table.parent(source), parent.map(|rank| rank.0));
                 }
             }
         }
@@ -39,6 +41,7 @@ fn nothing_is_passed_on_for_a_source_beyond_the_group() {
     let table = Table::new(&tree, 2);
     for source in [5, 6, 1023, 1024, u32::MAX] {
         assert_eq!(table.children(source).count(), 0);
+        assert_eq!(table.parent(source), None);
     }
     assert_eq!(table.children(2).count(), 4);
     assert!((0..1024).all(|source| Table::none().children(source).count() == 0));
@@ -62,6 +65,8 @@ proptest! {
             let table = Table::new(&whole, own);
             let children: Vec<u32> = table.children(source).collect();
             prop_assert_eq!(&children, &children_by_tree(tree, own, source, size));
+            let parent = tree.parent(Rank(own), Rank(source), size).unwrap();
+            prop_assert_eq!(table.parent(source), parent.map(|rank| rank.0));
             children.iter().for_each(|child| reached[*child as usize] += 1);
         }
         reached[source as usize] += 1;

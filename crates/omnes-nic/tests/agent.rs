@@ -9,7 +9,7 @@ mod common;
 
 use agent_rig::actor::{Actor, give_port_up, play};
 use agent_rig::{Member, NOBODY, Served, wait_done, wait_until};
-use common::group::{barrier_plan, leave_checksum_out, rank, socket_address};
+use common::group::{GROUP, barrier_plan, leave_checksum_out, rank, socket_address};
 use common::hosts::{address, network, settings};
 use common::packets::{cast, header, nack, step, tagged};
 use omnes_nic::agent::{AgentConfig, AgentError, Client, Form, borrow, hooks};
@@ -219,6 +219,10 @@ fn a_slot_has_one_owner_and_other_jobs_have_others() {
     let first = Member::new(&hosts[0], 0, 2);
     let client = agent.client();
     let _lent = client.lend(&first.plan, first.socket.as_fd(), None).unwrap();
+    let mut by_mac = first.plan.clone();
+    (by_mac.group, by_mac.by_mac) = (Some(GROUP), true);
+    let refused = client.lend(&by_mac, first.socket.as_fd(), None).err().unwrap();
+    assert!(refused.to_string().contains("by MAC address are not lent"), "{refused}");
     let again = client.lend(&first.plan, first.socket.as_fd(), None).err().unwrap();
     assert!(again.to_string().contains("already has a slot"), "{again}");
     // Another user's process with the first one's name, whatever socket it has.

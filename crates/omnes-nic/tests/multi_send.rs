@@ -444,6 +444,9 @@ fn only_what_a_member_has_tagged_for_all_is_passed_on() {
         to: socket_address(3),
     };
     assert_eq!(middle.passes_on(&frame(elsewhere, &good), 0), nothing, "another address's");
+    let by_another_way = Way { from: socket_address(2), to: socket_address(1), ..elsewhere };
+    let stray = frame(by_another_way, &good);
+    assert_eq!(middle.passes_on(&stray, 0), nothing, "not from the parent");
     everybody[..6].fill(6);
     assert_eq!(middle.passes_on(&everybody, 0), nothing, "another host's");
     assert_eq!(middle.passes_on(&middle.inward(&good), 0).len(), 1, "the same unharmed");

@@ -196,6 +196,9 @@ impl Agent {
         peer: Peer,
     ) -> Result<Interface, String> {
         plan.check().map_err(|error| error.to_string())?;
+        if plan.by_mac {
+            return Err("slots that send by MAC address are not lent".to_owned());
+        }
         self.check_slots(plan.members.len(), peer)?;
         check_sockets(&[plan.socket], plan.group, sockets, peer)?;
         usable_with_address(plan.socket.ip())
