@@ -142,6 +142,7 @@ static const struct omnes_native_fact facts[] = {
 	FACT(offsetof(struct omnes_page, results)),
 	FACT(offsetof(struct omnes_page, is_sleeping)),
 	FACT(offsetof(struct omnes_page, is_lost)),
+	FACT(offsetof(struct omnes_page, arrived_for_all)),
 	FACT(OMNES_QUEUE_ENTRIES),
 	FACT(OMNES_QUEUE_DATA_BYTES),
 	FACT(OMNES_QUEUE_PORTS_MAX),

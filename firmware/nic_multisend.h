@@ -375,6 +375,7 @@ OMNES_VERIFIED_ONCE int nic_multisend_arrived(struct __sk_buff *skb, int class_o
 		__sync_fetch_and_add(&packet->page->bad_tags, 1);
 		return NIC_NEXT;
 	}
+	__sync_fetch_and_add(&packet->page->arrived_for_all, 1);
 	run.headers.is_passed_on = 1;
 	run.source = member->index;
 	run.first = children.first;
@@ -403,6 +404,7 @@ OMNES_VERIFIED_ONCE int nic_multisend_sent(struct __sk_buff *skb, int class_of_p
 	children = omnes_multisend_children(&packet->slot->multisend, run.source);
 	if (!children.count)
 		return NIC_DROP;
+	__sync_fetch_and_add(&packet->page->sent_to_all, 1);
 	run.first = children.first;
 	if (nic_multisend_clone(&run, children.count - 1))
 		return NIC_DROP;

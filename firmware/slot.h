@@ -122,7 +122,9 @@ struct omnes_page {
 	u32 is_sleeping; /* pass the packet that ends the barrier on */
 	/* Written by whoever lends the slot: */
 	u32 is_lost; /* it was taken back */
-	u32 reserved[4];
+	/* Written by the firmware: trains to all with children that it has seen leave and come. */
+	u64 sent_to_all;
+	u64 arrived_for_all;
 };
 _Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 56, "layout shared with Rust");
 

@@ -108,6 +108,7 @@ fn of_slots() -> Vec<(&'static str, usize)> {
         ("offsetof(struct omnes_page, results)", offset_of!(slot::Page, results)),
         ("offsetof(struct omnes_page, is_sleeping)", offset_of!(slot::Page, is_sleeping)),
         ("offsetof(struct omnes_page, is_lost)", offset_of!(slot::Page, is_lost)),
+        ("offsetof(struct omnes_page, arrived_for_all)", offset_of!(slot::Page, arrived_for_all)),
     ]
 }
 

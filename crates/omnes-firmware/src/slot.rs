@@ -189,8 +189,10 @@ pub struct Page {
     pub is_sleeping: u32,
     /// Written by whoever lends the slot: not 0 if it was taken back.
     pub is_lost: u32,
-    /// 0.
-    pub reserved: [u32; 4],
+    /// Trains to all that the firmware has seen leave.
+    pub sent_to_all: u64,
+    /// Those that it has seen come, and that this member passes on.
+    pub arrived_for_all: u64,
 }
 
 // ---- the receive queue ------------------------------------------------------------------

@@ -13,12 +13,12 @@
 //! A rank whose slot is gone, or copies nothing as packets pass by the firmware, goes on in user
 //! space; nobody need be told.
 
-use omnes_nic::{Counters, OpenSlot};
+use omnes_nic::OpenSlot;
 use omnes_wire::{COMMUNICATOR_OFFSET, CommunicatorId, Rank, SOURCE_OFFSET};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Trains of which no copy was made, and the time meanwhile, after which a slot is taken for blind:
+/// A slot is blind that has seen none of so many trains, and after this time none of as many again:
 /// some may have come before the slot, or still wait for the address of a neighbour.
 const BLIND_TRAINS: u32 = 32;
 const BLIND_AFTER: Duration = Duration::from_millis(100);
@@ -56,51 +56,62 @@ struct Cloner {
     slot: OpenSlot,
     /// It also passes on what comes in.
     forwards: bool,
-    sight: Sight,
+    /// Of what leaves, and of what comes: the one may pass by the firmware without the other.
+    outward: Sight,
+    inward: Sight,
 }
 
 impl Cloner {
     fn new(slot: OpenSlot, forwards: bool) -> Self {
-        Self { slot, forwards, sight: Sight::default() }
+        Self { slot, forwards, outward: Sight::default(), inward: Sight::default() }
     }
 
     fn is_of_use(&self) -> bool {
-        !self.sight.is_blind
+        !self.outward.is_blind && !self.inward.is_blind
     }
 
-    /// A train of which there must be copies has left or come.
-    fn on_train(&mut self) {
-        self.sight.on_train(|| self.slot.page().counters(), Instant::now);
+    /// A train has left of which there must be copies.
+    fn on_sent(&mut self) {
+        self.outward.on_train(|| self.slot.page().sent_to_all(), Instant::now);
+    }
+
+    /// The same of one that has come.
+    fn on_arrived(&mut self) {
+        self.inward.on_train(|| self.slot.page().arrived_for_all(), Instant::now);
     }
 }
 
 /// Whether the firmware sees what it is to copy.
 #[derive(Default)]
 struct Sight {
-    /// Trains since `copies` was asked for.
+    /// Trains since `seen` was asked for, or since the wait began.
     trains: u32,
-    /// Copies made, or tried in vain, by then.
-    copies: u64,
-    /// When trains were first found not to be copied.
-    uncopied_since: Option<Instant>,
+    /// Trains that the firmware had seen by then.
+    seen: u64,
+    /// When the first of them were found unseen.
+    unseen_since: Option<Instant>,
     is_blind: bool,
 }
 
 impl Sight {
-    fn on_train(&mut self, counters: impl Fn() -> Counters, now: impl Fn() -> Instant) {
+    fn on_train(&mut self, seen: impl Fn() -> u64, now: impl Fn() -> Instant) {
         self.trains += 1;
         if self.trains < BLIND_TRAINS {
             return;
         }
-        let counters = counters();
-        let copies = counters.clones + counters.clone_failures;
-        if std::mem::replace(&mut self.copies, copies) != copies {
-            (self.trains, self.uncopied_since) = (0, None);
+        let seen = seen();
+        if std::mem::replace(&mut self.seen, seen) != seen {
+            (self.trains, self.unseen_since) = (0, None);
             return;
         }
         let now = now();
-        let since = *self.uncopied_since.get_or_insert(now);
-        self.is_blind |= now.duration_since(since) >= BLIND_AFTER;
+        match self.unseen_since {
+            None => self.unseen_since = Some(now),
+            Some(since) if now.duration_since(since) >= BLIND_AFTER => self.is_blind = true,
+            // The trains that count come after that time.
+            Some(_) => {}
+        }
+        self.trains = 0;
     }
 }
 
@@ -154,7 +165,7 @@ impl MultiSend {
         let most = match &mut self.cloner {
             Some(cloner) if cloner.is_of_use() => {
                 if is_copied {
-                    cloner.on_train();
+                    cloner.on_sent();
                 }
                 // The firmware sees to the others.
                 1
@@ -173,7 +184,7 @@ impl MultiSend {
         let most = match &mut self.cloner {
             Some(cloner) if cloner.forwards && cloner.is_of_use() => {
                 if is_copied {
-                    cloner.on_train();
+                    cloner.on_arrived();
                 }
                 0
             }
@@ -204,38 +215,41 @@ pub(crate) fn names_of(head: &[u8]) -> Option<(CommunicatorId, Rank)> {
 mod tests {
     use super::*;
 
-    /// A slot that has cloned so often when the clock, in milliseconds, says so.
-    fn watch(sight: &mut Sight, trains: u32, clones: u64, start: Instant, ms: u64) -> bool {
-        let counters = || Counters { clones, ..Counters::default() };
+    /// So many trains while the firmware has seen so many, and the clock says so, in milliseconds.
+    fn watch(sight: &mut Sight, trains: u32, seen: u64, start: Instant, ms: u64) -> bool {
         for _ in 0..trains {
-            sight.on_train(counters, || start + Duration::from_millis(ms));
+            sight.on_train(|| seen, || start + Duration::from_millis(ms));
         }
         sight.is_blind
     }
 
     #[test]
-    fn a_slot_that_copies_nothing_for_long_is_blind() {
+    fn a_slot_that_sees_nothing_for_long_is_blind() {
         let (mut sight, start) = (Sight::default(), Instant::now());
-        assert!(!watch(&mut sight, 1000, 0, start, 0));
-        assert!(!watch(&mut sight, 1000, 0, start, 99));
+        assert!(!watch(&mut sight, 10 * BLIND_TRAINS, 0, start, 0));
+        assert!(!watch(&mut sight, BLIND_TRAINS, 0, start, 99));
+        assert!(!watch(&mut sight, BLIND_TRAINS - 1, 0, start, 100));
         assert!(watch(&mut sight, 1, 0, start, 100));
     }
 
     #[test]
-    fn a_slot_that_copies_now_and_then_is_not_blind() {
+    fn a_slot_that_sees_trains_now_and_then_is_not_blind() {
         let (mut sight, start) = (Sight::default(), Instant::now());
         for round in 0..100 {
-            // Trains that came before the slot are not copied, those behind them are.
-            assert!(!watch(&mut sight, BLIND_TRAINS + 10, round, start, 90 * round));
-            assert!(!watch(&mut sight, BLIND_TRAINS + 10, round + 1, start, 90 * round + 80));
+            // Trains that came before the slot are not seen, those behind them are.
+            assert!(!watch(&mut sight, BLIND_TRAINS + 10, 50 * round, start, 500 * round));
+            for seen in 1..=50 {
+                assert!(!watch(&mut sight, 1, 50 * round + seen, start, 500 * round + 200));
+            }
         }
     }
 
     #[test]
-    fn few_trains_tell_nothing() {
+    fn after_a_pause_trains_count_anew() {
         let (mut sight, start) = (Sight::default(), Instant::now());
-        assert!(!watch(&mut sight, BLIND_TRAINS - 1, 0, start, 10_000));
-        assert!(!watch(&mut sight, 1, 0, start, 20_000));
-        assert!(!watch(&mut sight, 1, 1, start, 30_000));
+        // A link was down: the first train behind that waits for a neighbour's address.
+        assert!(!watch(&mut sight, BLIND_TRAINS, 0, start, 0));
+        assert!(!watch(&mut sight, 1, 0, start, 10_000));
+        assert!(!watch(&mut sight, BLIND_TRAINS, 2, start, 10_001));
     }
 }

@@ -94,6 +94,20 @@ impl Page {
         self.0.word(unsafe { &raw mut (*self.0.base()).is_lost })
     }
 
+    /// Trains to all that the firmware has seen leave.
+    pub fn sent_to_all(&self) -> u64 {
+        // SAFETY: a field of the mapping.
+        let field = unsafe { AtomicU64::from_ptr(&raw mut (*self.0.base()).sent_to_all) };
+        field.load(Ordering::Relaxed)
+    }
+
+    /// Trains that the firmware has seen come, of those that this member passes on.
+    pub fn arrived_for_all(&self) -> u64 {
+        // SAFETY: as above.
+        let field = unsafe { AtomicU64::from_ptr(&raw mut (*self.0.base()).arrived_for_all) };
+        field.load(Ordering::Relaxed)
+    }
+
     /// What the firmware has counted.
     pub fn counters(&self) -> Counters {
         // SAFETY: as above.

@@ -113,7 +113,7 @@ impl Lab {
     fn lock(&self) -> Result<Option<named::Lock>> {
         let Some(name) = &self.name else { return Ok(None) };
         let lock = named::Lock::take()?;
-        *self.wiring() = named::wiring(name)?;
+        *self.wiring() = named::wiring(name, &self.spaces)?;
         Ok(Some(lock))
     }
 
@@ -158,6 +158,11 @@ impl Lab {
             (false, true) => self.remove_firmware(wiring)?,
             _ => {}
         }
+        // Also if that has failed after the firmware had come or gone.
+        if link.has_faults() != wiring.link.has_faults() {
+            let crossing = if link.has_faults() { Crossing::Single } else { Crossing::Trains };
+            network::set_crossing(&self.spaces, crossing)?;
+        }
         if link.tx_offload != wiring.link.tx_offload {
             network::set_tx_offload(&self.spaces, link.tx_offload)?;
             wiring.link.tx_offload = link.tx_offload;
@@ -189,7 +194,7 @@ impl Lab {
     fn add_firmware(&self, wiring: &mut Wiring) -> Result<()> {
         let switch = self.spaces.switch.as_fd();
         wiring.firmware = Some(inside(switch, || Firmware::load(self.size()))?);
-        network::set_crossing(&self.spaces, Crossing::Single)
+        Ok(())
     }
 
     fn remove_firmware(&self, wiring: &mut Wiring) -> Result<()> {
@@ -198,7 +203,7 @@ impl Lab {
         if let Some(Hold::Process(keeper)) = wiring.hold.take() {
             process::end(|| keeper.is_alive().then_some(keeper).into_iter().collect());
         }
-        network::set_crossing(&self.spaces, Crossing::Trains)
+        Ok(())
     }
 
     fn start_hold(&self, wiring: &mut Wiring) -> Result<()> {
@@ -229,7 +234,7 @@ impl Wiring {
     }
 
     fn lacks_hold(&self) -> bool {
-        self.link.is_holding() && !self.has_hold()
+        self.firmware.is_some() && self.link.is_holding() && !self.has_hold()
     }
 }
 

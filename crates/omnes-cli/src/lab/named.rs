@@ -65,7 +65,6 @@ impl State {
             _ => None,
         };
         let firmware = wiring.firmware.as_ref().map(Firmware::ids);
-        let networks = spaces.hosts.iter().filter_map(|host| identity(&path_of(host.net.as_fd())));
         Self {
             name: name.to_owned(),
             hosts: spaces.hosts.len(),
@@ -73,7 +72,7 @@ impl State {
             firmware,
             keeper,
             mount_space: identity(OWN_MOUNT_SPACE),
-            networks: networks.collect(),
+            networks: networks(spaces),
         }
     }
 
@@ -212,9 +211,17 @@ fn open_now(name: &str) -> Result<Lab> {
     Ok(Lab { spaces, name: Some(name.to_owned()), wiring })
 }
 
-/// What the lab `name` is like now.
-pub(super) fn wiring(name: &str) -> Result<Wiring> {
-    State::load(name)?.wiring()
+/// What the lab `name`, whose hosts are in `spaces`, is like now.
+pub(super) fn wiring(name: &str, spaces: &Spaces) -> Result<Wiring> {
+    let state = State::load(name)?;
+    let is_same = state.networks == networks(spaces);
+    ensure!(is_same, "lab `{name}` has just been made anew; run this once more");
+    state.wiring()
+}
+
+/// Identities of the hosts' network namespaces.
+fn networks(spaces: &Spaces) -> Vec<(u64, u64)> {
+    spaces.hosts.iter().filter_map(|host| identity(&path_of(host.net.as_fd()))).collect()
 }
 
 /// Opens the pinned namespaces of the lab `name`.

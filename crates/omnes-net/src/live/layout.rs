@@ -191,7 +191,7 @@ fn text(slot: &[u8]) -> String {
 /// True for what a terminal may obey instead of showing it, also by changing the direction.
 fn is_obeyed(mark: char) -> bool {
     let turns = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
-    mark.is_control() || turns.iter().any(|range| range.contains(&mark))
+    mark.is_control() || mark == '\u{061c}' || turns.iter().any(|range| range.contains(&mark))
 }
 
 #[cfg(test)]

@@ -155,8 +155,11 @@ fn full_window(target: &Target) -> Finding {
     cluster.run_for(us(150));
     let unicasts = cluster.packets_to(Kind::Cast, 3);
     let casts = cluster.packets_by_multicast(Kind::Cast);
-    if unicasts > 0 && casts > 2 {
-        return Finding::seen(target, Ok(()));
+    match (unicasts, casts) {
+        (0, ..=2) => {}
+        (0, _) => return Finding::seen(target, Err("ignores its window".to_owned())),
+        (_, ..=2) => return Finding::seen(target, Err("repairs, and frees no slot".to_owned())),
+        _ => return Finding::seen(target, Ok(())),
     }
     cluster.run_for(ms(5));
     let asks = cluster.packets_to(Kind::Cast, 3) > 0;

@@ -195,12 +195,12 @@ impl Nic {
         self.slots.remove(&communicator);
     }
 
-    /// What a slot has counted.
     /// Steps sent again for all groups.
     pub(crate) fn repeated(&self) -> u64 {
         self.slots.values().map(|slot| slot.page.counters.repeated).sum()
     }
 
+    /// What a slot has counted.
     pub(crate) fn counters(&self, communicator: CommunicatorId) -> Option<&NicCounters> {
         self.slots.get(&communicator).map(|slot| &slot.page.counters)
     }

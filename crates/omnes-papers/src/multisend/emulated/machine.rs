@@ -35,6 +35,8 @@ pub(super) struct Machine {
     pub(super) send: Cost,
     /// The NIC sends a copy of a frame.
     pub(super) transmit: Cost,
+    /// It looks for a further destination, while it sends a copy.
+    pub(super) look: Span,
     /// It makes the next copy ready.
     pub(super) patch: Patch,
     /// A NIC takes a packet in, from its head until it lies in the host's memory.
@@ -81,6 +83,7 @@ impl Machine {
         Self {
             send: host.send,
             transmit: nic.transmit,
+            look: Span::ZERO,
             patch: Patch::None,
             nic_receive: nic.receive,
             host_receive: host.receive,

@@ -350,7 +350,7 @@ impl<'a> World<'a> {
             Some(_) => machine.copying(bytes),
             None => machine.transmit.of(bytes),
         };
-        self.after(span, Event::Nic(node));
+        self.after(span.max(machine.look), Event::Nic(node));
     }
 
     /// The destination of the copy after the one that is being sent, by the firmware.
