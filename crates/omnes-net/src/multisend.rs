@@ -10,8 +10,7 @@
 //! to its first child, and the firmware clones it to the others; what comes in is passed on before
 //! the host sees it. In user space the socket sends the same memory to each child in turn, and the
 //! host passes on what it reads, train by train, once the tag of a train's first packet is right.
-//! A rank whose slot is gone, or copies nothing as packets pass by the firmware, goes on in user
-//! space; nobody need be told.
+//! A rank whose slot is gone, or that packets pass by, goes on in user space; nobody need be told.
 
 use omnes_nic::OpenSlot;
 use omnes_wire::{COMMUNICATOR_OFFSET, CommunicatorId, Rank, SOURCE_OFFSET};

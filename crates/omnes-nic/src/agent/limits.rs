@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Version of what agent and processes say to each other, and of the pages and queues that the
 /// firmware shares with them; both must have the same.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 /// Longest request, and longest answer, in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Time for which a request may stay incomplete, or an answer unread.
