@@ -160,7 +160,7 @@ impl MultiSend {
 
     /// Where this rank sends a train that goes to all.
     pub(crate) fn targets(&mut self, me: Rank) -> impl Iterator<Item = SocketAddr> + '_ {
-        let is_copied = self.children(me).nth(1).is_some();
+        let is_copied = self.cloner.is_some() && self.children(me).nth(1).is_some();
         let most = match &mut self.cloner {
             Some(cloner) if cloner.is_of_use() => {
                 if is_copied {
@@ -179,7 +179,7 @@ impl MultiSend {
         &mut self,
         source: Rank,
     ) -> impl Iterator<Item = SocketAddr> + '_ {
-        let is_copied = self.children(source).next().is_some();
+        let is_copied = self.cloner.is_some() && self.children(source).next().is_some();
         let most = match &mut self.cloner {
             Some(cloner) if cloner.forwards && cloner.is_of_use() => {
                 if is_copied {

@@ -19,22 +19,24 @@ pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
         let name = format!("launcher {}", launcher.name);
         let show = |value: &Option<String>| value.clone().unwrap_or_else(|| "(unset)".to_owned());
         let value = format!("{}={} {}={}", launcher.rank, show(&rank), launcher.size, show(&size));
-        findings.push(if let Some(used) = used {
-            Finding { advice: format!("not used: {used} is nearer"), ..Finding::ok(name, value) }
-        } else {
-            match standing(rank.as_deref(), size.as_deref()) {
-                Standing::Half => Finding::limited(name, value, "not used: both are needed"),
-                Standing::Wrong => {
-                    used = Some(launcher.name);
-                    let advice = "ranks refuse to start: both must be numbers, and rank < size";
-                    Finding::missing(name, value, advice)
-                }
-                Standing::Usable => {
-                    used = Some(launcher.name);
-                    Finding { advice: "used".to_owned(), ..Finding::ok(name, value) }
-                }
+        let standing = standing(rank.as_deref(), size.as_deref());
+        findings.push(match (used, &standing) {
+            (Some(nearer), _) => {
+                let advice = format!("not used: {nearer} is nearer");
+                Finding { advice, ..Finding::ok(name, value) }
+            }
+            (None, Standing::Half) => Finding::limited(name, value, "not used: both are needed"),
+            (None, Standing::Wrong) => {
+                let advice = "ranks refuse to start: both must be numbers, and rank < size";
+                Finding::missing(name, value, advice)
+            }
+            (None, Standing::Usable) => {
+                Finding { advice: "used".to_owned(), ..Finding::ok(name, value) }
             }
         });
+        if !matches!(standing, Standing::Half) {
+            used.get_or_insert(launcher.name);
+        }
     }
     if findings.is_empty() {
         let advice = "start with `omnes run -n 8 -- CMD`, or mpirun, srun, torchrun";

@@ -70,8 +70,8 @@ that its address does not identify. OMNES_BCAST overrides all of this.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Message sizes to measure (8, 64k, 4m); without one of at most 1k, of 64k to 128k, or of 256k
-    /// and more, the costs need 8, 128k or 512k, too
+    /// Message sizes to measure (8, 64k, 4m); where none is at most 1k, from 64k to 128k, or from
+    /// 256k on, 8, 128k or 512k is added, as the costs follow from these
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_bytes,
           default_value = "8,256,1k,8k,32k,128k,256k,1m,4m")]
     sizes: Vec<u64>,

@@ -373,7 +373,7 @@ fn changes_of_a_lab_at_the_same_time_all_count() {
         return;
     }
     let lab = TestLab::up(4, "");
-    let list = |value: Value| lab.listed()["link"][value.as_str().unwrap()].clone();
+    let listed = |field: &str| lab.listed()["link"][field].clone();
     for (rate, bits_per_s, loss) in [("1gbit", 1_000_000_000, 0.01), ("none", 0, 0.02)] {
         let percent = format!("{}%", loss * 100.0);
         let set = |words: [&str; 2]| {
@@ -385,8 +385,8 @@ fn changes_of_a_lab_at_the_same_time_all_count() {
         for done in sets.map(|set| set.wait_with_output().unwrap()) {
             assert!(done.status.success(), "{}", text(&done.stderr));
         }
-        assert_eq!(list("rate_bps".into()).as_u64().unwrap_or(0), bits_per_s);
-        assert_eq!(list("loss".into()), loss);
+        assert_eq!(listed("rate_bps").as_u64().unwrap_or(0), bits_per_s);
+        assert_eq!(listed("loss"), loss);
     }
     let shapers = Command::new("nsenter")
         .arg(format!("--net={}", lab.path("net.0").display()))

@@ -128,9 +128,10 @@ impl Entry {
         if !self.network.is_of_this_machine() {
             return Some("rank 0 was on another machine");
         }
-        (!self.is_sound())
-            .then_some("its figures are damaged")
-            .or_else(|| (!self.is_fresh()).then_some("it is too old, or the clock was wrong"))
+        if !self.is_sound() {
+            return Some("its figures are damaged");
+        }
+        (!self.is_fresh()).then_some("it is too old, or the clock was wrong")
     }
 
     /// True if the costs are not too old.

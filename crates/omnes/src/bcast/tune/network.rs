@@ -56,9 +56,7 @@ impl Network {
             }),
         }
     }
-}
 
-impl Network {
     /// True if this version of Omnes has measured it.
     pub(super) fn is_of_this_version(&self) -> bool {
         self.version == VERSION
