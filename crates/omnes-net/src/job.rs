@@ -34,8 +34,8 @@ pub struct JobConfig {
     /// How long to wait for all ranks at the start, in time in which this process runs.
     pub join_timeout: Duration,
     /// Time within which all know of a rank that has failed, one that is silent for four fifths of
-    /// it; below [`TIMEOUT_MIN`] all have; silence starts anew when
-    /// this process has not run for a quarter of it, or 500 ms if that is more.
+    /// it, but not in the first 1.5 s of the job; below [`TIMEOUT_MIN`] all have; silence starts
+    /// anew when this process has not run for a quarter of it, or 500 ms if that is more.
     pub peer_timeout: Duration,
     /// Ranks that share this machine's cores, where they are not those of this job.
     pub local_size: Option<u32>,

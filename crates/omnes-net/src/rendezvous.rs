@@ -21,6 +21,8 @@ mod pending;
 mod server;
 pub(crate) mod signed_line;
 
+pub(crate) use distribution::{GO_TIME_MAX, NUDGES_MAX, READY};
+
 use crate::cipher::SEALED_BYTES;
 use crate::core_sharing::{CoreSharing, Machine};
 use crate::deadline::Deadline;
@@ -37,7 +39,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 11;
+pub(crate) const PROTOCOL: u32 = 12;
 /// Wait before a name that nobody knows is asked for again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 

@@ -9,6 +9,7 @@
 //! Connections hardly ever have news, and there may be many, so one epoll descriptor tells of all,
 //! and only those are read that it names: a look costs one system call, and each news two more.
 
+use crate::rendezvous::{NUDGES_MAX, READY};
 use omnes_wire::Rank;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -67,15 +68,13 @@ impl Watch {
         loop {
             let rank = self.next_ready()?;
             let mut stream = self.streams.get(&rank)?;
-            let mut said = [0; FAREWELL_BYTES];
+            let mut said = [0; NUDGES_MAX + FAREWELL_BYTES];
             let news = match stream.read(&mut said) {
-                Ok(bytes) if bytes > 0 && said[0] == FAREWELL => {
-                    // So few bytes come at once; if they do not, nothing was said of a cause.
-                    let is_whole = bytes == FAREWELL_BYTES;
-                    let number = u32::from_be_bytes([said[1], said[2], said[3], said[4]]);
-                    Some(News::Left(rank, number.checked_sub(1).filter(|_| is_whole).map(Rank)))
-                }
-                Ok(_) => Some(News::Lost(rank)),
+                Ok(0) => Some(News::Lost(rank)),
+                Ok(bytes) => match news_of(&said[..bytes], rank) {
+                    None => continue,
+                    news => news,
+                },
                 Err(error) if is_nothing(&error) => return None,
                 // Whatever the network says: the other side's end is the end of what it sends.
                 Err(_) => None,
@@ -120,6 +119,17 @@ impl Watch {
     }
 }
 
+/// What a rank's words mean, of which those of the start that come late mean nothing.
+fn news_of(said: &[u8], rank: Rank) -> Option<News> {
+    let begin = said.iter().position(|byte| *byte != READY)?;
+    let Some(number) = said[begin..].strip_prefix(&[FAREWELL]) else {
+        return Some(News::Lost(rank));
+    };
+    // So few bytes come at once; if they do not, nothing was said of a cause.
+    let number = number.try_into().map_or(0, u32::from_be_bytes);
+    Some(News::Left(rank, number.checked_sub(1).map(Rank)))
+}
+
 fn is_nothing(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
@@ -135,6 +145,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (Watch::new(vec![(Rank(3), listener.accept().unwrap().0)]).unwrap(), theirs)
+    }
+
+    #[test]
+    fn words_of_the_start_that_come_late_tell_nothing() {
+        let (mut watch, mut theirs) = watched();
+        theirs.write_all(&[READY; NUDGES_MAX]).unwrap();
+        assert!(has_woken(&watch, Duration::from_secs(60)));
+        assert_eq!((watch.poll(), watch.streams.len()), (None, 1));
+        theirs.write_all(&[READY; NUDGES_MAX]).unwrap();
+        Watch::new(vec![(Rank(0), theirs)]).unwrap().leave(Some(Rank(7)));
+        assert_eq!(wait_for_news(&mut watch), News::Left(Rank(3), Some(Rank(7))));
     }
 
     #[test]

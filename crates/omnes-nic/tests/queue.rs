@@ -21,6 +21,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 const NEXT: i32 = -1;
@@ -296,12 +297,13 @@ fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
         let mut queue = Queue::map(kernel.queue(number).unwrap().as_fd()).unwrap();
         let socket = group::socket(&hosts[0], 0, true);
         group::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20);
+        let half = Barrier::new(hosts.len());
         let (by_queue, by_socket) = std::thread::scope(|scope| {
             for (index, host) in hosts.iter().enumerate().skip(1) {
-                let sender = group::socket(host, index, true);
-                scope.spawn(move || send_many(&sender, index as u32));
+                let (sender, half) = (group::socket(host, index, true), &half);
+                scope.spawn(move || send_many(&sender, index as u32, half));
             }
-            receive_many(&mut queue, &socket)
+            receive_many(&mut queue, &socket, &half)
         });
         println!("offload {offload}: {by_queue} by the queue, {by_socket} by the socket");
         assert!(by_queue > 0 && by_socket > 0);
@@ -310,11 +312,15 @@ fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
 
 const PACKETS: u32 = 3000;
 
-fn send_many(socket: &UdpSocket, sender: u32) {
+/// Half of them, and the others when the first ones have been taken in.
+fn send_many(socket: &UdpSocket, sender: u32, half: &Barrier) {
     // The kernel drops packets while it looks for a neighbour.
     socket.send_to(b"where are you?", socket_address(0)).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     for number in 0..PACKETS {
+        if number == PACKETS / 2 {
+            half.wait();
+        }
         socket.send_to(&packet(sender * 10_000 + number, 64), socket_address(0)).unwrap();
         if number % 50 == 0 {
             std::thread::sleep(Duration::from_micros(300));
@@ -323,7 +329,7 @@ fn send_many(socket: &UdpSocket, sender: u32) {
 }
 
 /// Takes in all packets, and sleeps now and then; how many came each way.
-fn receive_many(queue: &mut Queue, socket: &UdpSocket) -> (u32, u32) {
+fn receive_many(queue: &mut Queue, socket: &UdpSocket, half: &Barrier) -> (u32, u32) {
     let mut seen = std::collections::BTreeSet::new();
     let (mut by_queue, mut by_socket, mut sleeps) = (0, 0, 0);
     let since = Instant::now();
@@ -364,6 +370,14 @@ fn receive_many(queue: &mut Queue, socket: &UdpSocket) -> (u32, u32) {
         }
         queue.set_drained(passed);
         socket.set_nonblocking(false).unwrap();
+        // Nothing is under way: whatever the load, what comes next comes by the queue.
+        if seen.len() == 3 * PACKETS as usize / 2 && queue.passed() == passed {
+            half.wait();
+            while !queue.has_packets() {
+                assert!(since.elapsed() < Duration::from_secs(20), "nothing came by the queue");
+                std::thread::yield_now();
+            }
+        }
     }
     assert!(by_queue + by_socket <= 3 * PACKETS + 3 * sleeps, "packets came twice for no reason");
     (by_queue, by_socket)

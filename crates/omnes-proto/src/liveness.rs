@@ -18,18 +18,22 @@
 //! others may have been stopped with it: silence counts from the end of such a pause on, and the
 //! successor is asked at once ([`Liveness::on_pause`]).
 //!
+//! Ranks may begin at different times, as the word to begin gets lost: for
+//! [`LivenessConfig::grace`] from the start on silence is no failure.
+//!
 //! A rank that leaves says so once to each other one, which may get lost. So questions and answers
 //! carry a digest of who is gone: where two differ, each tells the other whom it knows of.
 //!
 //! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
 //! round trips, whether or not anyone waits for it; half an interval later for each doubling of the
 //! number of those that follow each other in the ring and die at once; within two timeouts where
-//! its packets are sent again by somebody else; the time starts anew with each pause of who
-//! watches, and when that leaves. One that leaves is known to all within half a timeout, as long as
-//! the next rank of whoever missed it knows, or as one that has failed; of many farewells that one
-//! rank has missed, it hears of 32 at a time. Cost: at most two packets per rank and interval while
-//! the job is idle and nothing gets lost, two per half timeout where the successor talks anyway;
-//! one notice and one answer per rank and failure. State: an entry for each rank that is gone.
+//! its packets are sent again by somebody else; not before the grace is over; the time starts anew
+//! with each pause of who watches, and when that leaves. One that leaves is known to all within
+//! half a timeout, as long as the next rank of whoever missed it knows, or as one that has failed;
+//! of many farewells that one rank has missed, it hears of 32 at a time. Cost: at most two packets
+//! per rank and interval while the job is idle and nothing gets lost, two per half timeout where
+//! the successor talks anyway; one notice and one answer per rank and failure. State: an entry for
+//! each rank that is gone.
 
 use crate::group::Nodes;
 use crate::lane::earliest;
@@ -47,11 +51,18 @@ pub struct LivenessConfig {
     pub interval: Duration,
     /// Silence after which the successor has failed.
     pub timeout: Duration,
+    /// Time from the start on in which nobody fails by silence: a rank may hear so much later than
+    /// others that it may begin.
+    pub grace: Duration,
 }
 
 impl Default for LivenessConfig {
     fn default() -> Self {
-        Self { interval: Duration::from_millis(500), timeout: Duration::from_secs(4) }
+        Self {
+            interval: Duration::from_millis(500),
+            timeout: Duration::from_secs(4),
+            grace: Duration::ZERO,
+        }
     }
 }
 
@@ -118,6 +129,7 @@ pub(crate) struct Liveness {
     told: [Told; 2],
     first_failed: Option<Rank>,
     config: LivenessConfig,
+    started_at: Instant,
     /// The next living ranks of the ring, in order: the successor, and more while all are silent.
     watched: Vec<Watched>,
     /// Number of the last question that was asked; none is a rank's.
@@ -140,6 +152,7 @@ impl Liveness {
             told: [Told { last: me, until: now }; 2],
             first_failed: None,
             config,
+            started_at: now,
             watched: Vec::new(),
             asked: size,
             ping_at: None,
@@ -246,6 +259,11 @@ impl Liveness {
         }
     }
 
+    /// True while nobody fails by silence.
+    pub(crate) fn is_starting(&self, now: Instant) -> bool {
+        now.since(self.started_at) < self.config.grace
+    }
+
     /// This rank has not run for a while before `now`: the successor has a whole timeout from now
     /// on, and is asked for a sign of life.
     pub(crate) fn on_pause(&mut self, now: Instant) {
@@ -334,13 +352,15 @@ impl Liveness {
         if self.ping_at.is_none_or(|at| at > now) {
             return None;
         }
-        let LivenessConfig { interval, timeout } = self.config;
+        let LivenessConfig { interval, timeout, .. } = self.config;
         let silence = |it: &Watched| (now.since(it.heard_at), now.since(it.proved_at));
         let has_failed = |it: &&Watched| {
             let (silence, unproved) = silence(it);
             silence >= timeout || unproved >= 2 * timeout
         };
-        if let Some(failed) = self.watched.iter().find(has_failed) {
+        if !self.is_starting(now)
+            && let Some(failed) = self.watched.iter().find(has_failed)
+        {
             return Some(failed.rank);
         }
         for watched in &mut self.watched {

@@ -175,6 +175,48 @@ fn ranks_that_are_stopped_together_go_on_when_they_do_one_after_the_other() {
     }
 }
 
+/// Ranks that wait less for each other than the word to begin may take, but 1.5 s at first.
+fn impatient() -> Cluster {
+    let liveness = LivenessConfig { interval: ms(50), timeout: ms(400), grace: ms(1500) };
+    let channel = ChannelConfig { peer_timeout: ms(400), ..ChannelConfig::default() };
+    let broadcast = BroadcastConfig { peer_timeout: ms(400), ..BroadcastConfig::default() };
+    let builder = Cluster::builder().ranks(4).seed(37).liveness(liveness);
+    builder.channel(channel).broadcast(broadcast).build()
+}
+
+#[test]
+fn rank_that_begins_late_is_waited_for() {
+    let mut cluster = impatient();
+    cluster.suspend(2, ms(1450));
+    cluster.send(1, 2, 1, 100_000);
+    cluster.receive(2, 1, 1, 100_000);
+    let group = cluster.open_group_of_all("basic".parse().unwrap());
+    cluster.broadcast_to_all(group, 0, 100_000);
+    cluster.run_for(ms(1400));
+    assert!(!cluster.endpoint(1).channels()[0].is_idle());
+    assert!(!cluster.endpoint(0).broadcast().unwrap().is_idle());
+    cluster.run_until_quiescent();
+    cluster.check(delivered_once_in_order);
+    cluster.check(nothing_is_missing);
+    cluster.check(no_living_rank_is_named);
+}
+
+#[test]
+fn rank_that_dies_at_the_start_is_named_when_late_ones_have_been_waited_for() {
+    for has_message in [false, true] {
+        let mut cluster = impatient();
+        cluster.crash(2);
+        if has_message {
+            cluster.send(1, 2, 1, 100_000);
+        }
+        cluster.run_for(ms(1499));
+        assert_eq!(cluster.named_at(1, 2), None);
+        cluster.run_for(ms(501));
+        cluster.check(dead_are_named_to_all);
+        cluster.check(no_living_rank_is_named);
+    }
+}
+
 #[test]
 fn ranks_that_are_stopped_again_and_again_while_idle_are_not_named() {
     let LivenessConfig { timeout, .. } = LivenessConfig::default();

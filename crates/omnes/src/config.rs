@@ -74,7 +74,8 @@ pub struct Config {
     /// How long to wait for all ranks at startup; at least 10 ms.
     pub join_timeout: Duration,
     /// Time within which all ranks learn of a failed rank; a rank that is silent for four fifths of
-    /// it has failed. At least 10 ms.
+    /// it has failed, but not in the first 1.5 s of the job, as the word to begin may come late. At
+    /// least 10 ms.
     pub peer_timeout: Duration,
     /// Number of ranks that share this machine's cores. `None`: this job's ranks on it.
     pub local_size: Option<u32>,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(300);
 /// What a rank 0 says first.
-const GREETING: &str = r#"{"omnes":11,"challenge":1}"#;
+const GREETING: &str = r#"{"omnes":12,"challenge":1}"#;
 /// A limit for what happens within milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -289,7 +289,7 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |_| {});
     let stream = connect(&address);
-    assert!(read_line(&stream).starts_with(r#"{"omnes":11,"#));
+    assert!(read_line(&stream).starts_with(r#"{"omnes":12,"#));
     // Whatever else it says, also what this version does not know.
     let said = r#"{\"version\":\"99.0.0\",\"rank\":1,\"challenge\":5,\"new\":[1,2]}"#;
     writeln!(&stream, r#"{{"said":"{said}","answer":0}}"#).unwrap();
@@ -308,9 +308,9 @@ fn a_rank_0_of_another_version_is_not_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":12,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":13,"challenge":1}}"#).unwrap();
     let differ =
-        "versions differ: this rank has 11, the other side 12; use one version for all ranks";
+        "versions differ: this rank has 12, the other side 13; use one version for all ranks";
     assert_eq!(error_of(one), differ);
 }
 

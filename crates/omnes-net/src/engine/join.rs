@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::multicast::{MulticastState, Plan};
 use crate::poller::Poller;
 use crate::queue_request::QueueRequest;
-use crate::rendezvous::{Local, Met, Narrow, Rendezvous, random};
+use crate::rendezvous::{GO_TIME_MAX, Local, Met, Narrow, Rendezvous, random};
 use crate::ring::{Neighbours, NodeConfig, NodeId};
 use crate::socket::UdpSocket;
 use crate::trial::{MTUS, Trial};
@@ -35,6 +35,9 @@ use std::time::Duration;
 /// Part of the time in which a silent rank counts as failed for which the other ranks of the node
 /// are waited for, once all of the job have come: nobody speaks to other nodes meanwhile.
 const NEIGHBOURS_SHARE: u32 = 2;
+/// Ranks begin no farther apart than this: the time in which rank 0 sees that all go, and what they
+/// take from there to their first packet.
+const START_GRACE: Duration = GO_TIME_MAX.saturating_add(Duration::from_millis(300));
 /// The longest silence that counts: ten years.
 const PEER_TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Largest IP packet of any Ethernet; also what is taken where the kernel does not know the way.
@@ -171,6 +174,7 @@ fn endpoint(
     let liveness = LivenessConfig {
         interval: (config.peer_timeout / 10).max(TIMEOUT_MIN / 10),
         timeout: config.silence_max(),
+        grace: START_GRACE,
     };
     let job = met.job;
     let config = EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness };

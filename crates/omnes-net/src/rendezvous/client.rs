@@ -21,10 +21,14 @@ use omnes_wire::{JobId, JobKey, Rank};
 use serde::Deserialize;
 use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Wait between attempts to reach rank 0.
 const RETRY_WAIT: Duration = Duration::from_millis(20);
+/// Wait for the first call to be answered, and twice as long for each later one: TCP would call
+/// again after a second, and count that as the time of the way, so what gets lost later would go
+/// again after many seconds.
+const CALL_WAIT: Duration = Duration::from_millis(250);
 /// Wait for an answer from one of several addresses.
 const ADDRESS_WAIT: Duration = Duration::from_secs(3);
 
@@ -229,13 +233,22 @@ fn malformed() -> NetError {
     NetError::Refused { reason: "rank 0 sent a malformed table".to_owned() }
 }
 
-/// A connection to rank 0, if it listens at `address`.
+/// A connection to rank 0, if it listens at `address` and answers within `limit`.
 fn call(
     address: SocketAddr,
     limit: Duration,
     until: &mut Deadline<'_>,
 ) -> std::io::Result<TcpStream> {
-    let stream = refuse_itself(until.connect(&address, limit)?)?;
-    let _ = stream.set_nodelay(true);
-    Ok(stream)
+    let (since, mut wait) = (Instant::now(), CALL_WAIT);
+    loop {
+        let left = limit.saturating_sub(since.elapsed());
+        match until.connect(&address, wait.min(left)) {
+            Err(error) if error.kind() == ErrorKind::TimedOut && wait < left => wait *= 2,
+            connected => {
+                let stream = refuse_itself(connected?)?;
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+        }
+    }
 }

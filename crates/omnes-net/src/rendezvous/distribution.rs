@@ -11,8 +11,13 @@
 //! word to go comes with a proof that rank 0 says it: ranks that went with packets of different
 //! lengths would put what comes in into wrong places.
 //!
-//! Cost: a byte each way beside the line, the proof, another byte per turn for who stands in the
-//! circle, and a few system calls per rank.
+//! Those that have heard the word take the silence of one that has not for its end. TCP may send
+//! again what was lost only after many seconds, as it takes the time in which the call was answered
+//! for that of the way: but at once when something later has arrived. So each rank says that it has
+//! gone, and rank 0 says a byte more to those that have not, ten times a second.
+//!
+//! Cost: two bytes from each rank and the proof to it beside the line, a byte each way per turn for
+//! who stands in the circle, and a few system calls per rank.
 
 use super::SERVER;
 use super::signed_line::{PROOF_BYTES, ToAll, proof};
@@ -25,10 +30,16 @@ use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A rank has the table.
-const READY: u8 = b'+';
+/// A rank has the table, and later the word to go. Rank 0 says it to whoever may lack that word.
+pub(crate) const READY: u8 = b'+';
+/// Wait for ranks to say that they have gone, before they are told something more.
+const NUDGE_WAIT: Duration = Duration::from_millis(100);
+/// Bytes that a rank is told so at most.
+pub(crate) const NUDGES_MAX: usize = 12;
+/// Ranks go no farther apart than this, but for those that all of that has been lost to.
+pub(crate) const GO_TIME_MAX: Duration = NUDGE_WAIT.saturating_mul(NUDGES_MAX as u32);
 /// All have the table: look.
 const LOOK: u8 = b'?';
 /// Send again, then look.
@@ -114,6 +125,7 @@ enum Progress {
     Sent,
     Ready,
     Asked,
+    Told,
 }
 
 impl<'a> Distribution<'a> {
@@ -157,6 +169,7 @@ impl<'a> Distribution<'a> {
         if let Some(worst) = self.worst() {
             let letter = LONGEST + worst;
             self.tell(|reader| [&[letter][..], &reader.release.proof(letter)].concat(), |_| true)?;
+            self.see_all_go(until)?;
         }
         let streams = self.readers.into_iter().map(|reader| (reader.rank, reader.stream));
         Ok(Distributed { streams: streams.collect(), found: self.found })
@@ -194,17 +207,66 @@ impl<'a> Distribution<'a> {
     ) -> std::result::Result<(), (Rank, Error)> {
         let said = if turn == Turn::Look { LOOK } else { AGAIN };
         self.tell(|_| vec![said], |reader| reader.is_asked)?;
-        for (index, Reader { rank, stream, is_asked, .. }) in self.readers.iter().enumerate() {
-            if *is_asked {
-                let data = epoll::EventData::new_u64(index as u64);
-                let added = epoll::add(&self.epoll, stream, data, epoll::EventFlags::IN);
-                added.map_err(|error| (*rank, error.into()))?;
-                self.progress[index] = Progress::Asked;
-                self.unready += 1;
-            }
-        }
+        self.listen_to(Progress::Asked, |reader| reader.is_asked)?;
         self.note(Rank(0), take(turn));
         self.wait_for_all(until)
+    }
+
+    /// Those heard have an answer to give.
+    fn listen_to(
+        &mut self,
+        progress: Progress,
+        is_heard: impl Fn(&Reader<'_>) -> bool,
+    ) -> std::result::Result<(), (Rank, Error)> {
+        for (index, reader) in self.readers.iter().enumerate().filter(|(_, it)| is_heard(it)) {
+            let data = epoll::EventData::new_u64(index as u64);
+            let added = epoll::add(&self.epoll, &reader.stream, data, epoll::EventFlags::IN);
+            added.map_err(|error| (reader.rank, error.into()))?;
+            self.progress[index] = progress;
+            self.unready += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until all say that they have gone, and for no longer than that may take. Those that
+    /// have ended are no concern of this: the job has begun.
+    fn see_all_go(&mut self, until: &mut Deadline<'_>) -> std::result::Result<(), (Rank, Error)> {
+        self.listen_to(Progress::Told, |_| true)?;
+        let mut events = Vec::with_capacity(EVENTS);
+        for _ in 0..NUDGES_MAX {
+            let nudge_at = Instant::now() + NUDGE_WAIT;
+            while self.unready > 0 && Instant::now() < nudge_at {
+                events.clear();
+                let look = until.retry(|wait| {
+                    let left = nudge_at.saturating_duration_since(Instant::now());
+                    match self.wait(&mut events, wait.min(left)) {
+                        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(0),
+                        ended => ended,
+                    }
+                });
+                match look {
+                    Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(()),
+                    look => look.map_err(|error| (self.first_unready(), error))?,
+                };
+                for event in &events {
+                    let index = event.data.u64() as usize;
+                    if self.hear(index).is_err() {
+                        let _ = epoll::delete(&self.epoll, &self.readers[index].stream);
+                        self.on_ready(index);
+                    }
+                }
+            }
+            let told = self.progress.iter().zip(&self.readers);
+            for (_, reader) in told.filter(|(progress, _)| **progress == Progress::Told) {
+                let _ = (&reader.stream).write(&[READY]);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_ready(&mut self, index: usize) {
+        self.progress[index] = Progress::Ready;
+        self.unready -= 1;
     }
 
     fn note(&mut self, rank: Rank, found: Found) {
@@ -248,7 +310,7 @@ impl<'a> Distribution<'a> {
     fn serve(&mut self, index: usize) -> Result<()> {
         match self.progress[index] {
             Progress::Written { bytes } => self.write_on(index, bytes),
-            Progress::Sent | Progress::Asked => self.hear(index),
+            Progress::Sent | Progress::Asked | Progress::Told => self.hear(index),
             Progress::Ready => Ok(()),
         }
     }
@@ -285,8 +347,7 @@ impl<'a> Distribution<'a> {
             (true, said) => self.note(rank, Some(place_of(said)?)),
             _ => return Err(ErrorKind::InvalidData.into()),
         }
-        self.progress[index] = Progress::Ready;
-        self.unready -= 1;
+        self.on_ready(index);
         Ok(())
     }
 
@@ -314,8 +375,11 @@ pub(crate) fn wait_for_go(
             letter => {
                 let place = place_of(letter)?;
                 let proof = hear_bytes(stream, until)?;
-                let is_proven = proof == release.proof(letter);
-                return Ok(if is_proven { Verdict::Go(place) } else { Verdict::Unproven });
+                if proof != release.proof(letter) {
+                    return Ok(Verdict::Unproven);
+                }
+                until.write(stream, &[READY])?;
+                return Ok(Verdict::Go(place));
             }
         };
         let found = take(turn).map_or(NOTHING, |place| LONGEST + place);
@@ -497,6 +561,29 @@ mod tests {
             assert_eq!(said(b'A', b'A', by), Verdict::Unproven);
         }
         assert_eq!(heard(b"a").unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn who_does_not_say_that_it_has_gone_is_told_more_and_waited_for_no_longer_than_that_takes() {
+        let to_all = ToAll::new(&"x", None).unwrap();
+        let (readers, theirs) = readers(3);
+        let heard = |mut stream: &TcpStream| {
+            stream.set_nonblocking(true).unwrap();
+            let mut said = vec![0; 1000];
+            let bytes = stream.read(&mut said).unwrap();
+            said.drain(bytes..);
+            said.split_off(1 + to_all.end().len() + 1 + PROOF_BYTES)
+        };
+        theirs.iter().for_each(|mut stream| stream.write_all(&[READY]).unwrap());
+        (&theirs[0]).write_all(&[READY]).unwrap();
+        theirs[1].shutdown(std::net::Shutdown::Write).unwrap();
+        let since = Instant::now();
+        let distribution = Distribution::new(readers, &to_all).unwrap();
+        let distributed = distribution.run(&mut Deadline::after(PATIENCE, None), NO_TRIAL);
+        assert_eq!(distributed.ok().unwrap().streams.len(), 3);
+        assert!(since.elapsed() >= GO_TIME_MAX);
+        assert_eq!([heard(&theirs[0]), heard(&theirs[1])], [[0; 0]; 2]);
+        assert_eq!(heard(&theirs[2]), [READY; NUDGES_MAX]);
     }
 
     #[test]

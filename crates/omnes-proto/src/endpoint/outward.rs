@@ -65,6 +65,10 @@ impl Endpoint {
         for rank in quiet {
             self.answer(rank, Kind::Ping, SIGN_OF_LIFE);
         }
+        if !silent.is_empty() && self.liveness.is_starting(now) {
+            self.on_pause(now);
+            silent.clear();
+        }
         for rank in silent {
             self.fail_rank(now, rank);
         }

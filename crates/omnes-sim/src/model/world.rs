@@ -256,7 +256,7 @@ fn broadcast_config(testbed: &Testbed) -> BroadcastConfig {
 
 fn new_host(rank: u32, shared: &Shared, channel: &Checked, broadcast: &CheckedBroadcast) -> Host {
     let me = Rank(rank);
-    let liveness = LivenessConfig { interval: SILENCE, timeout: SILENCE };
+    let liveness = LivenessConfig { interval: SILENCE, timeout: SILENCE, grace: Duration::ZERO };
     let config = EndpointConfig {
         me,
         size: shared.ranks,
