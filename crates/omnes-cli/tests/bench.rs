@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 
@@ -23,6 +24,38 @@ fn bench(ranks: u32, options: &str) -> (i32, String, String) {
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// What a run of which the last point takes an hour prints if `signal` comes after `wait`.
+fn bench_until(signal: i32, wait: Duration) -> String {
+    let bench = Command::new(OMNES)
+        .args(["run", "-n", "2", "--no-prefix", "--timeout", "120s", "--", OMNES, "bench"])
+        .args("latency,barrier,skew --sizes 8 --skew 0,1h --min-iters 1".split_whitespace())
+        .args(SHORT.split_whitespace())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(wait);
+    // SAFETY: a signal to a child of this process.
+    assert_eq!(unsafe { libc::kill(bench.id() as i32, signal) }, 0);
+    let output = bench.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn what_has_been_measured_is_printed_when_a_signal_ends_it() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        // The other points take moments, unless the machine has much else to do.
+        let mut waits = [2, 10, 60].map(Duration::from_secs).into_iter();
+        let is_whole = |output: &String| {
+            let has = |op: &str| output.lines().filter(|line| line.trim().starts_with(op)).count();
+            ["op ", "latency ", "barrier ", "skew=0s "].map(has) == [1; 4]
+        };
+        assert!(waits.any(|wait| is_whole(&bench_until(signal, wait))));
+    }
 }
 
 fn lines(text: &str) -> Vec<Value> {

@@ -46,8 +46,11 @@ impl<'a> Deadline<'a> {
             let left = limit.saturating_sub(since.elapsed()).max(CALL_MIN);
             let wait = if self.callback.is_some() { left.min(CALL_MAX) } else { left };
             match TcpStream::connect_timeout(address, wait) {
-                Err(error) if error.kind() == ErrorKind::TimedOut && since.elapsed() < limit => {
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
                     self.run_callback()?;
+                    if since.elapsed() >= limit {
+                        return Err(error);
+                    }
                 }
                 ended => return ended,
             }

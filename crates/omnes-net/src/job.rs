@@ -2,6 +2,7 @@
 
 use crate::core::{Core, QueueCounters};
 use crate::multicast::MulticastConfig;
+use crate::rendezvous::GO_TIME_MAX;
 use crate::ring::RingCounters;
 use crate::socket::{Offloads, SocketCounters};
 use crate::while_waiting::WhileWaiting;
@@ -16,6 +17,11 @@ use std::time::Duration;
 
 /// The least time for others to answer in; less ends a job at once.
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(10);
+
+/// Ranks begin no farther apart than this: the time in which the word to go gets to all, as long
+/// again in which those of a node wait for each other, and what they do before and after.
+const START_GRACE: Duration = Duration::from_millis(1500);
+const _: () = assert!(START_GRACE.as_millis() > 2 * GO_TIME_MAX.as_millis() + 200);
 
 /// What a rank must know to join its job.
 #[derive(Clone, Debug)]
@@ -81,6 +87,11 @@ impl JobConfig {
     /// timeout.
     pub(crate) fn silence_max(&self) -> Duration {
         self.peer_timeout.mul_f64(0.8)
+    }
+
+    /// Time from the start on in which nobody fails by silence.
+    pub(crate) fn grace(&self) -> Duration {
+        if self.peer_timeout < TIMEOUT_MIN { Duration::ZERO } else { START_GRACE }
     }
 }
 

@@ -36,7 +36,7 @@ use omnes_wire::{JobId, JobKey, PACKET_OVERHEAD_BYTES, Rank};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Version of these lines; ranks of different versions refuse each other.
 pub(crate) const PROTOCOL: u32 = 12;
@@ -75,6 +75,8 @@ pub(crate) struct Met {
     pub(crate) core_sharing: CoreSharing,
     /// Ranks that share memory, each node's lowest first.
     pub(crate) nodes: Vec<Vec<u32>>,
+    /// When this rank has got the word to go, or said it.
+    pub(crate) went_at: Instant,
     /// Connections to keep: to rank 0, or at rank 0 to all others.
     pub(crate) streams: Vec<(Rank, TcpStream)>,
 }

@@ -175,18 +175,18 @@ fn ranks_that_are_stopped_together_go_on_when_they_do_one_after_the_other() {
     }
 }
 
-/// Ranks that wait less for each other than the word to begin may take, but 1.5 s at first.
-fn impatient() -> Cluster {
-    let liveness = LivenessConfig { interval: ms(50), timeout: ms(400), grace: ms(1500) };
-    let channel = ChannelConfig { peer_timeout: ms(400), ..ChannelConfig::default() };
-    let broadcast = BroadcastConfig { peer_timeout: ms(400), ..BroadcastConfig::default() };
+/// Ranks that wait `timeout` for each other, less than the word to begin may take, but 1.5 s at first.
+fn impatient(timeout: Duration) -> Cluster {
+    let liveness = LivenessConfig { interval: ms(25), timeout, grace: ms(1500) };
+    let channel = ChannelConfig { peer_timeout: timeout, ..ChannelConfig::default() };
+    let broadcast = BroadcastConfig { peer_timeout: timeout, ..BroadcastConfig::default() };
     let builder = Cluster::builder().ranks(4).seed(37).liveness(liveness);
     builder.channel(channel).broadcast(broadcast).build()
 }
 
 #[test]
 fn rank_that_begins_late_is_waited_for() {
-    let mut cluster = impatient();
+    let mut cluster = impatient(ms(400));
     cluster.suspend(2, ms(1450));
     cluster.send(1, 2, 1, 100_000);
     cluster.receive(2, 1, 1, 100_000);
@@ -204,16 +204,36 @@ fn rank_that_begins_late_is_waited_for() {
 #[test]
 fn rank_that_dies_at_the_start_is_named_when_late_ones_have_been_waited_for() {
     for has_message in [false, true] {
-        let mut cluster = impatient();
+        let mut cluster = impatient(ms(400));
         cluster.crash(2);
         if has_message {
             cluster.send(1, 2, 1, 100_000);
         }
         cluster.run_for(ms(1499));
         assert_eq!(cluster.named_at(1, 2), None);
-        cluster.run_for(ms(501));
+        cluster.run_for(ms(51));
         cluster.check(dead_are_named_to_all);
         cluster.check(no_living_rank_is_named);
+    }
+}
+
+#[test]
+fn rank_that_another_one_never_gets_to_is_named_though_those_who_watch_it_do() {
+    for timeout in [ms(200), ms(400), ms(1000)] {
+        for is_broadcast in [false, true] {
+            let mut cluster = impatient(timeout);
+            let group = cluster.open_group_of_all("basic".parse().unwrap());
+            let _cut = cluster.rule(partition(&[0], &[2], Ways::Both));
+            if is_broadcast {
+                cluster.broadcast_to_all(group, 0, 1000);
+            } else {
+                cluster.send(0, 2, 1, 1000);
+            }
+            cluster.run_for(ms(1490));
+            assert_eq!(cluster.named_at(0, 2), None);
+            cluster.run_for(2 * timeout + ms(500));
+            assert!(cluster.named_at(0, 2).is_some(), "{timeout:?}, {is_broadcast}");
+        }
     }
 }
 

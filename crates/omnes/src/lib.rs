@@ -41,7 +41,7 @@
 //!
 //! Guarantees: messages between two ranks of a communicator arrive once, unchanged and in order. If
 //! a rank dies or becomes unreachable, all others get an error that names it within
-//! [`Config::peer_timeout`], so no rank waits for it longer.
+//! [`Config::peer_timeout`], or 1.5 s after the start, so no rank waits for it longer.
 //!
 //! A communicator with a failed member is broken: every operation on it ends with
 //! [`Error::PeerFailed`], or [`Error::MtuBlackHole`] if only long packets are lost. If a rank

@@ -33,6 +33,7 @@ mod transfer;
 
 use crate::format::{Format, FormatArgs};
 use crate::print::{self, Reader};
+use crate::run::signals;
 use crate::stderr::write_line;
 use anyhow::Result;
 pub use counts::AtRoot;
@@ -40,11 +41,12 @@ use measure::Bench;
 use omnes::{Communicator, MulticastState};
 use options::Measure;
 pub use options::short_bytes;
-use report::{Line, Run};
+use report::{Line, Row, Run};
 use serde_json::Value;
 use stage::Stage;
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 pub use summary::Summary;
 use transfer::Point;
 
@@ -135,7 +137,11 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     };
     let (bench, mut stage) = (Bench::new(comm, &args.measure, seed), Stage::new(comm));
     bench.warm_up()?;
-    let mut lines = Vec::new();
+    let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
+    if comm.rank() == 0 && format == Format::Table {
+        let rows = Arc::clone(&rows);
+        signals::before_end(move || drop(print_table(&rows)))?;
+    }
     let mut measure_each = || -> Result<u64> {
         let mut errors = 0;
         for point in points(comm, &args.measure)? {
@@ -153,18 +159,26 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
             let line = Line::new(&run, &measured);
             match format {
                 Format::Json => printed = print::line(line.to_json()?),
-                Format::Table => lines.push(line),
+                Format::Table => rows.lock().expect("pushed to only").push(report::row(&line)),
             }
         }
         Ok(errors)
     };
     let errors = measure_each();
     // What was measured is not lost with a rank that fails.
-    if !lines.is_empty() {
-        printed = print::line(report::table(&lines));
+    if let Some(table) = print_table(&rows) {
+        printed = table;
     }
     let errors = rank::share_number(comm, errors?)?;
     printed.map(|_| errors)
+}
+
+/// Prints the rows, if there are any and they have not been printed.
+fn print_table(rows: &Mutex<Vec<Row>>) -> Option<Result<Reader>> {
+    let mut rows = rows.lock().expect("pushed to only");
+    let table = (!rows.is_empty()).then(|| print::line(report::table(&rows)));
+    rows.clear();
+    table
 }
 
 /// What is to be measured, in order. Collective.

@@ -153,10 +153,12 @@ fn per_s(measured: &Measured) -> Option<f64> {
     Some(rounded(1e6 / median_us, 1e1))
 }
 
+/// The cells of a line in the table, each with the head of its column.
+pub type Row = [(&'static str, String); 23];
+
 /// The lines as a table; units are in the head, costs are per operation and summed over ranks. A
 /// column that is empty in all lines is left out.
-pub fn table(lines: &[Line<'_>]) -> comfy_table::Table {
-    let rows: Vec<_> = lines.iter().map(row).collect();
+pub fn table(rows: &[Row]) -> comfy_table::Table {
     let columns = rows.first().map_or(0, |row| row.len());
     let is_shown = |at: &usize| rows.iter().any(|row| !row[*at].1.is_empty());
     let shown: Vec<usize> = (0..columns).filter(is_shown).collect();
@@ -166,14 +168,14 @@ pub fn table(lines: &[Line<'_>]) -> comfy_table::Table {
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(comfy_table::CellAlignment::Right);
     }
-    for row in &rows {
+    for row in rows {
         table.add_row(shown.iter().map(|at| &row[*at].1));
     }
     table
 }
 
-/// The cells, each with the head of its column.
-fn row(line: &Line<'_>) -> [(&'static str, String); 23] {
+/// A line as it stands in the table.
+pub fn row(line: &Line<'_>) -> Row {
     let time = |us: Option<f64>| us.map_or_else(|| "late".to_owned(), significant);
     let costs = &line.costs;
     let skew = line.skew_us.map(|us| Duration::from_nanos((us * 1e3) as u64));
@@ -295,7 +297,7 @@ mod tests {
         let text = line.to_json().unwrap();
         assert!(text.contains("\"skew_us\":400.0,\"root_us\":12.346"), "{text}");
         assert!(!text.contains("MBps"), "{text}");
-        let table = table(&[line]).to_string();
+        let table = table(&[row(&line)]).to_string();
         assert!(table.contains("skew=400us") && table.contains("12.3"), "{table}");
     }
 
@@ -306,7 +308,7 @@ mod tests {
         let text = line.to_json().unwrap();
         assert!(text.contains("\"algorithm\":\"default@flat:nic\",\"destinations\":7"), "{text}");
         assert!(!text.contains("MBps"), "{text}");
-        let table = table(&[line]).to_string();
+        let table = table(&[row(&line)]).to_string();
         assert!(table.contains("multisend=7") && table.contains("@flat:nic"), "{table}");
         let barrier = Line::new(&run, &measured(Op::Barrier, 0, None)).to_json().unwrap();
         assert!(!barrier.contains("destinations") && !barrier.contains('@'), "{barrier}");
@@ -319,7 +321,7 @@ mod tests {
         let text = line.to_json().unwrap();
         let fields = "\"compute_us\":900.0,\"overall_us\":1234.568,\"overlap_percent\":66.5";
         assert!(text.contains(fields) && text.contains("\"op\":\"ibcast\""), "{text}");
-        let text = table(&[line]).to_string();
+        let text = table(&[row(&line)]).to_string();
         assert!(text.contains("overlap %") && text.contains("66.5"), "{text}");
         let bcast = Line::new(&run, &measured(Op::Bcast, 8, None)).to_json().unwrap();
         assert!(!bcast.contains("overlap") && !bcast.contains("compute"), "{bcast}");
@@ -329,8 +331,8 @@ mod tests {
     fn a_table_shows_sizes_as_people_read_them() {
         let run = run();
         let lines = [
-            Line::new(&run, &measured(Op::Bcast, 64 << 10, None)),
-            Line::new(&run, &measured(Op::Barrier, 0, None)),
+            row(&Line::new(&run, &measured(Op::Bcast, 64 << 10, None))),
+            row(&Line::new(&run, &measured(Op::Barrier, 0, None))),
         ];
         let text = table(&lines).to_string();
         assert!(text.contains("median us") && text.contains("64 KiB"), "{text}");

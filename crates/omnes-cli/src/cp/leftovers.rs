@@ -9,7 +9,6 @@
 use super::staging::remove_tree;
 use crate::run::signals;
 use anyhow::{Context, Result};
-use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -89,25 +88,17 @@ pub fn end_if_signalled() {
     undisturbed(|_| ());
 }
 
-/// Starts to listen for signals, with a thread that sleeps until one comes. What was ignored when
-/// this rank started, as HUP under `nohup`, stays ignored.
+/// Starts to listen for signals.
 pub fn remove_on_signal() -> Result<()> {
-    let wanted = signals::FORWARDED.into_iter().filter(|&signal| !signals::is_ignored(signal));
-    let wanted: Vec<_> = wanted.collect();
-    let mut signals = Signals::new(&wanted).context("cannot hear signals")?;
-    for signal in wanted {
-        signal_hook::flag::register(signal, Arc::clone(&SIGNALLED))
-            .context("cannot hear signals")?;
-    }
-    let listen = move || {
-        let Some(signal) = signals.forever().next() else { return };
+    signals::before_end(|| {
         // Held to the end, so that no step begins any more.
         let leftovers = leftovers();
         leftovers.remove();
-        // Ends this process by the signal, so that whoever waits for it sees which.
-        let _ = signal_hook::low_level::emulate_default_handler(signal);
-        drop(leftovers);
-    };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
+        leftovers
+    })?;
+    for signal in signals::ending() {
+        signal_hook::flag::register(signal, Arc::clone(&SIGNALLED))
+            .context("cannot hear signals")?;
+    }
     Ok(())
 }

@@ -32,10 +32,30 @@ pub fn listen() -> Result<Receiver<i32>> {
     Ok(receiver)
 }
 
+/// The signals that end this process, but for those that it was started not to hear, as HUP under
+/// `nohup`.
+pub fn ending() -> impl Iterator<Item = i32> {
+    FORWARDED.into_iter().filter(|&signal| !is_ignored(signal))
+}
+
+/// Does `last` before one of [`ending`] ends this process, on a thread that sleeps until one comes.
+/// The end is by the signal, so that whoever waits for this process sees which; what `last` returns
+/// lives until then.
+pub fn before_end<T>(last: impl FnOnce() -> T + Send + 'static) -> Result<()> {
+    let mut signals = Signals::new(ending()).context("cannot hear signals")?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let Some(signal) = signals.forever().next() else { return };
+        let held = last();
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        drop(held);
+    })?;
+    Ok(())
+}
+
 /// Gives the forwarded signals their default action back: nothing of the job is left that would
 /// have to be ended first.
 pub fn release() {
-    for signal in FORWARDED.into_iter().filter(|&signal| !is_ignored(signal)) {
+    for signal in ending() {
         // SAFETY: sets a default action; no handler code of ours is involved.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }

@@ -33,11 +33,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Part of the time in which a silent rank counts as failed for which the other ranks of the node
-/// are waited for, once all of the job have come: nobody speaks to other nodes meanwhile.
+/// are waited for after the word to go, if that is not too short: nobody speaks to other nodes
+/// meanwhile.
 const NEIGHBOURS_SHARE: u32 = 2;
-/// Ranks begin no farther apart than this: the time in which rank 0 sees that all go, and what they
-/// take from there to their first packet.
-const START_GRACE: Duration = GO_TIME_MAX.saturating_add(Duration::from_millis(300));
 /// The longest silence that counts: ten years.
 const PEER_TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Largest IP packet of any Ethernet; also what is taken where the kernel does not know the way.
@@ -117,7 +115,9 @@ impl Engine {
         let packet_bytes = u32::from(met.payload_bytes) + overhead_bytes(&config, own);
         let request = QueueRequest::new(&config, met.job.0, &links);
         let JobConfig { rank, size, peer_timeout, while_waiting, swallows, .. } = config;
-        let Met { job, key, addresses, payload_bytes, narrow, core_sharing, nodes, streams } = met;
+        let Met {
+            job, key, addresses, payload_bytes, narrow, core_sharing, nodes, streams, ..
+        } = met;
         let warning = |narrow| mtu_warning(&narrow, packet_bytes, payload_bytes);
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
@@ -174,7 +174,7 @@ fn endpoint(
     let liveness = LivenessConfig {
         interval: (config.peer_timeout / 10).max(TIMEOUT_MIN / 10),
         timeout: config.silence_max(),
-        grace: START_GRACE,
+        grace: config.grace(),
     };
     let job = met.job;
     let config = EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness };
@@ -228,13 +228,15 @@ fn join_group(
 fn meet_neighbours(config: &JobConfig, met: &Met) -> Neighbours {
     let own = met.nodes.iter().find(|node| node.contains(&config.rank));
     let ranks: Vec<Rank> = own.into_iter().flatten().copied().map(Rank).collect();
+    // The others of this node may have gone later, or earlier.
+    let patience = (config.peer_timeout / NEIGHBOURS_SHARE).max(2 * GO_TIME_MAX);
     let node = NodeConfig {
         job: met.job,
         key: &met.key,
         me: Rank(config.rank),
         ranks: &ranks,
         packet_bytes_max: PACKET_OVERHEAD_BYTES + usize::from(met.payload_bytes),
-        timeout: config.join_timeout.min(config.peer_timeout / NEIGHBOURS_SHARE),
+        timeout: config.join_timeout.min(patience).saturating_sub(met.went_at.elapsed()),
     };
     Neighbours::meet(node).unwrap_or_default()
 }

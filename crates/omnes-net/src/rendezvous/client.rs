@@ -109,7 +109,8 @@ impl Rendezvous {
                 match verdict.map_err(|source| self.lost(source))? {
                     Verdict::Go(place) => {
                         let met = met.narrowed(place, Vec::new(), &local);
-                        Ok(Met { streams: vec![(Rank(0), stream)], ..met })
+                        let streams = vec![(Rank(0), stream)];
+                        Ok(Met { went_at: Instant::now(), streams, ..met })
                     }
                     Verdict::Unproven => Err(NetError::WrongKey { rank: Rank(0) }),
                     Verdict::Refused => Err(self.hear_why(&stream, challenge, &mut until)),
@@ -224,6 +225,7 @@ impl Rendezvous {
             narrow: None,
             core_sharing,
             nodes: table.nodes,
+            went_at: Instant::now(),
             streams: Vec::new(),
         })
     }

@@ -14,7 +14,7 @@
 //! Those that have heard the word take the silence of one that has not for its end. TCP may send
 //! again what was lost only after many seconds, as it takes the time in which the call was answered
 //! for that of the way: but at once when something later has arrived. So each rank says that it has
-//! gone, and rank 0 says a byte more to those that have not, ten times a second.
+//! gone, and rank 0 says a byte more, a few times, to those that have not.
 //!
 //! Cost: two bytes from each rank and the proof to it beside the line, a byte each way per turn for
 //! who stands in the circle, and a few system calls per rank.
@@ -34,12 +34,13 @@ use std::time::{Duration, Instant};
 
 /// A rank has the table, and later the word to go. Rank 0 says it to whoever may lack that word.
 pub(crate) const READY: u8 = b'+';
-/// Wait for ranks to say that they have gone, before they are told something more.
-const NUDGE_WAIT: Duration = Duration::from_millis(100);
+/// Wait for ranks to say that they have gone, before they are told something more; then twice as
+/// long, and so on.
+const NUDGE_WAIT: Duration = Duration::from_millis(10);
 /// Bytes that a rank is told so at most.
-pub(crate) const NUDGES_MAX: usize = 12;
+pub(crate) const NUDGES_MAX: usize = 6;
 /// Ranks go no farther apart than this, but for those that all of that has been lost to.
-pub(crate) const GO_TIME_MAX: Duration = NUDGE_WAIT.saturating_mul(NUDGES_MAX as u32);
+pub(crate) const GO_TIME_MAX: Duration = NUDGE_WAIT.saturating_mul((1 << NUDGES_MAX) - 1);
 /// All have the table: look.
 const LOOK: u8 = b'?';
 /// Send again, then look.
@@ -103,6 +104,8 @@ pub(crate) struct Distribution<'a> {
 pub(crate) struct Distributed {
     /// The connections.
     pub(crate) streams: Vec<(Rank, TcpStream)>,
+    /// When they were told to go.
+    pub(crate) went_at: Instant,
     /// What has come to those in the circle. If nothing has to one of them, nobody may go yet.
     pub(crate) found: BTreeMap<Rank, Found>,
 }
@@ -121,11 +124,15 @@ pub(crate) enum Verdict {
 /// What has become of a reader's line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    Written { bytes: usize },
+    Written {
+        bytes: usize,
+    },
     Sent,
     Ready,
     Asked,
     Told,
+    /// Its connection is broken, which tells nothing of the rank.
+    Broken,
 }
 
 impl<'a> Distribution<'a> {
@@ -166,13 +173,16 @@ impl<'a> Distribution<'a> {
                 self.ask(Turn::Look, until, &mut take)?;
             }
         }
+        let went_at = Instant::now();
         if let Some(worst) = self.worst() {
             let letter = LONGEST + worst;
             self.tell(|reader| [&[letter][..], &reader.release.proof(letter)].concat(), |_| true)?;
             self.see_all_go(until)?;
         }
-        let streams = self.readers.into_iter().map(|reader| (reader.rank, reader.stream));
-        Ok(Distributed { streams: streams.collect(), found: self.found })
+        let readers = self.readers.into_iter().zip(&self.progress);
+        let whole = readers.filter(|(_, progress)| **progress != Progress::Broken);
+        let streams = whole.map(|(reader, _)| (reader.rank, reader.stream));
+        Ok(Distributed { streams: streams.collect(), went_at, found: self.found })
     }
 
     /// What has come to all that were asked.
@@ -233,14 +243,14 @@ impl<'a> Distribution<'a> {
     fn see_all_go(&mut self, until: &mut Deadline<'_>) -> std::result::Result<(), (Rank, Error)> {
         self.listen_to(Progress::Told, |_| true)?;
         let mut events = Vec::with_capacity(EVENTS);
-        for _ in 0..NUDGES_MAX {
-            let nudge_at = Instant::now() + NUDGE_WAIT;
+        for turn in 0..NUDGES_MAX {
+            let nudge_at = Instant::now() + NUDGE_WAIT * (1 << turn);
             while self.unready > 0 && Instant::now() < nudge_at {
                 events.clear();
                 let look = until.retry(|wait| {
                     let left = nudge_at.saturating_duration_since(Instant::now());
                     match self.wait(&mut events, wait.min(left)) {
-                        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(0),
+                        Err(_) if Instant::now() >= nudge_at => Ok(0),
                         ended => ended,
                     }
                 });
@@ -250,18 +260,30 @@ impl<'a> Distribution<'a> {
                 };
                 for event in &events {
                     let index = event.data.u64() as usize;
-                    if self.hear(index).is_err() {
-                        let _ = epoll::delete(&self.epoll, &self.readers[index].stream);
-                        self.on_ready(index);
-                    }
+                    let heard = self.hear(index);
+                    self.end_unless_heard(index, heard);
                 }
             }
-            let told = self.progress.iter().zip(&self.readers);
-            for (_, reader) in told.filter(|(progress, _)| **progress == Progress::Told) {
-                let _ = (&reader.stream).write(&[READY]);
+            for index in 0..self.readers.len() {
+                if self.progress[index] == Progress::Told {
+                    let nudged = passing((&self.readers[index].stream).write(&[READY]));
+                    self.end_unless_heard(index, nudged.map(drop));
+                }
             }
         }
         Ok(())
+    }
+
+    /// A rank that has ended is not waited for. Whoever reads from it later learns of that, unless
+    /// the connection is broken otherwise: whether the rank is still there its packets tell.
+    fn end_unless_heard(&mut self, index: usize, heard: Result<()>) {
+        if let Err(error) = heard {
+            let _ = epoll::delete(&self.epoll, &self.readers[index].stream);
+            self.on_ready(index);
+            if error.kind() != ErrorKind::UnexpectedEof {
+                self.progress[index] = Progress::Broken;
+            }
+        }
     }
 
     fn on_ready(&mut self, index: usize) {
@@ -311,7 +333,7 @@ impl<'a> Distribution<'a> {
         match self.progress[index] {
             Progress::Written { bytes } => self.write_on(index, bytes),
             Progress::Sent | Progress::Asked | Progress::Told => self.hear(index),
-            Progress::Ready => Ok(()),
+            Progress::Ready | Progress::Broken => Ok(()),
         }
     }
 
@@ -378,7 +400,8 @@ pub(crate) fn wait_for_go(
                 if proof != release.proof(letter) {
                     return Ok(Verdict::Unproven);
                 }
-                until.write(stream, &[READY])?;
+                // If rank 0 is gone, that will show.
+                let _ = until.write(stream, &[READY]);
                 return Ok(Verdict::Go(place));
             }
         };
@@ -506,7 +529,7 @@ mod tests {
                 })
                 .collect();
             let distribution = Distribution::new(readers, &to_all).unwrap();
-            let Distributed { streams, found } =
+            let Distributed { streams, found, .. } =
                 distribution.run(&mut deadline(), Some(takes(0))).ok().unwrap();
             if found.values().any(Option::is_none) {
                 streams.iter().for_each(|(_, stream)| tell_refused(stream).unwrap());

@@ -59,7 +59,7 @@ impl PendingConnections {
     /// What the kernel says of the listener.
     pub(crate) fn new(listener: TcpListener, size: u32) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
-        // All may come at once, and who finds no place tries again after a second.
+        // All may come at once, and who finds no place tries again soon.
         listen(&listener, DOOR_MAX)?;
         // As it says so at the beginning of each connection, either end keeps to it.
         SockRef::from(&listener).set_tcp_mss(SEGMENT_BYTES)?;

@@ -208,7 +208,7 @@ impl Rendezvous {
         let part = Part::begin(local.trial.as_ref(), question, &table.circle, &addresses);
         let challenges: Vec<u64> = hellos.values().map(|(hello, _, _)| hello.challenge).collect();
         let nat = nat(&hellos);
-        let Distributed { streams, found } =
+        let Distributed { streams, went_at, found } =
             self.hand_out(hellos, &table, &census, (until, part))?;
         let ways = |is_bad: fn(Found) -> bool| ways(&table.circle, &found, is_bad, &addresses, own);
         if let Some(silent) = first_silent(&table.circle, &found) {
@@ -231,6 +231,7 @@ impl Rendezvous {
             narrow: None,
             core_sharing,
             nodes,
+            went_at,
             streams,
         };
         Ok(met.narrowed(worst, ways, &local))

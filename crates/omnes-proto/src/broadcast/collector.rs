@@ -540,6 +540,14 @@ impl Collector {
         self.in_vain.first_of(now, rank, limit)
     }
 
+    /// If `rank` owes an answer, it does since now.
+    pub(super) fn forgive_silence(&mut self, now: Instant, rank: Rank) {
+        if let Some(at) = self.find(rank) {
+            let standing = &mut self.standings[at];
+            standing.silence = standing.silence.map(|_| Silence::new(now));
+        }
+    }
+
     /// This rank has not run before `now`: nobody has been silent for longer than since then.
     pub(super) fn on_pause(&mut self, now: Instant) {
         for standing in &mut self.standings {

@@ -57,6 +57,11 @@ impl Broadcast {
         }
     }
 
+    /// Whatever answers `rank` owes, it does since now.
+    pub(crate) fn forgive_silence(&mut self, now: Instant, rank: Rank) {
+        self.streams.iter_mut().for_each(|(_, it)| it.collector.forgive_silence(now, rank));
+    }
+
     /// `rank` has answered a question whether it lives.
     pub(crate) fn on_sign_of_life(&mut self, rank: Rank) {
         self.streams.iter_mut().for_each(|(_, stream)| stream.collector.on_sign_of_life(rank));

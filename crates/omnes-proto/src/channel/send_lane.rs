@@ -426,8 +426,13 @@ impl SendLane {
 
     /// This rank has not run before `now`.
     pub(super) fn on_pause(&mut self, now: Instant) {
-        self.unanswered_since = self.unanswered_since.map(|_| now);
+        self.forgive_silence(now);
         self.fruitless = Fruitless::NONE;
+    }
+
+    /// If the peer owes an answer, it does since now.
+    pub(super) fn forgive_silence(&mut self, now: Instant) {
+        self.unanswered_since = self.unanswered_since.map(|_| now);
     }
 
     /// Timer for the next wait after `timeout_of(doublings)`.

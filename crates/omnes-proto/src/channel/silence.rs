@@ -53,6 +53,14 @@ impl Channel {
         peer.lanes().iter().any(is_long)
     }
 
+    /// Whatever answers `rank` owes, it does since now.
+    pub(crate) fn forgive_silence(&mut self, now: Instant, rank: Rank) {
+        if let Some(peer) = self.peers.get_mut(rank) {
+            peer.is_reported_silent = false;
+            peer.send.iter_mut().for_each(|lane| lane.forgive_silence(now));
+        }
+    }
+
     /// `rank` has answered a question whether it lives.
     pub fn on_sign_of_life(&mut self, now: Instant, rank: Rank) {
         if let Some(peer) = self.peers.get_mut(rank) {

@@ -65,9 +65,8 @@ impl Endpoint {
         for rank in quiet {
             self.answer(rank, Kind::Ping, SIGN_OF_LIFE);
         }
-        if !silent.is_empty() && self.liveness.is_starting(now) {
-            self.on_pause(now);
-            silent.clear();
+        if self.liveness.is_starting(now) {
+            silent.drain(..).for_each(|rank| self.forgive_silence(now, rank));
         }
         for rank in silent {
             self.fail_rank(now, rank);
@@ -78,6 +77,14 @@ impl Endpoint {
             self.fail_rank(now, rank);
             // It is there, and must know that it is out.
             self.answer(rank, Kind::Failed, rank.0);
+        }
+    }
+
+    /// `rank` may not have begun: whatever answers it owes, it does since now.
+    fn forgive_silence(&mut self, now: Instant, rank: Rank) {
+        self.channels.iter_mut().for_each(|channel| channel.forgive_silence(now, rank));
+        if let Some(broadcast) = &mut self.broadcast {
+            broadcast.forgive_silence(now, rank);
         }
     }
 
