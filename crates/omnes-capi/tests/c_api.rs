@@ -47,7 +47,7 @@ impl Program {
         command.env("LD_LIBRARY_PATH", self.folder.path());
         command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", size.to_string());
         command.env("OMNES_RENDEZVOUS", rendezvous).env("TEST_VERSION", env!("CARGO_PKG_VERSION"));
-        command.env("OMNES_PEER_TIMEOUT", "1s");
+        command.env("OMNES_PEER_TIMEOUT", "3s");
         command.spawn().unwrap()
     }
 

@@ -297,13 +297,14 @@ fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
         let mut queue = Queue::map(kernel.queue(number).unwrap().as_fd()).unwrap();
         let socket = group::socket(&hosts[0], 0, true);
         group::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20);
-        let half = Barrier::new(hosts.len());
+        let meetings = [Barrier::new(hosts.len()), Barrier::new(hosts.len())];
+        let meetings = meetings.each_ref();
         let (by_queue, by_socket) = std::thread::scope(|scope| {
             for (index, host) in hosts.iter().enumerate().skip(1) {
-                let (sender, half) = (group::socket(host, index, true), &half);
-                scope.spawn(move || send_many(&sender, index as u32, half));
+                let sender = group::socket(host, index, true);
+                scope.spawn(move || send_many(&sender, index as u32, meetings));
             }
-            receive_many(&mut queue, &socket, &half)
+            receive_many(&mut queue, &socket, meetings)
         });
         println!("offload {offload}: {by_queue} by the queue, {by_socket} by the socket");
         assert!(by_queue > 0 && by_socket > 0);
@@ -313,10 +314,10 @@ fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
 const PACKETS: u32 = 3000;
 
 /// Half of them, and the others when the first ones have been taken in.
-fn send_many(socket: &UdpSocket, sender: u32, half: &Barrier) {
+fn send_many(socket: &UdpSocket, sender: u32, [have_asked, half]: [&Barrier; 2]) {
     // The kernel drops packets while it looks for a neighbour.
     socket.send_to(b"where are you?", socket_address(0)).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    have_asked.wait();
     for number in 0..PACKETS {
         if number == PACKETS / 2 {
             half.wait();
@@ -329,16 +330,21 @@ fn send_many(socket: &UdpSocket, sender: u32, half: &Barrier) {
 }
 
 /// Takes in all packets, and sleeps now and then; how many came each way.
-fn receive_many(queue: &mut Queue, socket: &UdpSocket, half: &Barrier) -> (u32, u32) {
+fn receive_many(
+    queue: &mut Queue,
+    socket: &UdpSocket,
+    [have_asked, half]: [&Barrier; 2],
+) -> (u32, u32) {
     let mut seen = std::collections::BTreeSet::new();
     let (mut by_queue, mut by_socket, mut sleeps) = (0, 0, 0);
     let since = Instant::now();
     let number = |packet: &[u8]| u32::from_be_bytes(packet[16..20].try_into().unwrap());
     let mut buffer = [0; 2048];
-    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     for _ in 1..4 {
         assert_eq!(socket.recv(&mut buffer).unwrap(), 14);
     }
+    have_asked.wait();
     socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     // From now on somebody looks, however late the first round below ends.
     queue.set_sleeping(false);

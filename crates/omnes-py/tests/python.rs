@@ -76,7 +76,7 @@ impl Package {
             let mut command = self.start(program);
             command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", size.to_string());
             command.env("OMNES_RENDEZVOUS", format!("127.0.0.1:{port}"));
-            command.env("OMNES_PEER_TIMEOUT", "2s").spawn().unwrap()
+            command.spawn().unwrap()
         };
         let children: Vec<Child> = (0..size).map(rank).collect();
         let complaints: Vec<String> = (0..)

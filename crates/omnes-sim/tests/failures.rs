@@ -175,7 +175,7 @@ fn ranks_that_are_stopped_together_go_on_when_they_do_one_after_the_other() {
     }
 }
 
-/// Ranks that wait `timeout` for each other, less than the word to begin may take, but 1.5 s at first.
+/// Ranks that wait `timeout` for each other, less than the word to begin takes, but 1.5 s at first.
 fn impatient(timeout: Duration) -> Cluster {
     let liveness = LivenessConfig { interval: ms(25), timeout, grace: ms(1500) };
     let channel = ChannelConfig { peer_timeout: timeout, ..ChannelConfig::default() };

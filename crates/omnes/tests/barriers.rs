@@ -9,6 +9,7 @@ use omnes::{
     ReduceAlgorithm, ReduceOp,
 };
 use ranks::with_ranks;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -83,21 +84,21 @@ fn kinds_may_be_mixed_on_several_communicators() {
 
 #[test]
 fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
-    let limit = Duration::from_millis(100);
+    let (limit, is_over) = (Duration::from_millis(500), Barrier::new(5));
     with_ranks(
         5,
         |_| {},
         |comm| {
             comm.barrier().unwrap();
             if [2, 4].contains(&comm.rank()) {
-                // Longer than the others wait for it and for answers.
-                std::thread::sleep(Duration::from_millis(600));
+                is_over.wait();
                 comm.barrier_timeout(Duration::from_secs(20)).unwrap();
             } else {
                 let error = comm.barrier_timeout(limit).unwrap_err();
                 let Error::BarrierTimeout { ms, missing } = &error else { panic!("{error}") };
-                assert_eq!((*ms, missing.as_slice()), (100, &[2, 4][..]));
+                assert_eq!((*ms, missing.as_slice()), (500, &[2, 4][..]));
                 assert!(error.to_string().contains("rank 2, rank 4"), "{error}");
+                is_over.wait();
                 // The same barrier: it ends when they come.
                 comm.barrier().unwrap();
             }
@@ -109,6 +110,7 @@ fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
 
 #[test]
 fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
+    let is_over = Barrier::new(4);
     with_ranks(
         4,
         |_| {},
@@ -121,10 +123,11 @@ fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
             };
             assert_eq!(sum(), 6);
             if rank == 3 {
-                std::thread::sleep(Duration::from_millis(400));
+                is_over.wait();
                 comm.barrier_timeout(Duration::from_secs(20)).unwrap();
             } else {
                 assert!(comm.barrier_timeout(Duration::from_millis(50)).is_err());
+                is_over.wait();
             }
             // Not the barrier that was given up, which has no result, and is still to be asked for.
             assert_eq!(sum(), 6);
@@ -195,17 +198,18 @@ fn ranks_with_one_address_stay_in_user_space_and_say_why() {
 #[test]
 fn waiting_again_for_the_same_barrier_counts_as_one() {
     // What is agreed on after so many barriers is agreed on at the same one by all.
-    let patient = Duration::from_secs(20);
+    let (patient, is_over) = (Duration::from_secs(20), Barrier::new(2));
     with_ranks(
         2,
         |_| {},
         |comm| {
             for _ in 0..20 {
                 if comm.rank() == 1 {
-                    std::thread::sleep(Duration::from_millis(30));
+                    is_over.wait();
                     comm.barrier_timeout(patient).unwrap();
                 } else {
                     assert!(comm.barrier_timeout(Duration::from_millis(2)).is_err());
+                    is_over.wait();
                     comm.barrier().unwrap();
                 }
             }

@@ -44,7 +44,7 @@ fn error_of(rank: std::thread::JoinHandle<Result<(), Error>>) -> String {
 /// Gives up soon, with a key of equal digits.
 fn with_key(digit: &str) -> impl FnOnce(&mut Config) + use<> {
     let key = JobKey::from_hex(&digit.repeat(32)).unwrap();
-    move |config| (config.job_key, config.join_timeout) = (Some(key), SHORT)
+    move |config| (config.job_key, config.join_timeout) = (Some(key), 10 * SHORT)
 }
 
 /// Connects to a listener that may not be there yet.
@@ -160,7 +160,7 @@ fn a_wrong_key_is_refused_and_does_not_stop_the_job() {
     let wrong = "rank 0 refused: wrong job key: OMNES_JOB_KEY differs from rank 0's";
     assert_eq!(error_of(join(&address, 1, 2, |_| {})), wrong);
     let error = error_of(zero);
-    assert!(error.starts_with("ranks [1] did not come within 300ms"), "{error}");
+    assert!(error.starts_with("ranks [1] did not come within 3s"), "{error}");
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn strangers_at_the_door_do_not_keep_the_ranks_out() {
     for rank in others.into_iter().chain([zero]) {
         rank.join().unwrap().unwrap();
     }
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
     endless.join().unwrap();
     // Callers that have been silent all the time are not kept when the job has begun.
     for mut stream in silent {

@@ -193,14 +193,14 @@ fn a_message_that_has_come_during_the_callback_is_not_lost_when_that_ends_the_wa
 #[test]
 fn a_rank_whose_callback_takes_longer_than_the_peer_timeout_is_not_taken_for_dead() {
     let armed = Arc::new(AtomicBool::new(false));
-    let peer_timeout = Duration::from_millis(600);
+    let peer_timeout = Duration::from_secs(2);
     let adjust = |config: &mut Config| {
         config.peer_timeout = peer_timeout;
         if config.rank == 1 {
             let armed = armed.clone();
             config.while_waiting = Some(WhileWaiting::new(move || {
                 if armed.swap(false, Ordering::Relaxed) {
-                    std::thread::sleep(5 * peer_timeout);
+                    std::thread::sleep(2 * peer_timeout);
                 }
             }));
         }

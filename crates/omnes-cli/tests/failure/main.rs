@@ -21,8 +21,8 @@ const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 const RANKS: u32 = 4;
 /// What the library promises by default, and what these tests mostly ask for.
 const BY_DEFAULT: Duration = Duration::from_secs(5);
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(3);
 /// How long jobs are suspended that fail after [`SOON`].
-const SUSPENSION: Duration = Duration::from_secs(3);
+const SUSPENSION: Duration = Duration::from_secs(4);
 /// A limit for what happens within milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(20);

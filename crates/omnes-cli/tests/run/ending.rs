@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 #[test]
 fn the_first_rank_that_fails_gives_the_status_and_the_others_are_ended() {
     let script = format!("[ $OMNES_RANK != 1 ] || exit 7; {WAIT}");
-    let (status, _, errors) = shell(&["-n", "3", "--grace", "10ms"], &script);
+    let (status, _, errors) = shell(&["-n", "3", "--grace", "1s"], &script);
     assert_eq!(status, 7);
     assert_eq!(
         errors,
-        "omnes: rank 1 on this machine exited with status 7; 2 ranks have 10ms to end\n\
-         omnes: 2 still running after 10ms: SIGTERM\n"
+        "omnes: rank 1 on this machine exited with status 7; 2 ranks have 1s to end\n\
+         omnes: 2 still running after 1s: SIGTERM\n"
     );
 }
 

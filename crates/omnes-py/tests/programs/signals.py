@@ -16,10 +16,17 @@ def end(*_):
     raise Ended
 
 
-def interrupted(call, signals=signal.SIGTERM):
-    """Whether the call ends by a signal that comes while it waits."""
+def interrupted(call, signals=signal.SIGTERM, begun=None):
+    """Whether the call ends by a signal that comes while it waits, after it has `begun` to."""
     main = threading.get_ident()
-    sender = threading.Thread(target=lambda: (time.sleep(0.2), signal.pthread_kill(main, signals)))
+
+    def send():
+        if begun is not None:
+            begun.wait()
+        time.sleep(0.2)
+        signal.pthread_kill(main, signals)
+
+    sender = threading.Thread(target=send)
     sender.start()
     try:
         call()
@@ -90,8 +97,9 @@ with omnes.Communicator.from_env() as world:
     world.barrier()
 
     # So it is while ranks that exchange already join: rank 1 comes late.
-    os.environ["OMNES_JOIN_TIMEOUT"] = "1s"
+    os.environ["OMNES_JOIN_TIMEOUT"] = "10s"
     calls = 0
+    begun = threading.Event()
 
     def allgather(own):
         global calls
@@ -99,12 +107,13 @@ with omnes.Communicator.from_env() as world:
         table = bytearray(len(own) * 2)
         world.allgather(own, table)
         # Now they know where to meet.
-        if world.rank == 1 and calls == 4:
-            time.sleep(0.6)
+        if calls == 4:
+            begun.set()
+            time.sleep(1.5 if world.rank == 1 else 0)
         return [bytes(table[: len(own)]), bytes(table[len(own) :])]
 
     if world.rank == 0:
-        assert interrupted(lambda: omnes.join(0, 2, allgather))
+        assert interrupted(lambda: omnes.join(0, 2, allgather), begun=begun)
     else:
         try:
             omnes.join(1, 2, allgather)

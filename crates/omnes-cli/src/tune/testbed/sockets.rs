@@ -7,7 +7,7 @@
 use super::{TAG, median};
 use anyhow::{Context, Result, bail};
 use omnes::Communicator;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ pub fn measure<T>(
     let mine = format!("{} {}", control.local_addr()?, sink.local_addr()?);
     if comm.rank() != 0 {
         comm.send(0, TAG, mine.as_bytes())?;
-        serve(&control, &sink)?;
+        serve(comm, &control, &sink)?;
         comm.barrier()?;
         return Ok((Sockets::default(), None));
     }
@@ -222,11 +222,18 @@ fn time_case(
 }
 
 /// At all others: empties the sink when asked to, and says how long it took and what there was.
-fn serve(control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
+/// Rank 0 may take long for what it does alone; if it is gone, the communicator tells.
+fn serve(comm: &Communicator, control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
     let mut buffer = Memory::new(64 << 10);
     let mut asked = [0; 8];
     loop {
-        let (bytes, from) = control.recv_from(&mut asked).context("rank 0 is silent")?;
+        let (bytes, from) = match control.recv_from(&mut asked) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                comm.iprobe(0, TAG)?;
+                continue;
+            }
+            received => received?,
+        };
         if &asked[..bytes] == b"end" {
             return Ok(());
         }
