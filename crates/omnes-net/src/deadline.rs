@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// The least time that a sleep may be late if it counts as one in which the process was stopped.
 const STOPPED_MIN: Duration = SLEEP_MAX.saturating_mul(5);
-/// The longest that a call of the kernel waits where a callback runs between those.
+/// The longest that a call of the kernel waits: one that takes far longer shows that the process
+/// was stopped.
 const CALL_MAX: Duration = Duration::from_secs(1);
 /// The shortest: the kernel knows no time of 0.
 const CALL_MIN: Duration = Duration::from_millis(1);
@@ -96,9 +97,11 @@ impl<'a> Deadline<'a> {
             if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }
-            let wait =
-                self.callback.map_or(left, |callback| left.min(callback.interval())).max(CALL_MIN);
-            match call(wait) {
+            let interval = self.callback.map_or(CALL_MAX, WhileWaiting::interval).min(CALL_MAX);
+            let (wait, since) = (left.min(interval).max(CALL_MIN), Instant::now());
+            let ended = call(wait);
+            self.on_slept(wait, since.elapsed());
+            match ended {
                 Err(error) if is_nothing(&error) => self.run_callback()?,
                 ended => return ended,
             }
@@ -149,6 +152,22 @@ mod tests {
         let ended = Deadline::after(limit, None).write(&stream, &vec![0; 64 << 20]);
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::TimedOut);
         assert!(start.elapsed() >= limit);
+    }
+
+    #[test]
+    fn a_call_that_takes_far_longer_than_it_may_shows_that_the_process_was_stopped() {
+        let patient = WhileWaiting::every(CALL_MIN, || std::ops::ControlFlow::Continue(()));
+        let mut deadline = Deadline::after(STOPPED_MIN / 2, Some(&patient));
+        let mut calls = 0;
+        let ended = deadline.retry(|wait| {
+            calls += 1;
+            if calls == 1 {
+                std::thread::sleep(wait + STOPPED_MIN);
+                return Err(ErrorKind::Interrupted.into());
+            }
+            Ok(7)
+        });
+        assert_eq!((ended.unwrap(), calls), (7, 2));
     }
 
     #[test]

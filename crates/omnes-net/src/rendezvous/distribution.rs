@@ -98,6 +98,8 @@ pub(crate) struct Distribution<'a> {
     unready: usize,
     /// By those in the circle that were asked; empty before they were.
     found: BTreeMap<Rank, Found>,
+    /// No packet has come to one of them in the last turn.
+    has_silent: bool,
 }
 
 /// What a distribution leads to.
@@ -149,6 +151,7 @@ impl<'a> Distribution<'a> {
             writing: 0,
             unready,
             found: BTreeMap::new(),
+            has_silent: false,
         })
     }
 
@@ -169,7 +172,7 @@ impl<'a> Distribution<'a> {
             if self.worst() != Some(0) {
                 self.ask(Turn::Again, until, &mut take)?;
             }
-            if self.worst().is_none() {
+            if self.worst().is_none() || self.has_silent {
                 self.ask(Turn::Look, until, &mut take)?;
             }
         }
@@ -216,6 +219,7 @@ impl<'a> Distribution<'a> {
         take: &mut impl FnMut(Turn) -> Found,
     ) -> std::result::Result<(), (Rank, Error)> {
         let said = if turn == Turn::Look { LOOK } else { AGAIN };
+        self.has_silent = false;
         self.tell(|_| vec![said], |reader| reader.is_asked)?;
         self.listen_to(Progress::Asked, |reader| reader.is_asked)?;
         self.note(Rank(0), take(turn));
@@ -292,6 +296,7 @@ impl<'a> Distribution<'a> {
     }
 
     fn note(&mut self, rank: Rank, found: Found) {
+        self.has_silent |= found.is_none();
         let known = self.found.entry(rank).or_default();
         *known = better(*known, found);
     }
@@ -554,6 +559,17 @@ mod tests {
         // What has come in one turn need not in the other.
         let found = |rank, turn| if turn == 2 && rank < 2 { Some(0) } else { Some(2 - rank as u8) };
         assert_eq!(try_with(found), (go(0), vec![Some(0); 3]));
+    }
+
+    #[test]
+    fn one_to_which_the_packets_of_a_turn_come_late_is_asked_once_more() {
+        let found = |rank, turn| match (rank, turn) {
+            (1, 1) => Some(5),
+            (1, 2) => None,
+            (1, 3) => Some(2),
+            _ => Some(0),
+        };
+        assert_eq!(try_with(found), (go(2), vec![Some(0), Some(2), Some(0)]));
     }
 
     #[test]

@@ -23,8 +23,10 @@ use omnes_net::MulticastState;
 use omnes_proto::broadcast::Policy;
 use std::time::{Duration, Instant};
 
-/// Longest time in which a leader listens, round by round.
-const LISTEN_MS: [u64; 6] = [20, 40, 80, 160, 160, 160];
+/// Longest time in which a leader listens, round by round: in all longer than the second within
+/// which a host says again that it is a member (IGMPv3, RFC 3376, 8.11). A switch that has missed
+/// that at first may send it nothing before.
+const LISTEN_MS: [u64; 8] = [20, 40, 80, 160, 160, 160, 320, 320];
 /// Rounds after which it is given up if nobody has heard anybody.
 const SILENT_ROUNDS_MAX: usize = 3;
 /// Shortest time between two announcements of a leader.
