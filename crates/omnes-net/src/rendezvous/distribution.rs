@@ -6,9 +6,9 @@
 //!
 //! Where it is to be tried which packets get from host to host ([`crate::trial`]), those that stand
 //! in the circle are asked, when all have the table, what has come to them: a second time if one
-//! lacks long packets, and a third time if one has got none, as who sends to it may have been late.
-//! Then all go with the longest packets that have come everywhere, or hear why they cannot. The
-//! word to go comes with a proof that rank 0 says it: ranks that went with packets of different
+//! lacks long packets, and a third time if one gets none then, as who sends to it may have been
+//! late. Then all go with the longest packets that have come everywhere, or hear why they cannot.
+//! The word to go comes with a proof that rank 0 says it: ranks that went with packets of different
 //! lengths would put what comes in into wrong places.
 //!
 //! Those that have heard the word take the silence of one that has not for its end. TCP may send
