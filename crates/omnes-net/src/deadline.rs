@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 /// The least time that a sleep may be late if it counts as one in which the process was stopped.
 const STOPPED_MIN: Duration = SLEEP_MAX.saturating_mul(5);
-/// The longest that a call of the kernel waits: one that takes far longer shows that the process
-/// was stopped.
+/// The longest that a call of the kernel waits, but for one that connects without a callback: one
+/// that takes far longer shows that the process was stopped.
 const CALL_MAX: Duration = Duration::from_secs(1);
 /// The shortest: the kernel knows no time of 0.
 const CALL_MIN: Duration = Duration::from_millis(1);

@@ -33,7 +33,7 @@ fn a_rank_that_is_killed_is_named_also_where_packets_are_lost() {
     }
     for seed in 1..=2 {
         let lab = TestLab::up(&format!("--loss 10% --fault-seed {seed}"));
-        // Not less than the default: a lost answer of the rendezvous may come 3 s late by TCP.
+        // Not less than the default: questions and notices get lost, too.
         let play = Play { peer_timeout: None, ..Play::new("barrier", 2, "compute") };
         let mut ranks = lab.start(&play);
         ranks[2].signal(libc::SIGKILL);
