@@ -20,9 +20,10 @@ pub const ANSWER_WAIT: Duration = Duration::from_secs(5);
 pub const CONNECTIONS_MAX: usize = 512;
 /// Of these, those of one user.
 pub const CONNECTIONS_PER_USER_MAX: usize = 64;
-/// Slots of one user, unless the agent is told otherwise.
+/// Slots of one user, unless the agent is told otherwise. As many pages of slots that were taken
+/// back may be kept.
 pub const SLOTS_PER_USER: u32 = 32;
-/// Receive queues of one user, at 132 KiB each.
+/// Receive queues of one user, at 132 KiB each, and as many that were taken back and are kept.
 pub const QUEUES_PER_USER_MAX: usize = 128;
 /// Ports that one user's queues may take together: a quarter of all, so that others find some
 /// left.

@@ -40,6 +40,7 @@ mod conversation;
 mod error;
 pub mod hooks;
 pub mod interfaces;
+mod kept;
 pub mod limits;
 mod proof;
 mod protocol;

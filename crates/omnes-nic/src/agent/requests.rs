@@ -10,12 +10,13 @@ use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse
 use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
 use super::session::{Parting, Session};
 use super::sockets::Sockets;
-use crate::{Page, Queue, QueuePlan, SlotPlan};
+use crate::{NicError, Page, Queue, QueuePlan, SlotPlan};
 use omnes_firmware::slot::SLOTS_MAX;
 use omnes_topo::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What is done for a request: an answer, with or without a page; none for what has no answer.
@@ -83,7 +84,8 @@ impl Agent {
 
     /// Lends a slot to a caller, if its descriptors show that it may have it.
     fn lend(&mut self, id: u64, plan: &SlotPlan, observe: &mut Observer<'_>) -> Done {
-        let check = |agent: &Self, sockets: &[OwnedFd], peer| agent.look_at(plan, sockets, peer);
+        let check =
+            |agent: &mut Self, sockets: &[OwnedFd], peer| agent.look_at(plan, sockets, peer);
         let addresses = std::iter::once(plan.socket).chain(plan.group);
         let Some(admitted) = self.admit(id, addresses, check, observe)? else { return Ok(None) };
         let (socket, _) = admitted.sockets.first().ok_or(SOCKETS_MISSING)?;
@@ -91,17 +93,16 @@ impl Agent {
         let opened = self.kernel.open(plan, interface, Some(socket.as_fd()));
         let slot = opened.map_err(|error| error.to_string())?;
         let map = self.kernel.page(slot).expect("the slot is open");
-        let given = map.try_clone().map_err(|error| error.to_string());
-        let shown = Page::map(map.as_fd()).map(Shown::Page).map_err(|error| error.to_string());
+        let shown = Page::map(map.as_fd()).map(Shown::Page);
         let tenant = tenant(plan, admitted.peer, &admitted.interface);
         let members = plan.members.len();
-        self.hand_over(id, slot, admitted, (tenant, members), (shown, given), observe)
+        self.hand_over(id, slot, admitted, (tenant, members), (map, shown), observe)
     }
 
     /// The same for a receive queue.
     fn lend_queue(&mut self, id: u64, plan: &QueuePlan, observe: &mut Observer<'_>) -> Done {
         let entries = plan.sockets.len() + usize::from(plan.group.is_some());
-        let check = |agent: &Self, sockets: &[OwnedFd], peer| {
+        let check = |agent: &mut Self, sockets: &[OwnedFd], peer| {
             plan.check().map_err(|error| error.to_string())?;
             agent.check_queues(entries, peer)?;
             check_sockets(&plan.sockets, plan.group, sockets, peer)?;
@@ -112,8 +113,7 @@ impl Agent {
         let opened = self.kernel.open_queue(plan);
         let number = opened.map_err(|error| error.to_string())?;
         let map = self.kernel.queue(number).expect("the queue is open");
-        let given = map.try_clone().map_err(|error| error.to_string());
-        let shown = Queue::map(map.as_fd()).map(Shown::Queue).map_err(|error| error.to_string());
+        let shown = Queue::map(map.as_fd()).map(Shown::Queue);
         let tenant = Tenant {
             uid: admitted.peer.uid,
             pid: admitted.peer.pid,
@@ -126,7 +126,7 @@ impl Agent {
             socket: plan.sockets[0],
             interface: admitted.interface.name.clone(),
         };
-        self.hand_over(id, number, admitted, (tenant, entries), (shown, given), observe)
+        self.hand_over(id, number, admitted, (tenant, entries), (map, shown), observe)
     }
 
     /// Takes the descriptors that came with a request, and lets `check` see whether they show that
@@ -136,7 +136,7 @@ impl Agent {
         &mut self,
         id: u64,
         addresses: impl Iterator<Item = SocketAddr>,
-        check: impl FnOnce(&Self, &[OwnedFd], Peer) -> Result<Interface, String>,
+        check: impl FnOnce(&mut Self, &[OwnedFd], Peer) -> Result<Interface, String>,
         observe: &mut Observer<'_>,
     ) -> Result<Option<Admitted>, String> {
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(None) };
@@ -162,10 +162,11 @@ impl Agent {
         slot: u32,
         admitted: Admitted,
         (tenant, entries): (Tenant, usize),
-        maps: (Result<Shown, String>, Result<OwnedFd, String>),
+        (map, shown): (Arc<OwnedFd>, Result<Shown, NicError>),
         observe: &mut Observer<'_>,
     ) -> Done {
-        let (shown, given) = match maps {
+        let given = map.try_clone().map_err(|error| error.to_string());
+        let (shown, given) = match (shown.map_err(|error| error.to_string()), given) {
             (Ok(shown), Ok(given)) => (shown, given),
             (Err(reason), _) | (_, Err(reason)) => {
                 self.kernel.close(slot);
@@ -179,6 +180,7 @@ impl Agent {
             entries,
             since: Instant::now(),
             shown,
+            map,
             sockets: admitted.sockets,
         };
         self.loans.insert(slot, loan);
@@ -190,7 +192,7 @@ impl Agent {
 
     /// Checks everything but the kernel's own limits; the interface that the slot is for.
     fn look_at(
-        &self,
+        &mut self,
         plan: &SlotPlan,
         sockets: &[OwnedFd],
         peer: Peer,
@@ -205,7 +207,7 @@ impl Agent {
     }
 
     /// Checks that a user may have one more queue, with so many addresses.
-    fn check_queues(&self, more: usize, peer: Peer) -> Result<(), String> {
+    fn check_queues(&mut self, more: usize, peer: Peer) -> Result<(), String> {
         let own = self.of_user(peer, true);
         let (queues, ports) =
             own.fold((0, 0), |(queues, ports), loan| (queues + 1, ports + loan.entries));
@@ -217,7 +219,7 @@ impl Agent {
             let limit = QUEUE_PORTS_PER_USER_MAX;
             return Err(format!("the user's queues would have more than {limit} addresses"));
         }
-        Ok(())
+        self.check_kept(peer, true, QUEUES_PER_USER_MAX)
     }
 
     /// What is lent to a user: queues, or slots.
@@ -229,7 +231,7 @@ impl Agent {
     }
 
     /// Checks that a user may have one more slot, with so many members.
-    fn check_slots(&self, more: usize, peer: Peer) -> Result<(), String> {
+    fn check_slots(&mut self, more: usize, peer: Peer) -> Result<(), String> {
         let own = self.of_user(peer, false);
         let (slots, members) =
             own.fold((0, 0), |(slots, members), loan| (slots + 1, members + loan.entries));
@@ -243,6 +245,18 @@ impl Agent {
         if members + more > MEMBERS_PER_USER_MAX {
             let limit = MEMBERS_PER_USER_MAX;
             return Err(format!("the user's slots would have more than {limit} members"));
+        }
+        self.check_kept(peer, false, limit as usize)
+    }
+
+    /// Checks that a user keeps fewer than `limit` of what was taken back.
+    fn check_kept(&mut self, peer: Peer, queues: bool, limit: usize) -> Result<(), String> {
+        let kept = self.kept.count(peer.uid, queues);
+        let kept = kept.map_err(|error| format!("cannot count what a user keeps: {error}"))?;
+        if kept >= limit {
+            let what = if queues { "queues" } else { "pages of slots" };
+            let uid = peer.uid;
+            return Err(format!("user {uid} keeps {kept} {what} open that were taken back"));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::channel::{Peer, agent_address, peer, unix_socket};
 use super::interfaces;
+use super::kept::Kept;
 use super::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PER_TURN, CONNECTIONS_PER_USER_MAX, SLOTS_PER_USER,
 };
@@ -18,6 +19,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Wait before new connections are looked at again, after the agent had no descriptors for them.
@@ -157,6 +159,8 @@ pub(super) struct Loan {
     pub(super) entries: usize,
     pub(super) since: Instant,
     pub(super) shown: Shown,
+    /// The descriptor of what it shows.
+    pub(super) map: Arc<OwnedFd>,
     /// Keep the ports with the slot, unless the tenant gives them up; UDP sockets, so closing them
     /// takes no time. Each with the address that it was bound to when the slot was lent.
     pub(super) sockets: Vec<(OwnedFd, SocketAddr)>,
@@ -191,6 +195,7 @@ pub struct Agent {
     pub(super) loans: BTreeMap<u32, Loan>,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) undertaker: Undertaker,
+    pub(super) kept: Kept,
     pub(super) is_ending: bool,
     listener: OwnedFd,
     next_session: u64,
@@ -209,9 +214,10 @@ impl Agent {
     pub fn start(config: AgentConfig, observe: &mut dyn FnMut(&Event)) -> Result<Self, NicError> {
         // First, since who has the name is the agent.
         let listener = take_name()?;
-        let undertaker = Undertaker::new();
         let what = "cannot make an event descriptor";
-        let undertaker = undertaker.map_err(|source| NicError::System { what, source })?;
+        let failed = |source| NicError::System { what, source };
+        let undertaker = Undertaker::new().map_err(failed)?;
+        let kept = Kept::new().map_err(failed)?;
         let mut agent = Self {
             kernel: Kernel::load()?,
             attached: BTreeMap::new(),
@@ -219,6 +225,7 @@ impl Agent {
             loans: BTreeMap::new(),
             sessions: BTreeMap::new(),
             undertaker,
+            kept,
             is_ending: false,
             listener,
             next_session: 0,
@@ -462,10 +469,11 @@ impl Agent {
         for session in self.sessions.values_mut() {
             session.slots.remove(&slot);
         }
-        if let Some(Loan { tenant, shown, .. }) = self.loans.remove(&slot) {
+        if let Some(Loan { tenant, shown, map, .. }) = self.loans.remove(&slot) {
             if let Shown::Page(page) = shown {
                 page.set_lost();
             }
+            self.kept.add(tenant.uid, tenant.form == Form::Queue, map);
             observe(&Event::Returned { slot, tenant, reason });
         }
     }

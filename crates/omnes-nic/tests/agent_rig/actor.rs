@@ -154,6 +154,7 @@ pub fn play() {
             "barriers" => state.barriers(number(1), number(2)),
             "return" => {
                 state.lent.clear();
+                state.queues.clear();
                 answer("returned");
             }
             "obtain" => state.obtain(),
