@@ -277,7 +277,9 @@ impl Shared {
             }
             Stage::Block => {
                 inside.is_driven = true;
+                let driving = Driving { shared: self };
                 let (mut inside, has_news) = self.sleep(inside, self.caller_sleep_max());
+                std::mem::forget(driving);
                 inside.is_driven = false;
                 (inside, has_news)
             }
@@ -464,6 +466,18 @@ struct InCallback<'a> {
 impl Drop for InCallback<'_> {
     fn drop(&mut self) {
         self.shared.in_callback.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A caller that drives while it sleeps. Dropped only if it panics: another one must drive then.
+struct Driving<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().is_driven = false;
+        self.shared.ended.notify_all();
     }
 }
 
