@@ -9,7 +9,7 @@ use super::peer::{Assembling, Destination, Lane, Stashed};
 use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
 use crate::lane::{AckWhen, Arrival};
-use crate::limits::{CREDIT_UNIT_BYTES, POOL_GROWTH};
+use crate::limits::{CREDIT_UNIT_BYTES, POOL_GROWTH, PROBE_WAIT_MAX};
 use crate::packet::{Move, Origin, Placement, Preview, ReceiveId, SendId, SlotId, Target};
 use omnes_wire::{
     CommunicatorId, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
@@ -132,19 +132,19 @@ impl Channel {
     fn free_answered(&mut self, now: Instant, header: &Header, lane: Lane) -> u32 {
         let held_back = Duration::from_micros(u64::from(header.argument));
         let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
+        let allowance = self.config.allowance();
         let (mut freed, mut charge) = (0, 0);
-        let mut sample = None;
+        let mut last = None;
         // An answer that a repair has set free tells of the repair, not of the path.
         let mut has_repair = false;
+        self.peer(header.source).send[lane].find_late(now);
         // Packets of one message mostly follow one another.
         let mut run: Option<(SendId, u32)> = None;
         while let Some(sent) = self.peer(header.source).send[lane].free_one(header.expects) {
             freed += 1;
             charge += sent.charge;
             has_repair |= !sent.went_straight();
-            if is_report {
-                sample = sent.sample(now, held_back);
-            }
+            last = Some(sent);
             let Item::Data { message, .. } = sent.item else { continue };
             match &mut run {
                 Some((same, packets)) if *same == message => *packets += 1,
@@ -154,8 +154,10 @@ impl Channel {
         self.on_answered(run);
         let peer = self.peer(header.source);
         peer.flow.flight_bytes -= charge;
-        if let (Some(sample), false) = (sample, has_repair) {
-            peer.rtt.add_sample(sample);
+        if let Some(last) = last.filter(|_| is_report && !has_repair) {
+            let timeout = peer.rtt.retransmit_timeout(allowance, 0);
+            let sample = peer.send[lane].sample(&last, now, held_back, timeout);
+            sample.into_iter().for_each(|sample| peer.rtt.add_sample(sample));
         }
         if freed > 0 {
             peer.send[lane].find_discarded();
@@ -179,7 +181,7 @@ impl Channel {
         let peer = self.peer(header.source);
         let guard = peer.rtt.smoothed();
         if header.flags.has(Flags::REJECT) {
-            let wait = guard.max(PROBE_WAIT_MIN);
+            let wait = guard.clamp(PROBE_WAIT_MIN, PROBE_WAIT_MAX);
             peer.send[lane].on_reject(now, header.epoch, wait);
         } else if is_question(header) {
             self.on_question(now, header);

@@ -17,6 +17,9 @@ use omnes_wire::{GapMap, Instant, Seq};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// A late answer counts as having taken so many timeouts at most.
+const LATE_SAMPLE_MAX: u32 = 4;
+
 /// What a numbered packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Item {
@@ -86,6 +89,10 @@ pub(super) struct SendLane {
     retransmit_at: Option<Instant>,
     /// When the timer last ran out, until a report shows that the peer has heard of that.
     round_at: Option<Instant>,
+    /// What went out before this has waited for as long as the timer, whether that has run out or
+    /// this rank could not look; and whether an answer to it may still be a sample.
+    late_before: Instant,
+    has_late_sample: bool,
     /// Since when the oldest packet has gone without any answer.
     pub(super) unanswered_since: Option<Instant>,
     fruitless: Fruitless,
@@ -130,6 +137,8 @@ impl SendLane {
         doublings: 0,
         retransmit_at: None,
         round_at: None,
+        late_before: Instant::ZERO,
+        has_late_sample: false,
         unanswered_since: None,
         fruitless: Fruitless::NONE,
     };
@@ -226,6 +235,38 @@ impl SendLane {
         self.flight_bytes += charge;
         self.flight.push_back(Sent { item, charge, sent_at: now, transmissions: 1, flight });
         seq
+    }
+
+    /// An answer has come: if the timer should have run out before, it counts as if it had.
+    pub(super) fn find_late(&mut self, now: Instant) {
+        let is_armed = self.blocked.is_none() && !self.flight.is_empty();
+        if is_armed && self.retransmit_at.is_some_and(|at| at <= now) {
+            self.on_late(now);
+        }
+    }
+
+    /// Answers to all that is in flight are late, as the path has become slow or a rank has not
+    /// run: one of them may be a sample.
+    fn on_late(&mut self, now: Instant) {
+        self.late_before = now;
+        self.has_late_sample = true;
+    }
+
+    /// Round-trip time that the answer to a packet that went straight shows. Each timeout raises
+    /// the estimate once, by a small factor: all answers of a rank that has not run are late.
+    pub(super) fn sample(
+        &mut self,
+        sent: &Sent,
+        now: Instant,
+        held_back: Duration,
+        timeout: Duration,
+    ) -> Option<Duration> {
+        let sample = now.since(sent.sent_at).saturating_sub(held_back);
+        if sent.sent_at >= self.late_before {
+            return Some(sample);
+        }
+        let is_first = std::mem::take(&mut self.has_late_sample);
+        is_first.then(|| sample.min(timeout * LATE_SAMPLE_MAX))
     }
 
     /// Takes the oldest packet out if the peer has it; the owner checked `expects`.
@@ -391,6 +432,7 @@ impl SendLane {
             self.doublings += 1;
             self.epoch = self.epoch.wrapping_add(1);
             self.round_at = Some(now);
+            self.on_late(now);
             self.mark_front_lost();
         }
         true
@@ -483,11 +525,6 @@ impl Sent {
     /// True if the packet went out once and was not held up behind a gap.
     pub(super) fn went_straight(&self) -> bool {
         self.transmissions == 1 && self.flight == Flight::Sent
-    }
-
-    /// Round-trip time that the answer shows, if the packet went out only once.
-    pub(super) fn sample(&self, now: Instant, held_back: Duration) -> Option<Duration> {
-        (self.transmissions == 1).then(|| now.since(self.sent_at).saturating_sub(held_back))
     }
 }
 

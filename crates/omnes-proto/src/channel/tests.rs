@@ -11,6 +11,7 @@ mod full_pool;
 mod notice;
 mod receive;
 mod reject;
+mod round_trip;
 mod send;
 mod silence;
 mod stop;

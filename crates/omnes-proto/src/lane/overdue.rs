@@ -70,10 +70,11 @@ impl Overdue {
 
     /// Something of it has come, and nobody knows whether because it was asked for. If it was asked
     /// for, it counts as having come then: a sender that is late is soon left alone for longer,
-    /// and what was lost makes the next wait hardly longer.
+    /// and what was lost makes the next wait hardly longer. So it does if it would have been asked
+    /// for, had this rank run.
     pub(crate) fn end_unsure(&mut self, now: Instant) {
-        let at = self.asked_at.unwrap_or(now);
-        self.end(at, true);
+        let due = self.ask_at.filter(|at| *at <= now);
+        self.end(due.or(self.asked_at).unwrap_or(now), true);
     }
 
     /// How often it has been asked for.
@@ -167,6 +168,15 @@ mod tests {
     fn a_root_that_is_always_late_is_left_alone_for_twice_as_long() {
         let wait = after(10_000).deadline().map(|at_last| at_last.since(at(100_000)));
         assert!(wait.is_some_and(|wait| wait >= Duration::from_micros(19_900)), "{wait:?}");
+    }
+
+    #[test]
+    fn what_came_while_the_receiver_did_not_run_is_asked_for_hardly_later() {
+        let mut overdue = after(10);
+        overdue.end_unsure(at(1_100_000));
+        overdue.begin(at(2_000_000), LEAST);
+        let wait = overdue.deadline().map(|at_last| at_last.since(at(2_000_000)));
+        assert!(wait.is_some_and(|wait| wait <= 2 * LEAST), "{wait:?}");
     }
 
     #[test]
