@@ -63,9 +63,10 @@ bool shim_request_wait(struct shim_request *request)
 {
 	omnes_request *taken = request_take(request);
 
-	if (taken)
-		request_complete(request, omnes_wait(&taken));
-	return taken;
+	if (!taken)
+		return false;
+	request_complete(request, omnes_wait(&taken));
+	return true;
 }
 
 int shim_request_query(void *extra, MPI_Status *status)

@@ -47,7 +47,9 @@ use std::sync::{Arc, OnceLock};
 /// collectives on this communicator return [`Error::CollectivesBroken`], on all ranks, including
 /// earlier ones that other ranks have not completed. Point-to-point messages still work. To
 /// recover, keep a spare communicator and create new ones from it with [`Self::split`] or
-/// [`Self::dup`].
+/// [`Self::dup`]. A barrier counts as such a collective if it is interrupted while the nodes of the
+/// communicator agree on the kernel NIC, which some from the seventeenth on do, but none with a
+/// limit ([`Self::barrier_timeout`]).
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) inner: Arc<Inner>,

@@ -137,7 +137,7 @@ pub struct Config {
     /// Where this rank publishes its counters, for `omnes stat`.
     pub stats: StatsPlace,
     /// How long the job must have run before ranks load the firmware of the kernel NIC, which takes
-    /// 30 ms of a core and some 60 ms of waiting for the kernel; zero or not on all ranks alike.
+    /// 30 ms of a core and some 60 ms of waiting for the kernel. The longest of all ranks counts.
     pub nic_after: Duration,
 }
 

@@ -262,3 +262,36 @@ fn one_rank_enters_any_kind_that_can_be_entered_without_waiting() {
         );
     }
 }
+
+/// All ranks ask whether it is time for the kernel's NIC, or none: those that may use it at once
+/// would meet others in the next question.
+#[test]
+fn ranks_that_wait_for_the_nic_and_others_that_do_not_agree_on_it() {
+    let since = std::time::Instant::now();
+    let callback = move || match since.elapsed() > Duration::from_secs(20) {
+        true => std::ops::ControlFlow::Break(()),
+        false => std::ops::ControlFlow::Continue(()),
+    };
+    let on_one_node = |config: &mut Config| config.shared_memory = true;
+    for place in [|_: &mut Config| {}, on_one_node] {
+        let adjust = |config: &mut Config| {
+            place(config);
+            config.while_waiting =
+                Some(omnes::WhileWaiting::every(Duration::from_secs(1), callback));
+            match config.rank {
+                0 => config.nic = omnes::NicChoice::User,
+                1 => config.nic_after = Duration::from_secs(3600),
+                _ => config.nic_after = Duration::from_millis(50),
+            }
+        };
+        with_ranks(3, adjust, |comm| {
+            for call in 0..60 {
+                if call == 40 {
+                    std::thread::sleep(Duration::from_millis(60));
+                }
+                comm.barrier().unwrap();
+            }
+            comm.finalize().unwrap();
+        });
+    }
+}

@@ -69,7 +69,8 @@ class Communicator:
     OMNES_NIC=off, that is begun and raises any of these, or ends by a signal handler or a
     time_limit(), is given up: it and all others on this communicator raise CollectivesBroken from
     then on, on all ranks; communicators that were made by dup() or split() go on, and may make
-    others.
+    others. So is one of the few barriers, from the seventeenth on, in which the nodes of a
+    communicator agree on the kernel's network interface; a barrier with timeout_s is none of those.
 
     What a signal handler raises while a call waits is raised by the call, and its operation is
     given up. An operation that ends while the handler runs is not given up but done: a received

@@ -338,6 +338,9 @@ impl Communicator {
             barriers.openings().push(opening);
             return Ok(Approach::OnTheWay);
         }
+        if self.nodes().count() < 2 {
+            return Ok(Approach::Refused);
+        }
         if !self.is_time_for_nic()? {
             return Ok(Approach::OnTheWay);
         }

@@ -38,7 +38,8 @@ const ANSWER_TIME: Duration = Duration::from_millis(200);
 impl Communicator {
     /// Waits until all ranks of the communicator have called it. If
     /// [`WhileWaiting`](crate::WhileWaiting) interrupts the wait, the barrier has been entered
-    /// nevertheless, except over channels, and the next barrier is another one.
+    /// nevertheless, except over channels and while the nodes agree on the kernel NIC, and the next
+    /// barrier is another one.
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job,

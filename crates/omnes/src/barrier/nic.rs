@@ -197,12 +197,10 @@ impl Communicator {
         NicState::User { reason }
     }
 
-    /// True if the job has run for long enough on all members. Collective.
+    /// True if the job has run for long enough on all members, some of which may wait for longer
+    /// than others. Collective.
     pub(super) fn is_time_for_nic(&self) -> Result<bool, Error> {
         let job = self.job();
-        if job.config.nic_after.is_zero() {
-            return Ok(true);
-        }
         let is_early = job.joined_at.elapsed() < job.config.nic_after;
         Ok(self.first_obstacle(is_early.then_some(TOO_EARLY))?.is_none())
     }
