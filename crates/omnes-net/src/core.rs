@@ -67,6 +67,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
 /// The same while callers come and go without waiting; longer, as callers that wait for a core of
 /// their own soon look again, and must not be disturbed.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);
+/// Time without a step after which nobody's silence is judged before all that has come is read.
+const UNHEARD_MAX: Duration = Duration::from_millis(20);
 /// Time between two looks at the connections to other ranks while callers come and go.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 const DATAGRAM_BYTES: usize = 1 << 16;
@@ -290,16 +292,20 @@ impl Core {
 
     fn step_on(&mut self, occasion: Occasion) {
         self.idle_looks = 0;
-        let now = self.now();
+        let mut now = self.now();
         if self.pauses.on_step(self.stepped_at, now) {
             self.endpoint.on_pause(now);
         }
-        self.stepped_at = now;
+        let unstepped = now.since(std::mem::replace(&mut self.stepped_at, now));
         let due = self.endpoint.poll_timeout();
         let mut may_fire =
             |occasion| due.is_some_and(|at| self.grace.fire_at(at, now, occasion) <= now);
         let is_timeout = may_fire(occasion);
         self.is_late = !is_timeout && may_fire(Occasion::Idle);
+        if is_timeout && unstepped >= UNHEARD_MAX {
+            self.read_all();
+            now = self.now();
+        }
         if is_timeout {
             self.show_pages();
             self.endpoint.handle_timeout(now);

@@ -1,6 +1,8 @@
 //! Ranks that compute or are stopped together: none of that is a failure.
 
+use crate::as_root::is_root;
 use crate::play::{Play, Rank};
+use crate::test_lab::TestLab;
 use crate::{PATIENCE, SUSPENSION};
 use std::time::{Duration, Instant};
 
@@ -81,5 +83,30 @@ fn a_rank_that_is_killed_while_all_are_stopped_is_named() {
         ranks[victim as usize].signal(libc::SIGKILL);
         ranks.iter().for_each(|rank| rank.signal(libc::SIGCONT));
         play.assert_named(&mut ranks, Instant::now());
+    }
+}
+
+/// What has come from a rank is read before its silence is judged, wherever it lies.
+#[test]
+fn a_rank_that_was_stopped_for_less_than_the_timeout_is_heard_by_one_that_was_stopped_too() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up("");
+    let play = Play::new("recv", 0, "wait");
+    let mut ranks = lab.start(&play);
+    for _ in 0..3 {
+        // Each is asked for a sign of life by the one before it.
+        let part = play.limit() / 60;
+        for (time, rank, signal) in [
+            (0, 2, libc::SIGSTOP),
+            (36, 1, libc::SIGSTOP),
+            (4, 2, libc::SIGCONT),
+            (9, 1, libc::SIGCONT),
+        ] {
+            assert_all_stay(&mut ranks, part * time);
+            ranks[rank].signal(signal);
+        }
+        assert_all_stay(&mut ranks, play.limit() / 2);
     }
 }

@@ -18,6 +18,8 @@ const READS_PER_STEP: usize = 4;
 const TRAINS_PER_STEP: usize = 16;
 /// Reads that brought nothing but strangers' packets, beside these.
 const READS_IN_VAIN_MAX: usize = 64;
+/// Times that a socket is read for a few calls where all that has come is to be read.
+const READS_TO_THE_END_MAX: usize = 256;
 /// Packets taken from each ring before it is looked who may go on, and how often in one step.
 const RING_PACKETS: usize = 16;
 const ROUNDS_PER_STEP: usize = 4;
@@ -55,6 +57,19 @@ impl Core {
             }
         }
         calls > 0
+    }
+
+    /// Reads what has come while nobody looked, wherever it lies: what is there of a rank shows that
+    /// the rank was not silent. Not without end where more comes faster than it is read.
+    pub(super) fn read_all(&mut self) {
+        for index in 0..self.links.readable() {
+            (0..READS_TO_THE_END_MAX).take_while(|_| self.read_socket(index)).for_each(drop);
+        }
+        for _ in 0..READS_TO_THE_END_MAX {
+            if !(self.read_rings() | self.read_queue()) {
+                break;
+            }
+        }
     }
 
     /// Takes what the ranks of this node have sent, in a few rounds; true if any packet was the
