@@ -11,6 +11,7 @@
 //! barriers.
 
 mod barrier;
+mod blame;
 mod broadcast;
 mod inward;
 mod messages;

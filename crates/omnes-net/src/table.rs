@@ -1,15 +1,18 @@
 //! The table by which the ranks of a job find each other, the same for all of them.
 
 use crate::error::RANKS_MAX;
+use crate::links::CONNECTED_RANKS_MAX;
 use crate::rendezvous::is_payload;
 use crate::trial::Place;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
 /// Longest table, as a part of a line: a little for all, and for each rank an address of IPv6, a
-/// port, its number among those of its node, and perhaps another port with that.
+/// port, its number among those of its node, and perhaps another port with that. Where each pair of
+/// ranks has its own sockets, a port more for each.
 const TABLE_BYTES: usize = 4096;
 const TABLE_BYTES_PER_RANK: usize = 80;
+const TABLE_BYTES_PER_PAIR: usize = 6;
 // Small enough for any rank to read.
 const _: () = assert!(table_bytes_max(RANKS_MAX) < 1 << 23);
 
@@ -42,7 +45,8 @@ pub(crate) struct Table {
 
 /// Longest line with the table of a job of `size` ranks.
 pub(crate) const fn table_bytes_max(size: u32) -> usize {
-    TABLE_BYTES + TABLE_BYTES_PER_RANK * size as usize
+    let per_pair = if size <= CONNECTED_RANKS_MAX { TABLE_BYTES_PER_PAIR } else { 0 };
+    TABLE_BYTES + (TABLE_BYTES_PER_RANK + per_pair * size as usize) * size as usize
 }
 
 impl Ports {
@@ -106,11 +110,15 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_largest_job_is_a_line_that_ranks_read() {
+    fn the_table_of_any_job_is_a_line_that_ranks_read() {
         let key = JobKey::new([7; 16]);
         let host = "fedc:ba98:7654:3210:fedc:ba98:7654:3210".parse().unwrap();
-        for size in [1, RANKS_MAX] {
-            let to_all = ToAll::new(&table(host, size), Some(&key)).unwrap();
+        for size in (1..=CONNECTED_RANKS_MAX + 1).chain([RANKS_MAX]) {
+            let mut table = table(host, size);
+            if size <= CONNECTED_RANKS_MAX {
+                table.ports.fill(Ports::Each(vec![u16::MAX; size as usize]));
+            }
+            let to_all = ToAll::new(&table, Some(&key)).unwrap();
             let reply =
                 Reply::Table { digest: to_all.digest(), core_sharing: CoreSharing::default() };
             let signed = Signed::new(&reply, Some(&key), u64::MAX, u32::MAX).unwrap();

@@ -553,3 +553,17 @@ fn a_job_that_is_too_large_is_refused_at_once_and_of_many_ranks_the_first_are_na
         "{error}"
     );
 }
+
+/// The most ranks that have sockets for each pair, whose table has a port for each, and one more.
+#[test]
+fn jobs_start_that_are_as_large_as_jobs_with_a_socket_for_each_pair_can_be() {
+    for size in [32, 33] {
+        let address = rendezvous();
+        let alone = |config: &mut Config| config.shared_memory = false;
+        let ranks: Vec<_> = (0..size).map(|rank| join(&address, rank, size, alone)).collect();
+        for (rank, outcome) in ranks.into_iter().enumerate() {
+            let outcome = outcome.join().unwrap();
+            outcome.unwrap_or_else(|error| panic!("rank {rank} of {size}: {error}"));
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use crate::as_root::is_root;
 use crate::play::Play;
 use crate::test_lab::TestLab;
-use crate::{BY_DEFAULT, OMNES, PATIENCE, SOON};
+use crate::{BY_DEFAULT, OMNES, PATIENCE, RANKS, SOON};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,6 +24,27 @@ fn a_rank_that_is_cut_off_is_named_and_ends_too() {
         assert_eq!(status, Some(3), "{errors}");
         assert!(errors.contains(" has failed"), "{errors}");
     }
+}
+
+/// While the link is down, packets wait for the other host's Ethernet address, where no NIC can see
+/// them.
+#[test]
+fn barriers_outlast_a_cable_that_is_out_for_less_than_the_timeout() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up("");
+    let play = Play { peer_timeout: None, ..Play::new("steady", 0, "wait") };
+    for host in 0..RANKS {
+        // As outside of labs.
+        lab.run_on(host, &["ip", "neigh", "flush", "dev", "eth0", "nud", "permanent"]);
+    }
+    let mut ranks = lab.start(&play);
+    ranks.iter_mut().for_each(|rank| rank.wait_until("steady"));
+    lab.on_switch("ip link set p1 down; sleep 2.2; ip link set p1 up");
+    let deadline = Instant::now() + PATIENCE;
+    let ended: Vec<_> = ranks.iter_mut().map(|rank| rank.finish(deadline)).collect();
+    assert!(ended.iter().all(|ended| *ended == (Some(0), String::new())), "{ended:?}");
 }
 
 #[test]

@@ -13,8 +13,13 @@ pub(crate) struct Rank {
 
 impl Rank {
     pub(crate) fn wait_until_ready(&mut self) {
+        self.wait_until("ready");
+    }
+
+    /// Waits until it says so.
+    pub(crate) fn wait_until(&mut self, word: &str) {
         let mut line = String::new();
-        while !line.ends_with("ready\n") {
+        while line.trim_end() != word {
             line.clear();
             let bytes = self.output.read_line(&mut line).unwrap();
             assert!(bytes > 0, "{}", self.errors());

@@ -2,8 +2,8 @@
 //! meanwhile.
 
 use crate::{PATIENCE, SUSPENSION};
-use omnes::{Communicator, Error, Source, Tag};
-use std::time::Instant;
+use omnes::{Communicator, Error, NicState, Source, Tag};
+use std::time::{Duration, Instant};
 
 /// Not a test of its own: what a rank does. The role is what all but the victim wait in; the fate
 /// is what the victim does meanwhile.
@@ -21,6 +21,7 @@ fn plays_a_role() {
             "long" => return send_long(&world, victim, fate == "for ever"),
             "cast" => return cast_long(&world),
             "rounds" => return work(&world),
+            "steady" => return meet_steadily(&world),
             _ => {}
         }
         match (world.rank() == victim, fate.as_str()) {
@@ -148,6 +149,19 @@ fn cast_long(world: &Communicator) -> Result<(), Error> {
     loop {
         world.bcast_with(0, &mut data, "combined".parse().unwrap())?;
     }
+}
+
+/// Barriers by the kernel's NIC, for a while, with pauses.
+fn meet_steadily(world: &Communicator) -> Result<(), Error> {
+    while world.nic() != NicState::Kernel {
+        world.barrier()?;
+    }
+    println!("steady");
+    for _ in 0..200 {
+        world.barrier()?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// All ranks work together, in each way, until rank 0 has seen enough time pass.

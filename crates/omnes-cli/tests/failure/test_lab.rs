@@ -28,7 +28,10 @@ impl TestLab {
     }
 
     pub(crate) fn link(&self, host: u32, state: &str) {
-        let words = ["ip", "link", "set", "eth0", state];
+        self.run_on(host, &["ip", "link", "set", "eth0", state]);
+    }
+
+    pub(crate) fn run_on(&self, host: u32, words: &[&str]) {
         let done: Output = self.on_host(host).args(words).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
@@ -69,8 +72,7 @@ impl TestLab {
                     host + 1
                 ),
             };
-            let done = self.on_host(host).args(["sh", "-ec", &script]).output().unwrap();
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            self.run_on(host, &["sh", "-ec", &script]);
         }
     }
 

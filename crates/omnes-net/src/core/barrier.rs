@@ -1,6 +1,7 @@
 //! Barriers: how they start and end, and the pages by which the kernel's NIC tells of them.
 
 use super::Core;
+use super::blame::{Blame, Traffic};
 use crate::multicast::HeardFor;
 use crate::multisend::MultiSend;
 use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
@@ -24,8 +25,7 @@ pub(super) struct Barriers {
     given_back: Counters,
     /// When slots for multi-send that are of no use were looked for.
     looked_at: Instant,
-    /// Packets that could not be sent, when that was last asked.
-    send_errors: u64,
+    blame: Blame,
 }
 
 struct Awaited {
@@ -169,8 +169,8 @@ impl Core {
     /// that waits for all is not news. Slots that are gone are noticed here.
     pub(super) fn show_pages(&mut self) {
         let (mut lost, mut unheard) = (Vec::new(), Vec::new());
+        let now = self.clock.now();
         for Slot { communicator, slot, .. } in &self.barriers.slots {
-            let now = self.clock.now();
             self.endpoint.collective_mut().handle_nic(now, *communicator, &view(slot.page()));
             let is_awaited =
                 self.barriers.awaited.iter().any(|it| it.communicator == *communicator);
@@ -180,17 +180,17 @@ impl Core {
                 unheard.push(*communicator);
             }
         }
-        // Where this host cannot send, as its link is down, the NIC is not to blame: how long that
-        // may last is the peer timeout's matter.
-        if !unheard.is_empty() && self.has_failed_to_send() {
-            self.endpoint.collective_mut().excuse_doorbells();
-        } else {
-            lost.append(&mut unheard);
+        if !unheard.is_empty() {
+            let traffic = self.traffic();
+            if self.barriers.blame.is_for_nic(now, traffic) {
+                lost.append(&mut unheard);
+            } else {
+                self.endpoint.collective_mut().excuse_doorbells();
+            }
         }
         for communicator in lost {
             self.end_barriers_of(communicator);
         }
-        let now = self.clock.now();
         let Barriers { given_back, looked_at, .. } = &mut self.barriers;
         if now.since(*looked_at) >= LOST_INTERVAL {
             *looked_at = now;
@@ -200,10 +200,10 @@ impl Core {
         }
     }
 
-    /// True if packets could not be sent since the last time that this was asked.
-    fn has_failed_to_send(&mut self) -> bool {
-        let send_errors = self.links.counters().send_errors;
-        std::mem::replace(&mut self.barriers.send_errors, send_errors) != send_errors
+    fn traffic(&self) -> Traffic {
+        let sockets = self.links.counters();
+        let received = sockets.trains_received + self.queue_counters().packets;
+        Traffic { refused: sockets.send_errors, received }
     }
 
     /// The slot of a group is gone: its barriers cannot end any more.
