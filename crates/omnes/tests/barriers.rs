@@ -268,9 +268,12 @@ fn one_rank_enters_any_kind_that_can_be_entered_without_waiting() {
 #[test]
 fn ranks_that_wait_for_the_nic_and_others_that_do_not_agree_on_it() {
     let since = std::time::Instant::now();
-    let callback = move || match since.elapsed() > Duration::from_secs(20) {
-        true => std::ops::ControlFlow::Break(()),
-        false => std::ops::ControlFlow::Continue(()),
+    let callback = move || {
+        if since.elapsed() > Duration::from_secs(20) {
+            std::ops::ControlFlow::Break(())
+        } else {
+            std::ops::ControlFlow::Continue(())
+        }
     };
     let on_one_node = |config: &mut Config| config.shared_memory = true;
     for place in [|_: &mut Config| {}, on_one_node] {

@@ -5,6 +5,7 @@ use crate::hosts::{Agent, Hosts};
 use crate::outside::{text, wait_until};
 use crate::ranks::{job, job_of, rank};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 #[test]
@@ -92,6 +93,24 @@ fn barriers_go_on_while_slots_are_opened() {
     assert_eq!(nic.unwrap(), "kernel");
     for rank in ranks {
         assert!(rank.wait_with_output().unwrap().status.success());
+    }
+}
+
+/// Slots are opened one by one, which takes longer than to use a communicator and to free it.
+#[test]
+fn slots_that_are_needed_no_more_keep_no_threads() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let ranks = [0, 1].map(|at| {
+        let mut rank = rank(&hosts, at, 2, 4013);
+        let spawn = || rank.uid(0).gid(0).env("TEST_MAKES_MANY", "1").spawn().unwrap();
+        hosts.inside(at, spawn)
+    });
+    for rank in ranks {
+        let output = rank.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let said = text(&output.stdout);
+        let threads = said.lines().find_map(|line| line.split_once("threads: ")).unwrap().1;
+        assert!(threads.parse::<u32>().unwrap() < 50, "{threads} threads");
     }
 }
 

@@ -61,6 +61,13 @@ fn plays_a_rank() {
         world.barrier().unwrap();
     }
     println!("nic: {}", world.nic());
+    if std::env::var_os("TEST_MAKES_MANY").is_some() {
+        for _ in 0..200 {
+            let other = world.dup().unwrap();
+            (0..20).for_each(|_| other.barrier().unwrap());
+        }
+        println!("threads: {}", std::fs::read_dir("/proc/self/task").unwrap().count());
+    }
     // Until everybody has looked.
     if std::env::var_os("TEST_WAITS").is_some() {
         wait_for_line();

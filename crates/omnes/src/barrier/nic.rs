@@ -98,12 +98,20 @@ enum State {
 }
 
 impl NicAccess {
-    /// Opens a slot; the reason if there is none. Takes some 100 ms in a process that loads the
-    /// firmware now.
-    fn open(&self, preference: Preference, request: &SlotRequest) -> Result<OpenSlot, String> {
+    /// Opens a slot, unless nobody wants it any more when its turn comes; the reason if there is
+    /// none. Takes some 100 ms in a process that loads the firmware now.
+    fn open(
+        &self,
+        preference: Preference,
+        request: &SlotRequest,
+        is_wanted: impl FnOnce() -> bool,
+    ) -> Result<OpenSlot, String> {
         let nic = self.obtain(preference)?;
-        let opened = request.open(&mut lock(&nic));
-        opened.map_err(|error| error.to_string())
+        let mut nic = lock(&nic);
+        if !is_wanted() {
+            return Err("not needed any more".to_owned());
+        }
+        request.open(&mut nic).map_err(|error| error.to_string())
     }
 
     fn obtain(&self, preference: Preference) -> Result<Arc<Mutex<Nic>>, String> {
@@ -141,8 +149,24 @@ impl NicAccess {
     }
 }
 
-/// A thread that opens a slot and does something with it; the reason if there is none.
-pub(crate) type OpeningThread<T> = JoinHandle<Result<T, String>>;
+/// A thread that opens a slot and does something with it; the reason if there is none. Once this is
+/// dropped, the thread opens none that it has not begun to open: they are opened one by one, and a
+/// program may make communicators, use them and free them sooner than that.
+pub(crate) struct OpeningThread<T> {
+    thread: JoinHandle<Result<T, String>>,
+    _wanted: Arc<()>,
+}
+
+impl<T> OpeningThread<T> {
+    fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn join(self) -> Result<T, String> {
+        self.thread.join().unwrap_or_else(|_| Err("opening a slot has failed".to_owned()))
+    }
+}
 
 /// A slot that is being opened, or is not to be had.
 pub(super) enum OpeningSlot {
@@ -163,10 +187,7 @@ impl OpeningSlot {
     /// Waits for the slot.
     pub(super) fn wait(self) -> Result<Option<OpenSlot>, String> {
         match self {
-            Self::Pending(thread) => match thread.join() {
-                Ok(outcome) => outcome.map(Some),
-                Err(_) => Err("opening a slot has failed".to_owned()),
-            },
+            Self::Pending(thread) => thread.join().map(Some),
             Self::Known(outcome) => outcome,
         }
     }
@@ -246,15 +267,20 @@ impl Communicator {
         let (preference, request) = self.slot_request(plan)?;
         let access = Arc::clone(&self.job().nic);
         let builder = std::thread::Builder::new().name("omnes-nic".to_owned());
-        let open = move || access.open(preference, &request).map(then);
+        let wanted = Arc::new(());
+        let wish = Arc::downgrade(&wanted);
+        let is_wanted = move || wish.strong_count() > 0;
+        let open = move || access.open(preference, &request, is_wanted).map(then);
         let thread = without_signals(|| builder.spawn(open));
-        thread.map_err(|error| format!("there is no thread to open a slot: {error}"))
+        let thread =
+            thread.map_err(|error| format!("there is no thread to open a slot: {error}"))?;
+        Ok(OpeningThread { thread, _wanted: wanted })
     }
 
     /// A slot of the kernel's NIC, if the job may have one; the reason otherwise.
     pub(crate) fn open_slot(&self, plan: SlotPlan) -> Result<OpenSlot, String> {
         let (preference, request) = self.slot_request(plan)?;
-        self.job().nic.open(preference, &request)
+        self.job().nic.open(preference, &request, || true)
     }
 
     fn slot_request(&self, plan: SlotPlan) -> Result<(Preference, SlotRequest), String> {
