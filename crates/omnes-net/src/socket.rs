@@ -8,6 +8,7 @@
 //! All of the crate's `unsafe` for calls on these sockets is here.
 
 mod receive;
+mod segmentation;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ mod tests;
 pub use receive::Take;
 
 use omnes_wire::CommunicatorId;
+use segmentation::Segmentation;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::mem::size_of;
@@ -99,6 +101,7 @@ pub struct SocketCounters {
 pub struct UdpSocket {
     socket: Socket,
     offloads: Offloads,
+    segmentation: Segmentation,
     /// Statistics.
     pub counters: SocketCounters,
     headers: Vec<libc::mmsghdr>,
@@ -221,6 +224,7 @@ impl UdpSocket {
         Ok(Self {
             socket,
             offloads: Offloads { gso, gro },
+            segmentation: Segmentation::default(),
             counters: SocketCounters::default(),
             headers: Vec::with_capacity(TRAIN_PACKETS_MAX),
             addresses: Vec::with_capacity(TRAIN_PACKETS_MAX),
@@ -248,7 +252,7 @@ impl UdpSocket {
 
     /// What the kernel does for this socket at present.
     pub fn offloads(&self) -> Offloads {
-        self.offloads
+        Offloads { gso: self.segments(), ..self.offloads }
     }
 
     /// The socket itself, for options that only some sockets have.

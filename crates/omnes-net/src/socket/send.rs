@@ -23,10 +23,11 @@ impl UdpSocket {
                 }
                 continue;
             }
-            if !self.offloads.gso && trains[done].packets > 1 {
+            if !self.segments() && trains[done].packets > 1 {
                 if !self.send_packetwise(&trains[done], parts) {
                     return done;
                 }
+                self.segmentation.on_packetwise();
                 done += 1;
                 continue;
             }
@@ -35,6 +36,9 @@ impl UdpSocket {
                 Ok(sent) => {
                     for train in &trains[done..done + sent] {
                         self.count_sent(train, parts);
+                        if train.packets > 1 {
+                            self.segmentation.on_whole();
+                        }
                     }
                     done += sent;
                 }
@@ -70,10 +74,16 @@ impl UdpSocket {
         Some(Ok(()))
     }
 
+    /// True if the kernel is to cut trains.
+    pub(super) fn segments(&self) -> bool {
+        self.offloads.gso && self.segmentation.is_on()
+    }
+
     fn batch_end(&self, trains: &[Train], from: usize) -> usize {
         let most = trains.len().min(from + TRAINS_PER_CALL);
         let is_plain = |train: &Train| train.packets == 1 && train.parts.1 - train.parts.0 == 1;
-        let whole = |train: &&Train| (self.offloads.gso || train.packets == 1) && !is_plain(train);
+        let segments = self.segments();
+        let whole = |train: &&Train| (segments || train.packets == 1) && !is_plain(train);
         from + trains[from..most].iter().take_while(whole).count()
     }
 
@@ -90,7 +100,7 @@ impl UdpSocket {
             // What an earlier packet met with, told late: this one has not been tried.
             Some(libc::ECONNREFUSED) => AfterError::Again,
             Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if packets > 1 => {
-                self.offloads.gso = false;
+                self.segmentation.on_refusal();
                 AfterError::Again
             }
             _ => {

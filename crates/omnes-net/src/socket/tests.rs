@@ -72,6 +72,28 @@ fn a_train_in_one_part_goes_out_in_packets_without_segmentation_offload() {
 }
 
 #[test]
+fn trains_go_whole_again_after_the_kernel_has_refused_one() {
+    let (mut from, mut to) = pair("127.0.0.1");
+    let address = to.local_address().ok();
+    let mut send = |packet_bytes: usize| {
+        let mut data = vec![7; 2 * packet_bytes];
+        let (parts, packets) = ((0, 1), 2);
+        let train = Train { multisend: None, to: address, parts, packets, packet_bytes };
+        let calls = from.counters.send_calls;
+        assert_eq!(from.send(&[train], &mut [part(&mut data)]), 1);
+        assert_eq!(receive_all(&mut to, 2), [vec![7; packet_bytes], vec![7; packet_bytes]]);
+        from.counters.send_calls - calls
+    };
+    assert_eq!(send(1000), 1);
+    // Longer than the kernel takes in one call.
+    assert_eq!(send(40_000), 3);
+    let calls: Vec<u64> = (0..70).map(|_| send(1000)).collect();
+    assert_eq!((calls[0], calls[69]), (2, 1), "{calls:?}");
+    assert_eq!(send(40_000), 3);
+    assert!(!from.offloads().gso, "what is said is how it goes at present");
+}
+
+#[test]
 fn looking_leaves_the_datagram_in_place() {
     let (mut from, mut to) = pair("127.0.0.1");
     let mut data = [1, 2, 3, 4, 5];
