@@ -7,10 +7,12 @@
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Whether somebody reads what is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,18 @@ pub fn bytes(bytes: &[u8]) -> Result<Reader, CannotWrite> {
         return Ok(reader());
     }
     settle(write_all(io::stdout().lock(), bytes))
+}
+
+/// Keeps other threads from writing to standard output or error meanwhile, if both are the same
+/// file: a pipe takes a long text in pieces.
+pub fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ARE_ONE: LazyLock<bool> = LazyLock::new(|| {
+        let identity = |of: BorrowedFd<'_>| fstat(of).map(|it| (it.st_dev, it.st_ino));
+        let (stdout, stderr) = (io::stdout(), io::stderr());
+        identity(stdout.as_fd()).is_ok_and(|it| Ok(it) == identity(stderr.as_fd()))
+    });
+    static WRITES: Mutex<()> = Mutex::new(());
+    ARE_ONE.then(|| WRITES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Writes `bytes` as they are; where `output` does not block, as some parents hand it over, waits

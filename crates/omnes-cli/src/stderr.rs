@@ -11,6 +11,7 @@ pub fn notice(line: fmt::Arguments<'_>) {
 
 /// Writes the line by one call.
 pub fn write_line(line: fmt::Arguments<'_>) {
+    let _whole = print::alone();
     // Nobody is left to tell if stderr is closed.
     let _ = print::write_all(std::io::stderr().lock(), format!("{line}\n").as_bytes());
 }

@@ -78,7 +78,12 @@ hash of the contents, as b3sum prints it for a file without holes.
 
 Modes (without set-user-ID and set-group-ID), times, symbolic links, empty
 directories and holes are kept; owners, hard links and extended attributes are
-not.";
+not.
+
+Copy what nobody writes. A file that is written while it is read is an error,
+but one that grows is copied as long as it was at first, and whether it was
+written elsewhere, too, is not noticed. A rank that is killed (SIGKILL) leaves
+a file or tree named .omnes-* beside DEST, which can be removed.";
 
 /// Copy a file or a directory to every rank.
 #[derive(clap::Args)]

@@ -125,15 +125,17 @@ pub fn identities(path: &Path) -> Vec<String> {
     found.map(|found| staging::identity(&found)).collect()
 }
 
-/// Bytes of data below `path`, as far as it can be read; for a progress bar.
+/// Bytes of data below the directory `path`, as far as it can be read; for a progress bar.
 pub fn count_bytes(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| count_entry(&entry.path())).sum()
+}
+
+fn count_entry(path: &Path) -> u64 {
     let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
     match metadata.file_type() {
         kind if kind.is_file() => data_bytes(&metadata),
-        kind if kind.is_dir() => {
-            let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| count_bytes(&entry.path())).sum()
-        }
+        kind if kind.is_dir() => count_bytes(path),
         _ => 0,
     }
 }

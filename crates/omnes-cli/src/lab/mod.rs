@@ -28,6 +28,7 @@ mod sysfs;
 
 pub use cluster::Lab;
 pub use namespace::CannotRun;
+pub use network::HOSTS_MAX;
 pub use options::{LinkOptions, Switch};
 
 use crate::format::FormatArgs;

@@ -12,13 +12,17 @@
 //! Assumes CAP_SYS_ADMIN, checked by [`require_privilege`].
 
 use super::sysfs;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
+
+/// What each host has its own of, empty at first.
+const SHM: &str = "/dev/shm";
 
 /// This machine or this user cannot have a lab; the command ends with status 77.
 #[derive(Debug)]
@@ -98,6 +102,12 @@ impl Spaces {
         let count = self.hosts.len();
         ensure!(host < count, "no host {host}: the lab has hosts 0 to {}", count - 1);
         let HostSpace { net, uts, mnt } = &self.hosts[host];
+        if let Ok(place) = std::env::current_dir()
+            && place.starts_with(SHM)
+            && place != Path::new(SHM)
+        {
+            bail!("hosts of a lab have a {SHM} of their own, without {}", place.display());
+        }
         // Copies of its own: the command may be started after the lab was dropped.
         let (net, uts, mnt) = (net.try_clone()?, uts.try_clone()?, mnt.try_clone()?);
         let hook = move || enter(net.as_fd(), uts.as_fd(), mnt.as_fd());

@@ -61,6 +61,11 @@ pub fn read(path: &Path) -> Result<Vec<SshHost>> {
     Ok(hosts)
 }
 
+/// The machine of `user@machine`.
+pub fn machine(host: &str) -> &str {
+    host.rsplit_once('@').map_or(host, |(_, machine)| machine)
+}
+
 /// Splits a list at commas outside of brackets.
 fn items(list: &str) -> Vec<&str> {
     let mut is_inside = false;
@@ -77,6 +82,12 @@ fn add(hosts: &mut Vec<SshHost>, item: &str, slots: Option<&str>) -> Result<()> 
         let mut host = parse_one(&one)?;
         if let Some(slots) = slots {
             host.slots = parse_slots(item, slots)?;
+        }
+        let is_other = |known: &&SshHost| known.name != host.name;
+        let mut others = hosts.iter().filter(is_other);
+        if let Some(other) = others.find(|known| machine(&known.name) == machine(&host.name)) {
+            // Its ranks would count twice from 0.
+            bail!("'{}' and '{}' are one machine: name it as one of them", other.name, host.name);
         }
         match hosts.iter_mut().find(|known| known.name == host.name) {
             Some(known) => known.slots += host.slots,
@@ -189,6 +200,7 @@ mod tests {
         for (list, words) in [
             ("-oProxyCommand=x", "names no host"),
             ("a,,b", "names no host"),
+            ("a:2,me@a", "'a' and 'me@a' are one machine"),
             ("", "names no host"),
             ("a b", "names no host"),
             ("a:0", "slots must be"),

@@ -8,7 +8,7 @@
 use super::job::{Job, KEY_NAME};
 use super::joining;
 use super::notes::Notes;
-use super::output::{Pump, Streams};
+use super::output::{Pump, Streams, Wait, poll_readable};
 use super::placement::{Host, Place, Site};
 use super::process::{Process, signal_name, tie_to_launcher};
 use super::published::{self, Published};
@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use libc::{SIGCONT, SIGINT, SIGTSTP, SIGTTIN, SIGTTOU};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -189,8 +189,17 @@ fn connect(process: &mut Process, job: &Job, place: &Place, streams: &mut Stream
 /// Copies the terminal's lines to a rank, until either ends; the thread ends with the launcher.
 fn feed_from_terminal(mut stdin: ChildStdin) -> Result<()> {
     let copy = move || {
-        // A rank that has ended reads no more; that is not an error of the launcher.
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut stdin);
+        let mut terminal = std::io::stdin().lock();
+        loop {
+            match std::io::copy(&mut terminal, &mut stdin) {
+                // As some parents hand it over.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    poll_readable(&[terminal.as_raw_fd()], Wait::Forever);
+                }
+                // A rank that has ended reads no more; that is not an error of the launcher.
+                _ => return,
+            }
+        }
     };
     std::thread::Builder::new().name("stdin".to_owned()).spawn(copy)?;
     Ok(())
@@ -202,6 +211,8 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error, notes: &Notes) -
         (Host::Ssh(_), ErrorKind::NotFound) => "not found; install ssh or name another with --ssh",
         (_, ErrorKind::NotFound) => "not found; give its path, or put it into a PATH directory",
         (_, ErrorKind::PermissionDenied) => "not executable; see its mode with `ls -l`",
+        (_, ErrorKind::ExecutableFileBusy) => "somebody is writing it; wait until it is whole",
+        _ if error.raw_os_error() == Some(libc::ELOOP) => "its symbolic links lead in a circle",
         (_, ErrorKind::NotADirectory) => "what stands before its last `/` is no directory",
         _ => {
             let rank = place.rank;
@@ -351,6 +362,8 @@ impl Watched<'_> {
         self.is_signalled |= matches!(note, Some(Note::Forwarded(_)));
         if let Some(signal) = signal {
             self.signal(signal);
+            // One that is stopped would not get it before it is to be killed.
+            self.signal(SIGCONT);
         }
         if note == Some(Note::Ended) && !joining::may_last(&self.ranks, self.job) {
             return;

@@ -75,8 +75,11 @@ them. At startup, ranks wait for each other for OMNES_JOIN_TIMEOUT (default
 60s). `omnes doctor --help` lists all variables.
 
 Signals: INT (Ctrl-C), TERM and HUP are forwarded to the ranks, which have
---grace to end; a further INT kills them. USR1 and USR2 are passed on. Ctrl-Z
-stops the ranks, too (not over ssh).
+--grace to end; a further INT kills them. USR1, USR2 and QUIT (Ctrl-\\) are
+passed on. Ctrl-Z stops the ranks, too (not over ssh).
+
+Output: ranks' lines stay whole behind their prefix; lines of more than 1 MiB
+are broken. --no-prefix and --output-dir leave it as it is.
 
 Exit status: that of the first rank that fails (128 + signal if killed by a
 signal); 124 after --timeout; 126 or 127 if CMD cannot be started; 2 for wrong
@@ -107,7 +110,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     grace: Duration,
     /// End the job after this time, with status 124
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_limit)]
     timeout: Option<Duration>,
     /// Randomize each rank's memory layout; off: all ranks have the same layout, so that ranks that
     /// share a core can use each other's branch predictions (not over ssh) [default: as for the
@@ -146,6 +149,13 @@ fn parse_ranks(text: &str) -> Result<usize, String> {
         "p" => "there is no `-np`; write `-n 2`".to_owned(),
         _ => "must be a whole number, as in `-n 2`".to_owned(),
     })
+}
+
+fn parse_limit(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("a job takes time; without --timeout it has no limit".to_owned()),
+        limit => Ok(limit),
+    }
 }
 
 /// Runs the subcommand; the status is that of the job.

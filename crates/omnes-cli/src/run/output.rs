@@ -6,8 +6,10 @@
 //! [`LINE_BYTES_MAX`].
 //!
 //! Back-pressure is that of a pipeline: while our output is full, ranks wait in `write`; when
-//! nobody reads it any more, or it cannot be written, their pipes are closed, and they get PIPE.
-//! What is lost since it cannot be written is told by [`Pump::finish`].
+//! nobody reads it any more, or standard output cannot be written, their pipes are closed, and they
+//! get PIPE. What is lost since it cannot be written is told by [`Pump::finish`]. Where standard
+//! error cannot be written, as on a full disk, there is nobody to tell, and what ranks say there
+//! must not end them: it is read and dropped.
 //!
 //! A process that left its rank's group may hold a pipe open for ever. So the end of the pipes is
 //! not awaited: once all ranks are reaped, [`Pump::finish`] writes what the pipes hold, and stops.
@@ -47,15 +49,15 @@ impl Sink {
         is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
     }
 
-    /// Errors are those of standard output: with a standard error that fails, there is nobody to
-    /// tell.
+    /// Errors are those of standard output.
     fn write(self, bytes: &[u8]) -> Result<Reader, CannotWrite> {
+        let _whole = print::alone();
         match self {
             Sink::Stdout => print::bytes(bytes),
-            Sink::Stderr => match print::write_all(std::io::stderr().lock(), bytes) {
-                Ok(()) => Ok(Reader::Listens),
-                Err(_) => Ok(Reader::Gone),
-            },
+            Sink::Stderr => {
+                let written = print::settle(print::write_all(std::io::stderr().lock(), bytes));
+                Ok(written.unwrap_or(Reader::Listens))
+            }
         }
     }
 }
@@ -67,6 +69,8 @@ struct Stream {
     prefix: Vec<u8>,
     /// Start of a line whose end has not come.
     line: Vec<u8>,
+    /// A line was broken where it is now, so that its end, if it comes next, is there already.
+    is_broken: bool,
 }
 
 /// The thread that copies, and the pipe whose closing ends it.
@@ -91,7 +95,13 @@ impl Streams {
     pub fn push(&mut self, rank: usize, stdout: OwnedFd, stderr: OwnedFd) {
         for (pipe, sink) in [(stdout, Sink::Stdout), (stderr, Sink::Stderr)] {
             let prefix = prefix(rank, self.digits, sink.is_coloured().then_some(&COLOURS));
-            self.streams.push(Stream { pipe: pipe.into(), sink, prefix, line: Vec::new() });
+            self.streams.push(Stream {
+                pipe: pipe.into(),
+                sink,
+                prefix,
+                line: Vec::new(),
+                is_broken: false,
+            });
         }
     }
 
@@ -208,6 +218,9 @@ impl Stream {
     fn push(&mut self, bytes: &[u8]) -> Result<More, CannotWrite> {
         let mut whole = Vec::new();
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            if std::mem::take(&mut self.is_broken) && part == b"\n" {
+                continue;
+            }
             self.line.extend_from_slice(part);
             if self.line.len() >= LINE_BYTES_MAX || part.ends_with(b"\n") {
                 self.take_line(&mut whole);
@@ -227,6 +240,7 @@ impl Stream {
         whole.append(&mut self.line);
         if !whole.ends_with(b"\n") {
             whole.push(b'\n');
+            self.is_broken = true;
         }
     }
 
@@ -241,14 +255,17 @@ impl Stream {
     }
 }
 
+/// How long to wait for a descriptor that can be read.
 #[derive(Clone, Copy)]
-enum Wait {
+pub enum Wait {
+    /// Not at all.
     No,
+    /// Until there is one.
     Forever,
 }
 
 /// Which of the descriptors can be read, or are at their end; in the same order.
-fn poll_readable(descriptors: &[RawFd], wait: Wait) -> Vec<bool> {
+pub fn poll_readable(descriptors: &[RawFd], wait: Wait) -> Vec<bool> {
     let mut polled: Vec<libc::pollfd> = descriptors
         .iter()
         .map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 })

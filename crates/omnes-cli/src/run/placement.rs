@@ -17,7 +17,7 @@
 
 use super::hosts::{self, SshHost};
 use super::job::random_bytes;
-use crate::lab::{Lab, LinkOptions};
+use crate::lab::{HOSTS_MAX, Lab, LinkOptions};
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -181,8 +181,8 @@ fn resolve_lab(name: &str, ranks: usize, link: Option<LinkOptions>, ipv6: bool) 
             digits
                 .parse()
                 .ok()
-                .filter(|hosts| (1..=RANKS_MAX).contains(hosts))
-                .with_context(|| format!("--lab {digits}: hosts must be 1 to {RANKS_MAX}"))?,
+                .filter(|hosts| (1..=HOSTS_MAX).contains(hosts))
+                .with_context(|| format!("--lab {digits}: hosts must be 1 to {HOSTS_MAX}"))?,
         ),
         _ => None,
     };
@@ -252,7 +252,7 @@ impl Site {
             Site::Ssh { hosts, .. } => {
                 let host = hosts.first().expect("resolve checked that there is a slot per rank");
                 // ssh takes user@host; the network wants the host alone.
-                let name = host.name.rsplit_once('@').map_or(&*host.name, |(_, name)| name);
+                let name = hosts::machine(&host.name);
                 let port = random_port()?;
                 Ok(if name.contains(':') {
                     format!("[{name}]:{port}")

@@ -5,15 +5,16 @@
 //! started stays ignored: `nohup omnes run` outlives the terminal.
 
 use anyhow::{Context, Result};
-use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use libc::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, channel};
 
 /// What ends a job; forwarded to the ranks.
 pub const FORWARDED: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// What programs give a meaning of their own, as "write a checkpoint"; passed on to the ranks.
-pub const PASSED_ON: [i32; 2] = [SIGUSR1, SIGUSR2];
+/// What programs give a meaning of their own, as "write a checkpoint" or "show where you are";
+/// passed on to the ranks.
+pub const PASSED_ON: [i32; 3] = [SIGUSR1, SIGUSR2, SIGQUIT];
 
 /// Starts to listen; call it before the first rank is started, so that no end is missed.
 pub fn listen() -> Result<Receiver<i32>> {

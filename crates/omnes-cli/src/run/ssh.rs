@@ -49,12 +49,12 @@ while [ "$1" != -- ]; do export "$1"; shift; done
 shift
 exec 3<&0 </dev/null
 (
-trap "" HUP INT TERM USR1 USR2
+trap "" HUP INT QUIT TERM USR1 USR2
 while read -r signal; do kill -s "$signal" 0; done
 kill -s KILL 0
 ) <&3 >/dev/null 2>&1 &
 exec 3<&-
-trap : HUP INT TERM USR1 USR2
+trap : HUP INT QUIT TERM USR1 USR2
 (exec "$@")
 exit "$?"
 "#;
@@ -94,6 +94,8 @@ pub fn control_line(signal: i32) -> Option<&'static [u8]> {
         libc::SIGHUP => Some(b"HUP\n"),
         libc::SIGUSR1 => Some(b"USR1\n"),
         libc::SIGUSR2 => Some(b"USR2\n"),
+        libc::SIGQUIT => Some(b"QUIT\n"),
+        libc::SIGCONT => Some(b"CONT\n"),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@
 //! machine are under way to it at a time. A rank is *through* when its ssh has read the control
 //! pipe, which ssh does not do before it has been let in.
 
+use super::hosts::machine;
 use super::placement::{Host, Place};
 use super::process::Process;
 use std::collections::BTreeMap;
@@ -45,9 +46,4 @@ impl<'a> Waiting<'a> {
     pub fn give_up(&mut self) -> usize {
         std::mem::take(&mut self.0).len()
     }
-}
-
-/// The machine of `user@machine`.
-fn machine(host: &str) -> &str {
-    host.rsplit_once('@').map_or(host, |(_, machine)| machine)
 }

@@ -12,8 +12,8 @@
 //!
 //! The job is over when every rank has ended. Its status: 0 if none failed; 124 where the time
 //! limit came before a failure or a signal; else that of the first rank that failed, or of one that
-//! crashed at the same time. Where a forwarded signal had to be followed by KILL, the ranks' own
-//! status says nothing, so it is 128 + the forwarded signal.
+//! crashed at the same time. Where no rank failed by itself, but a forwarded signal had to be
+//! followed by KILL, the ranks' own status says nothing, so it is 128 + the forwarded signal.
 
 use super::process::End;
 use std::time::{Duration, Instant};

@@ -81,6 +81,40 @@ fn signals_with_a_meaning_for_the_ranks_alone_are_passed_on() {
     assert_eq!(job.finish_after_both(), (0, "USR1\nUSR2\n".to_owned(), String::new()));
 }
 
+/// As Ctrl-\ does: what it means to the ranks, as "show where you are", is theirs to say.
+#[test]
+fn quit_is_passed_on_and_ends_ranks_that_give_it_no_meaning() {
+    let script = "trap 'echo here; exit 0' QUIT; echo ready; while :; do :; done";
+    let job = Job::shell(&["-n", "1", "--no-prefix"], 1, script);
+    job.signal(libc::SIGQUIT);
+    assert_eq!(job.finish(), (0, "here\n".to_owned(), String::new()));
+    let job = Job::shell(&["-n", "2"], 2, &format!("ulimit -c 0; {WAIT}"));
+    job.signal(libc::SIGQUIT);
+    assert_eq!(job.finish().0, 128 + libc::SIGQUIT);
+}
+
+#[test]
+fn a_rank_that_is_stopped_ends_in_its_own_way_too() {
+    let script = "trap 'echo saved; exit 0' TERM; echo ready; kill -STOP $$; while :; do :; done";
+    let job = Job::shell(&["-n", "1", "--no-prefix"], 1, script);
+    let children = format!("/proc/{0}/task/{0}/children", job.launcher.id());
+    // Of the launcher's children all but the warden are ranks.
+    let is_stopped = || {
+        let children = std::fs::read_to_string(&children).unwrap();
+        let mut states = children.split_whitespace().map(|child| {
+            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+        });
+        states.any(|is_stopped| is_stopped)
+    };
+    while !is_stopped() {
+        std::thread::yield_now();
+    }
+    job.signal(libc::SIGTERM);
+    let (status, output, _) = job.finish();
+    assert_eq!((status, output.as_str()), (0, "saved\n"));
+}
+
 /// A rank that ends when it is continued.
 const GOES_ON: &str = "trap 'echo goes on; exit 0' CONT; sleep 60 & echo ready; wait";
 

@@ -56,6 +56,59 @@ fn megabytes_of_output_arrive_whole() {
     assert!(output.lines().all(|line| line.starts_with("[0] ") || line.starts_with("[1] ")));
 }
 
+/// Nobody can be told what ranks say where it cannot be written, but they go on.
+#[test]
+fn ranks_outlive_a_standard_error_that_cannot_be_written() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let script = "echo one >&2; sleep 0.1; echo two >&2; sleep 0.1; echo three >&2; echo done";
+    let mut command = omnes_run(&["-n", "1", "--", "sh", "-c", script]);
+    let job = command.stdout(Stdio::piped()).stderr(full).spawn().unwrap();
+    let output = job.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"[0] done\n"[..]));
+}
+
+#[test]
+fn lines_that_are_too_long_are_broken_and_those_that_just_fit_are_not() {
+    let lengths = |bytes: usize| {
+        let script = format!("head -c {bytes} /dev/zero | tr '\\0' x; echo; echo end");
+        let (status, output, _) = shell(&["-n", "1"], &script);
+        assert_eq!(status, 0);
+        let mut lengths: Vec<_> = output.lines().map(|line| line.len() - 4).collect();
+        lengths.sort_unstable();
+        lengths
+    };
+    assert_eq!(lengths(1 << 20), [3, 1 << 20]);
+    let broken = lengths(3 << 20);
+    assert!(broken.len() > 2 && broken.iter().sum::<usize>() == 3 + (3 << 20), "{broken:?}");
+    assert!(broken.iter().all(|length| *length > 0), "{broken:?}");
+}
+
+/// A pipe takes long lines in pieces, between which others could write.
+#[test]
+fn what_the_launcher_says_stands_on_lines_of_its_own() {
+    let script = r#"OUT=$(head -c 60000 /dev/zero | tr '\0' x)
+        for i in 1 2 3 4 5 6 7 8 9 10; do echo "$OUT"; done; exit 3"#;
+    let mut command = omnes_run(&["-n", "4", "--", "sh", "-c", script]);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut job = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
+    drop(command);
+    let (mut said, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        match std::io::Read::read(&mut reader, &mut piece).unwrap() {
+            0 => break,
+            bytes => said.extend_from_slice(&piece[..bytes]),
+        }
+        std::thread::sleep(std::time::Duration::from_micros(500));
+    }
+    assert_eq!(job.wait().unwrap().code(), Some(3));
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("exited with status 3"));
+    for line in said.lines() {
+        let is_whole = line.len() == 60004 || line.starts_with("omnes: rank ");
+        assert!(is_whole, "{}: ...{}", line.len(), &line[line.len().saturating_sub(200)..]);
+    }
+}
+
 #[test]
 fn only_the_chosen_rank_reads_standard_input() {
     let mut command = omnes_run(&["-n", "2", "--stdin", "1", "--", "cat"]);

@@ -75,6 +75,8 @@ impl Figures {
         let Parts { train, send, send_byte, batch, receive, receive_byte, .. } = self.parts();
         let Parts { copy, copy_in_train, .. } = self.parts();
         let name = path.file_stem().map_or_else(|| "live".into(), |name| name.to_string_lossy());
+        // TOML has the escapes of JSON.
+        let name = serde_json::Value::from(&*name);
         let machine = self.machine.packet_ns / 2.0;
         let call = (self.machine.message_ns / 2.0 - machine).max(0.0);
         let known = call
@@ -89,7 +91,7 @@ impl Figures {
         let post = call + train + send + machine + send_byte * BYTES.0 + copy + notice;
         let firmware = self.nic_barrier_ns.map(|time| ((time - post) / 3.0).max(0.0));
         let mut text = format!(
-            "# Measured by `omnes tune --testbed` with {} ranks.\n{}name = \"{name}\"\n\
+            "# Measured by `omnes tune --testbed` with {} ranks.\n{}name = {name}\n\
              title = \"a live network of {} ranks, as measured\"\n\n[host]\n",
             self.ranks,
             self.measured(),
