@@ -100,6 +100,10 @@ fn figures_are_measured_printed_kept_shown_and_cleared() {
     let (status, output, errors) = user.omnes("tune --show");
     assert_eq!((status, output.as_str()), (0, ""));
     assert!(errors.starts_with("omnes: nothing is kept in "), "{errors}");
+    std::fs::write(user.file(), r#"{"format": 1, "netw"#).unwrap();
+    let (status, output, errors) = user.omnes("tune --show");
+    assert_eq!((status, output.as_str()), (0, ""));
+    assert!(errors.contains("is damaged, and will be replaced: EOF while"), "{errors}");
 }
 
 #[test]

@@ -172,6 +172,13 @@ impl Config {
     fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let environment = Environment(variable);
         let (launcher, rank, size) = environment.launcher()?;
+        if rank >= size {
+            return Err(Error::InvalidVariable {
+                name: launcher.rank.to_owned(),
+                value: rank.to_string(),
+                reason: format!("must be less than {}, which is {size}", launcher.size),
+            });
+        }
         let local_size = environment.text(launcher.local_size).and_then(|text| text.parse().ok());
         let rendezvous = environment.rendezvous(launcher, rank, size, local_size);
         let rendezvous = rendezvous.ok_or_else(|| Error::InvalidVariable {

@@ -214,8 +214,12 @@ fn show(format: Format) -> Result<ExitCode> {
     for entry in &entries {
         Report::new(entry, &[]).print(format)?;
     }
-    if entries.is_empty() {
-        notice(format_args!("nothing is kept in {}", cache.path().display()));
+    match cache.fault() {
+        Some(fault) => notice(format_args!("{} {fault}", cache.path().display())),
+        None if entries.is_empty() => {
+            notice(format_args!("nothing is kept in {}", cache.path().display()));
+        }
+        None => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ before they take part again, and give the group up unless it is the same.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,10 @@ _WAITING_S = 0.5
 # What a rank has refused, for the others to compare, and how long it waits for theirs.
 _TAG_OF_REFUSAL = 2**32 - 4
 _REFUSAL_S = 10.0
+
+# The collective that a rank gives up with all others of the group, and why, as text of JSON. It
+# comes before the core's own notice, which knows only by what it was given up.
+_TAG_OF_REASON = 2**32 - 5
 
 
 class Turns:
@@ -160,6 +165,7 @@ class Turns:
             name, text = self._refused_first
             reason = f"it has refused its part, others have not: {', '.join(others)}; {text}"
             self.give_up(name, reason)
+            self._tell(json.dumps([name, reason]).encode(), _TAG_OF_REASON)
             # The root of that sends nothing. As it is dropped at once, all others are told.
             self._members.joined.igather(b"?", bytearray(self.size), self.rank)
             self._check_whole()
@@ -175,8 +181,24 @@ class Turns:
         self._explain(error, reason)
         raise error
 
+    def _reason_of(self, rank: int) -> tuple[str, str] | None:
+        """Which collective another rank has told that it has given up, and why."""
+        ranks = self._members.joined
+        if rank == self.rank or not self._members.is_open():
+            return None
+        with contextlib.suppress(Error):
+            found = ranks.iprobe(rank, tag=_TAG_OF_REASON)
+            if found is not None:
+                message = bytearray(found[2])
+                ranks.recv(message, rank, tag=_TAG_OF_REASON)
+                name, reason = json.loads(message)
+                return name, reason
+        return None
+
     def _explain(self, error: CollectivesBroken, reason: str | None = None) -> None:
         """Has the error say what a user of PyTorch can do: the core's text knows Communicator."""
+        if reason is None and (told := self._reason_of(error.rank)) is not None:
+            error.collective, reason = told
         why = f" ({reason})" if reason else ""
         error.args = (
             f"rank {error.rank} of this group has given up {error.collective}{why}, so the group "

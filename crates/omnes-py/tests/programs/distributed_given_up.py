@@ -100,7 +100,8 @@ try:
 except ValueError:
     assert rank == 0
 except omnes.CollectivesBroken as error:
-    assert rank and error.rank == 0, error
+    assert rank and (error.rank, error.collective) == (0, "allgather_base"), error
+    assert "it has refused its part" in str(error) and "3 elements" in str(error), error
 else:
     raise AssertionError("rank 0 has taken part")
 group.set_timeout(timedelta(milliseconds=300))
@@ -133,6 +134,7 @@ for splits, kind in (([1, 1], TypeError), ([size, -1], ValueError)):
             raise AssertionError("the barrier met another collective")
     except omnes.CollectivesBroken as error:
         assert rank and error.rank == 0 and "dist.new_group()" in str(error), error
+        assert f"others have not: 1, 2; {kind.__name__}: " in str(error), error
     else:
         raise AssertionError("rank 0 has taken part")
     try:

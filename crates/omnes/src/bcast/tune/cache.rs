@@ -205,6 +205,18 @@ impl Cache {
         self.read().map_or(Vec::new(), |text| Self::parse(&text))
     }
 
+    /// Why nothing is found in a file that is there, if so.
+    pub fn fault(&self) -> Option<String> {
+        match self.read().map(|text| serde_json::from_slice::<Content>(&text)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(format!("cannot be read: {error}")),
+            Ok(Err(error)) => Some(format!("is damaged, and will be replaced: {error}")),
+            Ok(Ok(Content { format, .. })) => {
+                (format != FORMAT).then(|| format!("has format {format} instead of {FORMAT}"))
+            }
+        }
+    }
+
     fn parse(text: &[u8]) -> Vec<Entry> {
         let content: Option<Content> = serde_json::from_slice(text).ok();
         let values = content.filter(|it| it.format == FORMAT).map_or(Vec::new(), |it| it.networks);
