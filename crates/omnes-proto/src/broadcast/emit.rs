@@ -80,9 +80,12 @@ impl Broadcast {
     /// An acknowledgement that is owed to `to` but not due yet, for a message that goes there
     /// [BC-R15].
     pub(crate) fn take_carried(&mut self, to: Rank) -> Option<CastReport> {
-        self.wake_at?; // Without a timer nothing is owed.
-        let mut streams = self.streams.iter_mut();
-        let (at, stream) = streams.find(|(_, stream)| stream.owes_lazily(to))?;
+        self.wake_at?;
+        // Without a timer nothing is owed. There may be as many streams as ranks.
+        let timed = self.wakes.iter().enumerate().filter(|(_, wake)| wake.is_some());
+        let owes = |at: &usize| self.streams.get(*at).is_some_and(|it| it.owes_lazily(to));
+        let at = timed.map(|(at, _)| at).find(owes)?;
+        let stream = &mut self.streams[at];
         let incoming = stream.incoming.as_mut()?;
         incoming.arrivals.on_piggyback();
         let report = CastReport {
@@ -406,7 +409,10 @@ impl Stream {
         if self.copied.is_empty() {
             return None;
         }
-        self.end_copies(now);
+        // Once for all that goes out now: there may be many such ranks.
+        if self.copies_judged_at.replace(now) != Some(now) {
+            self.end_copies(now);
+        }
         let end = self.end();
         let open = match self.sending {
             Some(_) => self.open_packets(common),

@@ -33,6 +33,8 @@ pub(super) struct Stream {
     pub(super) collector: Collector,
     /// What each co-root below gets next, and each rank that multicast does not reach.
     pub(super) copied: Vec<(Rank, Seq)>,
+    /// When it was looked last who needs copies no more.
+    pub(super) copies_judged_at: Option<Instant>,
     /// What was acknowledged last, and whether more is owed for those below [BC-R14].
     acknowledged: Seq,
     owes_upward: bool,
@@ -73,6 +75,7 @@ impl Stream {
             incoming: (root != me).then_some(incoming),
             collector,
             copied,
+            copies_judged_at: None,
             roles,
             acknowledged: Seq::FIRST,
             owes_upward: false,

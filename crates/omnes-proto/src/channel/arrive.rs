@@ -109,7 +109,7 @@ impl Channel {
             send.on_answer(now, freed > 0, timeout);
         }
         if is_report {
-            send.on_round_seen(header.epoch);
+            peer.flow.loss_window.on_lost(send.on_round_seen(header.epoch));
         }
         let resumes = header.flags.has(Flags::RESUME);
         if resumes && freed == 0 {

@@ -62,10 +62,9 @@ impl Channel {
 
     /// Drops all state of a peer's lanes; false if it was gone already.
     fn forget_peer(&mut self, rank: Rank) -> bool {
-        if self.failed.contains(&rank) || rank == self.me {
+        if rank == self.me || !self.failed.insert(rank) {
             return false;
         }
-        self.failed.push(rank);
         self.rejecting.retain(|rejected| *rejected != rank);
         self.ready.retain(|ready| *ready != rank);
         if let Some(peer) = self.peers.remove(rank) {

@@ -53,7 +53,7 @@ use omnes_wire::{ChannelId, Envelope, Instant, Rank};
 use peer::{BulkPart, Destination, Lane, Peer, Peers};
 use pool::Pool;
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub struct Channel {
     moves: VecDeque<Move>,
     events: VecDeque<Event>,
     rejecting: Vec<Rank>,
-    failed: Vec<Rank>,
+    failed: BTreeSet<Rank>,
     wake_at: Option<Instant>,
     phase: Phase,
     counters: ChannelCounters,
@@ -136,7 +136,7 @@ impl Channel {
             moves: VecDeque::new(),
             events: VecDeque::new(),
             rejecting: Vec::new(),
-            failed: Vec::new(),
+            failed: BTreeSet::new(),
             wake_at: None,
             phase: Phase::Running,
             counters: ChannelCounters::default(),

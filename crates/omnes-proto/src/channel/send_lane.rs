@@ -299,18 +299,18 @@ impl SendLane {
     }
 
     /// A report came that repeats `epoch`. If that is the present round of retransmission, what
-    /// went out before the round and has not been acknowledged by now is lost too.
-    pub(super) fn on_round_seen(&mut self, epoch: u16) {
-        if epoch != self.epoch {
-            return;
-        }
-        let Some(round_at) = self.round_at.take() else { return };
+    /// went out before the round and has not been acknowledged by now is lost too: how much.
+    pub(super) fn on_round_seen(&mut self, epoch: u16) -> u32 {
+        let Some(round_at) = self.round_at.take_if(|_| epoch == self.epoch) else { return 0 };
+        let mut found = 0;
         for sent in &mut self.flight {
             if sent.flight == Flight::Sent && sent.sent_at < round_at {
                 sent.flight = Flight::Lost;
-                self.lost += 1;
+                found += 1;
             }
         }
+        self.lost += found;
+        found
     }
 
     /// An answer came: the path works, so waits start anew.
