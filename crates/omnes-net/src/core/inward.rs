@@ -59,8 +59,8 @@ impl Core {
         calls > 0
     }
 
-    /// Reads what has come while nobody looked, wherever it lies: what is there of a rank shows that
-    /// the rank was not silent. Not without end where more comes faster than it is read.
+    /// Reads what has come while nobody looked, wherever it lies: what is there of a rank shows
+    /// that the rank was not silent. Not without end where more comes faster than it is read.
     pub(super) fn read_all(&mut self) {
         for index in 0..self.links.readable() {
             (0..READS_TO_THE_END_MAX).take_while(|_| self.read_socket(index)).for_each(drop);
