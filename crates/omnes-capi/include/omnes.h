@@ -164,7 +164,8 @@ typedef struct omnes_status {
 /*
  * omnes_init joins the job that the environment describes, and waits until all
  * its ranks have joined. *world gets the communicator of all ranks; it is set
- * to NULL on failure. End it with omnes_finalize() or omnes_abandon().
+ * to NULL on failure. End it with omnes_finalize() or omnes_abandon(). Each call
+ * makes a job of its own, which all ranks must join.
  * Errors: OMNES_ERROR_ARGUMENT if world is NULL; OMNES_ERROR_NO_LAUNCHER,
  * OMNES_ERROR_INVALID_VARIABLE or OMNES_ERROR_RANK if settings in the
  * environment are missing or invalid; OMNES_ERROR_JOIN if the ranks do not find

@@ -589,7 +589,7 @@ fn an_agent_that_is_late_mutes_nobody_and_keeps_what_is_lent() {
         while !asks.is_finished() {
             let start = std::time::Instant::now();
             assert!(!lent[0].is_lost());
-            assert!(start.elapsed().as_secs() < 1, "{:?}", start.elapsed());
+            assert!(start.elapsed().as_secs() < 4, "{:?}", start.elapsed());
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let late = asks.join().unwrap();
@@ -597,7 +597,7 @@ fn an_agent_that_is_late_mutes_nobody_and_keeps_what_is_lent() {
     });
     let start = std::time::Instant::now();
     drop(spare);
-    assert!(start.elapsed().as_secs() < 1, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 4, "{:?}", start.elapsed());
     drop(stopped);
     // The late answer is taken, and what it lends given back.
     let next = lend(&another(3)).unwrap();
