@@ -96,11 +96,16 @@ fn main() -> ExitCode {
 
 /// Help and versions are results; what was typed wrong is told on stderr.
 fn tell(answer: &clap::Error) -> ExitCode {
-    let written = answer.print();
     if answer.use_stderr() {
+        let text = answer.to_string();
+        // Of the ranks of a job, which mostly have typed the same, one says how it is right.
+        let is_first = std::env::var("OMNES_RANK").map_or(true, |rank| rank == "0");
+        let lines = if is_first { usize::MAX } else { 1 };
+        let said: Vec<&str> = text.trim_end().lines().take(lines).collect();
+        stderr::write_line(format_args!("{}", said.join("\n")));
         return ExitCode::from(2);
     }
-    match print::settle(written) {
+    match print::settle(answer.print()) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => fail(&error.into()),
     }

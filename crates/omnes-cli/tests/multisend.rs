@@ -98,6 +98,8 @@ fn kernels_make_the_copies_over_ipv4_and_ipv6() {
         let flags = format!("--lab {version} --env OMNES_MULTISEND=binomial:nic");
         conform(5, &flags, &format!("all-roots roots {SHORT}"));
     }
+    // Each rank of a host is a root, and has a slot as one.
+    conform(4, "--lab 2 --env OMNES_MULTISEND=flat:nic", &format!("all-roots roots {SHORT}"));
 }
 
 /// The tree is told, who copies is not: communicators that come later begin in user space.

@@ -33,6 +33,11 @@ impl Doorbell {
         Some((socket, Self { index, towards, gone: Vec::new() }))
     }
 
+    /// A rank of the host that the socket is connected to.
+    pub(crate) fn leads_to(&self) -> Rank {
+        self.towards
+    }
+
     /// A rank has failed or left: its host may be gone too, and no route would lead there.
     pub(crate) fn on_gone(&mut self, rank: Rank, peers: &[SocketAddr], socket: &UdpSocket) {
         self.gone.push(rank);
@@ -48,7 +53,12 @@ impl Doorbell {
     }
 }
 
-fn first_of_another_host(own: IpAddr, peers: &[SocketAddr], gone: &[Rank]) -> Option<Rank> {
+/// The first rank of another host that is not gone.
+pub(crate) fn first_of_another_host(
+    own: IpAddr,
+    peers: &[SocketAddr],
+    gone: &[Rank],
+) -> Option<Rank> {
     let ranks = (0..).map(Rank).zip(peers);
     let mut far = ranks.filter(|(rank, peer)| peer.ip() != own && !gone.contains(rank));
     far.next().map(|(rank, _)| rank)

@@ -8,12 +8,16 @@ use crate::links::CONNECTED_RANKS_MAX;
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// Most descriptors that are polled at once: a socket for each peer, the NIC's two, the group's
 /// two, the waker and the connections.
 const POLLED_MAX: usize = CONNECTED_RANKS_MAX as usize + 6;
+
+/// Longest sleep where the kernel does not say what has news.
+const BLIND_SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// What ended a sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -66,9 +70,16 @@ impl Poller {
         if let Some(index) = blocked {
             polled.push(PollFd::from_borrowed_fd(borrow(self.sockets[index]), PollFlags::OUT));
         }
-        // An interrupted sleep is an early one.
-        if poll(&mut polled, Some(&timespec(timeout))).unwrap_or(0) == 0 {
-            return Woken::default();
+        match poll(&mut polled, Some(&timespec(timeout))) {
+            // An interrupted sleep is an early one.
+            Ok(0) | Err(Errno::INTR) => return Woken::default(),
+            Ok(_) => {}
+            // As where the limit of descriptors has been lowered: what the connections and sockets
+            // have is found by looking.
+            Err(_) => {
+                std::thread::sleep(timeout.min(BLIND_SLEEP_MAX));
+                return Woken { by_connection: true, ..Woken::default() };
+            }
         }
         let has_news = |entry: &PollFd<'_>| !entry.revents().is_empty();
         let by_waker = has_news(&polled[0]);
@@ -87,10 +98,13 @@ impl Poller {
     /// Calls `read` for every socket that has packets at present.
     pub(crate) fn for_each_ready(&self, mut read: impl FnMut(usize)) {
         let mut polled: ArrayVec<PollFd<'_>, POLLED_MAX> = self.readable().collect();
-        if poll(&mut polled, Some(&timespec(Duration::ZERO))).unwrap_or(0) == 0 {
-            return;
-        }
-        let ready = polled.iter().enumerate().filter(|(_, entry)| !entry.revents().is_empty());
+        let is_blind = match poll(&mut polled, Some(&timespec(Duration::ZERO))) {
+            Ok(0) => return,
+            Ok(_) => false,
+            Err(_) => true,
+        };
+        let is_ready = |entry: &PollFd<'_>| is_blind || !entry.revents().is_empty();
+        let ready = polled.iter().enumerate().filter(|(_, entry)| is_ready(entry));
         ready.for_each(|(index, _)| read(index));
     }
 

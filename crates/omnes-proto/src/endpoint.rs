@@ -88,6 +88,9 @@ pub struct Endpoint {
     /// Ranks that have failed as long packets do not get to them.
     mtu_black_holes: BTreeSet<Rank>,
     control: VecDeque<(Rank, Kind, u32)>,
+    /// Who was asked for a sign of life last, and how often those who were have answered.
+    asked: Option<Rank>,
+    signs_of_life: u32,
     events: VecDeque<Event>,
     due: Due,
 }
@@ -114,6 +117,8 @@ impl Endpoint {
             liveness: Liveness::new(now, me, size, liveness),
             mtu_black_holes: BTreeSet::new(),
             control: VecDeque::new(),
+            asked: None,
+            signs_of_life: 0,
             events: VecDeque::new(),
             due: Due::ALL,
         }
@@ -200,6 +205,7 @@ impl Endpoint {
             }
             Kind::Pong => {
                 if header.argument == SIGN_OF_LIFE {
+                    self.signs_of_life += u32::from(self.asked == Some(from));
                     self.channels.iter_mut().for_each(|it| it.on_sign_of_life(now, from));
                     if let Some(broadcast) = &mut self.broadcast {
                         broadcast.on_sign_of_life(from);
@@ -265,6 +271,17 @@ impl Endpoint {
         if let (Some(report), Some(broadcast)) = (CastReport::parse(body), self.broadcast_mut()) {
             broadcast.handle_carried(now, from, &report);
         }
+    }
+
+    /// Asks a rank for a sign of life: its answer shows that packets get there and back.
+    pub fn ask_for_sign_of_life(&mut self, rank: Rank) {
+        self.asked = Some(rank);
+        self.answer(rank, Kind::Ping, SIGN_OF_LIFE);
+    }
+
+    /// How often ranks have answered so far that were asked.
+    pub fn signs_of_life(&self) -> u32 {
+        self.signs_of_life
     }
 
     // ---- time -----------------------------------------------------------------------------

@@ -123,6 +123,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(rank::refuse(&comm, &error));
     }
     leftovers::remove_on_signal()?;
+    // A limit of the length of files (`ulimit -f`) is an error of the write.
+    // SAFETY: ignores a signal; no handler code is involved.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let copied = Job { comm: &comm, args: &args }.copy();
     Ok(rank::leave(comm, copied))
 }

@@ -74,8 +74,8 @@ over ssh, which passes on nothing else of this environment; --env overrides
 them. At startup, ranks wait for each other for OMNES_JOIN_TIMEOUT (default
 60s). `omnes doctor --help` lists all variables.
 
-Signals: INT (Ctrl-C), TERM and HUP are forwarded to the ranks, which have
---grace to end; a further INT kills them. USR1, USR2 and QUIT (Ctrl-\\) are
+Signals: INT (Ctrl-C), TERM and HUP are forwarded to the ranks, with CONT for
+those that are stopped; they have --grace to end, and a further INT kills them. USR1, USR2 and QUIT (Ctrl-\\) are
 passed on. Ctrl-Z stops the ranks, too (not over ssh).
 
 Output: ranks' lines stay whole behind their prefix; lines of more than 1 MiB

@@ -139,8 +139,9 @@ impl Process {
         }
         match ssh::control_line(signal).filter(|_| self.control.is_some()) {
             Some(line) => self.write_control(line),
-            // KILL takes ssh itself: the far side sees the control pipe end, and kills.
-            None if self.control.is_some() && signal != libc::SIGKILL => {}
+            // KILL takes ssh itself: the far side sees the control pipe end, and kills. CONT is for
+            // an ssh that the terminal has stopped.
+            None if self.control.is_some() && !matches!(signal, libc::SIGKILL | libc::SIGCONT) => {}
             None => self.signal_group(signal),
         }
     }

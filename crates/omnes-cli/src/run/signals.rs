@@ -53,10 +53,10 @@ pub fn before_end<T>(last: impl FnOnce() -> T + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// Gives the forwarded signals their default action back: nothing of the job is left that would
-/// have to be ended first.
+/// Gives the signals that end a program their default action back: nothing of the job is left that
+/// would have to be ended first.
 pub fn release() {
-    for signal in ending() {
+    for signal in ending().chain([SIGQUIT].into_iter().filter(|&signal| !is_ignored(signal))) {
         // SAFETY: sets a default action; no handler code of ours is involved.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }

@@ -95,7 +95,6 @@ pub fn control_line(signal: i32) -> Option<&'static [u8]> {
         libc::SIGUSR1 => Some(b"USR1\n"),
         libc::SIGUSR2 => Some(b"USR2\n"),
         libc::SIGQUIT => Some(b"QUIT\n"),
-        libc::SIGCONT => Some(b"CONT\n"),
         _ => None,
     }
 }

@@ -40,12 +40,14 @@ const POLITE: &str = "trap 'echo got TERM; exit 3' TERM; trap 'echo got INT; exi
 fn omnes_run(arguments: &[&str]) -> Command {
     let mut command = Command::new(OMNES);
     command.arg("run").args(arguments).stdin(Stdio::null());
-    // SAFETY: the hook makes one system call. A test runner started in the background may ignore
-    // INT, and what is ignored stays so in its children; then the launcher would rightly not hear.
+    // SAFETY: the hook makes system calls only. A test runner started in the background may ignore
+    // these, and what is ignored stays so in its children; then the launcher would rightly not
+    // hear.
     unsafe {
         command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
             Ok(())
         });
     }

@@ -1,7 +1,7 @@
 //! Barriers: how they start and end, and the pages by which the kernel's NIC tells of them.
 
 use super::Core;
-use super::blame::{Blame, Traffic};
+use super::blame::Blame;
 use crate::multicast::HeardFor;
 use crate::multisend::MultiSend;
 use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
@@ -25,7 +25,6 @@ pub(super) struct Barriers {
     given_back: Counters,
     /// When slots for multi-send that are of no use were looked for.
     looked_at: Instant,
-    blame: Blame,
 }
 
 struct Awaited {
@@ -51,6 +50,7 @@ struct Slot {
     slot: OpenSlot,
     /// What the machine was shown last.
     shown: Shown,
+    blame: Blame,
 }
 
 /// How far a page was when the machine was shown it.
@@ -71,7 +71,12 @@ impl Core {
             self.links.hear_group_for(HeardFor::Barriers(communicator));
         }
         self.endpoint.collective_mut().open(group);
-        let slot = slot.map(|slot| Slot { communicator, slot, shown: Shown::default() });
+        let slot = slot.map(|slot| Slot {
+            communicator,
+            slot,
+            shown: Shown::default(),
+            blame: Blame::default(),
+        });
         self.barriers.slots.extend(slot);
     }
 
@@ -152,11 +157,12 @@ impl Core {
             return false;
         }
         let mut has_news = false;
-        for Slot { communicator, slot, shown } in &mut self.barriers.slots {
+        for Slot { communicator, slot, shown, blame } in &mut self.barriers.slots {
             let page = slot.page();
             let seen = Shown { entered: page.entered(), done: page.done(), at: page.at() };
             if seen != *shown {
                 has_news |= seen.done != shown.done;
+                *blame = Blame::default(); // It has seen something.
                 *shown = seen;
                 let now = self.clock.now();
                 self.endpoint.collective_mut().handle_nic(now, *communicator, &view(page));
@@ -180,14 +186,7 @@ impl Core {
                 unheard.push(*communicator);
             }
         }
-        if !unheard.is_empty() {
-            let traffic = self.traffic();
-            if self.barriers.blame.is_for_nic(now, traffic) {
-                lost.append(&mut unheard);
-            } else {
-                self.endpoint.collective_mut().excuse_doorbells();
-            }
-        }
+        lost.extend(unheard.into_iter().filter(|communicator| self.blames_nic(*communicator)));
         for communicator in lost {
             self.end_barriers_of(communicator);
         }
@@ -200,10 +199,19 @@ impl Core {
         }
     }
 
-    fn traffic(&self) -> Traffic {
-        let sockets = self.links.counters();
-        let received = sockets.trains_received + self.queue_counters().packets;
-        Traffic { refused: sockets.send_errors, received }
+    /// The NIC has not seen the doorbells of a group: true if it is to blame. Else their count
+    /// begins anew.
+    fn blames_nic(&mut self, communicator: CommunicatorId) -> bool {
+        let answers = self.endpoint.signs_of_life();
+        let slot = self.barriers.slots.iter_mut().find(|slot| slot.communicator == communicator);
+        if slot.is_none_or(|slot| slot.blame.is_for_nic(answers)) {
+            return true;
+        }
+        self.endpoint.collective_mut().excuse_doorbells(communicator);
+        if let Some(rank) = self.links.doorbells_lead_to() {
+            self.endpoint.ask_for_sign_of_life(rank);
+        }
+        false
     }
 
     /// The slot of a group is gone: its barriers cannot end any more.

@@ -62,13 +62,14 @@ impl Core {
     /// Reads what has come while nobody looked, wherever it lies: what is there of a rank shows
     /// that the rank was not silent. Not without end where more comes faster than it is read.
     pub(super) fn read_all(&mut self) {
-        for index in 0..self.links.readable() {
-            (0..READS_TO_THE_END_MAX).take_while(|_| self.read_socket(index)).for_each(drop);
-        }
+        // What is in the queue has come before what is in the sockets.
         for _ in 0..READS_TO_THE_END_MAX {
             if !(self.read_rings() | self.read_queue()) {
                 break;
             }
+        }
+        for index in 0..self.links.readable() {
+            (0..READS_TO_THE_END_MAX).take_while(|_| self.read_socket(index)).for_each(drop);
         }
     }
 

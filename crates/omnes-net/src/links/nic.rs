@@ -4,7 +4,7 @@
 //! which only this rank's own NIC is told something ([`crate::doorbell`]).
 
 use super::{Links, SOCKET_BUFFER_BYTES};
-use crate::doorbell::Doorbell;
+use crate::doorbell::{self, Doorbell};
 use crate::error::NetError;
 use crate::multisend::MultiSend;
 use crate::socket::{Offloads, Received, TRAINS_PER_CALL, Train, UdpSocket};
@@ -78,6 +78,15 @@ impl Links {
     pub(crate) fn doorbell_socket(&self) -> Option<&UdpSocket> {
         let doorbell = self.nic.as_ref()?.doorbell.as_ref()?;
         Some(&self.sockets[doorbell.index])
+    }
+
+    /// A rank of the host that packets to this rank's own NIC leave for.
+    pub(crate) fn doorbells_lead_to(&self) -> Option<Rank> {
+        let nic = self.nic.as_ref()?;
+        match &nic.doorbell {
+            Some(doorbell) => Some(doorbell.leads_to()),
+            None => doorbell::first_of_another_host(self.own_address().ok()?, &self.peers, &[]),
+        }
     }
 
     /// The NIC's socket for multi-send.

@@ -89,8 +89,8 @@ pub(super) struct SendLane {
     retransmit_at: Option<Instant>,
     /// When the timer last ran out, until a report shows that the peer has heard of that.
     round_at: Option<Instant>,
-    /// What went out before this has waited for as long as the timer, whether that has run out or
-    /// this rank could not look; and whether an answer to it may still be a sample.
+    /// When the timer has run out last, or should have: answers to what went out before are late.
+    /// And whether one of those may still be a sample.
     late_before: Instant,
     has_late_sample: bool,
     /// Since when the oldest packet has gone without any answer.

@@ -305,9 +305,12 @@ impl Collective {
         self.find_open(communicator).is_some_and(|at| self.groups[at].is_unheard())
     }
 
-    /// Doorbells have not left this host, so that no NIC could see them.
-    pub fn excuse_doorbells(&mut self) {
-        self.groups.iter_mut().for_each(|(_, group)| group.excuse_doorbells());
+    /// Doorbells of a group may not have left this host, so that no NIC could see them: they are
+    /// counted anew.
+    pub fn excuse_doorbells(&mut self, communicator: CommunicatorId) {
+        if let Some(at) = self.find_open(communicator) {
+            self.groups[at].excuse_doorbells();
+        }
     }
 
     /// Asks the members who has entered the barrier of a group that is under way, the oldest that

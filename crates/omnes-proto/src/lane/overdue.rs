@@ -70,11 +70,10 @@ impl Overdue {
 
     /// Something of it has come, and nobody knows whether because it was asked for. If it was asked
     /// for, it counts as having come then: a sender that is late is soon left alone for longer,
-    /// and what was lost makes the next wait hardly longer. So it does if it would have been asked
-    /// for, had this rank run.
+    /// and what was lost makes the next wait hardly longer.
     pub(crate) fn end_unsure(&mut self, now: Instant) {
-        let due = self.ask_at.filter(|at| *at <= now);
-        self.end(due.or(self.asked_at).unwrap_or(now), true);
+        let at = self.asked_at.unwrap_or(now);
+        self.end(at, true);
     }
 
     /// How often it has been asked for.
@@ -95,11 +94,12 @@ impl Overdue {
         self.pause = Duration::ZERO;
     }
 
-    /// Something of it has come, by itself if `is_usual` and not because it was asked for.
+    /// Something of it has come, by itself if `is_usual` and not because it was asked for. If it
+    /// would have been asked for before, had this rank run, it counts as having come then.
     pub(crate) fn end(&mut self, now: Instant, is_usual: bool) {
-        self.ask_at = None;
+        let due = self.ask_at.take().filter(|at| *at <= now && self.asked_at.is_none());
         if let (Some(since), true) = (self.since.take(), is_usual) {
-            self.usual.add_sample(now.since(since));
+            self.usual.add_sample(due.unwrap_or(now).since(since));
         }
     }
 

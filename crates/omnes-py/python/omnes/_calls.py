@@ -89,14 +89,19 @@ class Calls:
             try:
                 with time_limit(limit_s):
                     return method(*args, **named)
-            except Exception as error:
+            except BaseException as error:  # also what a signal handler raises
                 self._turns.end_badly(kind.name, error, is_told_to_all=kind.is_told_to_all)
                 raise
 
         if getattr(opts, "asyncOp", True):
             held = [_held(each) for each in args]
             return self._queue.start(lambda: within(held))
-        self._queue.wait()
+        try:
+            self._queue.wait()
+        except BaseException as error:
+            # The others take part in it all the same.
+            self._queue.start(functools.partial(self._turns.refuse, kind.name, error))
+            raise
         return TensorWork(within(args))
 
     def wait(self, limit_s: float | None = None) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._members import Members
 from ._omnes import BufferLength, CollectivesBroken, Communicator, Error, RankOutOfRange
@@ -31,8 +31,9 @@ _TAG_OF_REFUSAL = 2**32 - 4
 _REFUSAL_S = 10.0
 
 # The collective that a rank gives up with all others of the group, and why, as text of JSON. It
-# comes before the core's own notice, which knows only by what it was given up.
+# comes before the core's own notice, which knows only by what it was given up, or soon after.
 _TAG_OF_REASON = 2**32 - 5
+_REASON_S = 0.1
 
 
 class Turns:
@@ -48,6 +49,8 @@ class Turns:
         self._turns = self._parts = 0
         # Which collective was, and why; the next one would take its late messages for its own.
         self._given_up: tuple[str, str] | None = None
+        # What another rank has told of that.
+        self._told_of: tuple[str, str] | None = None
         # Messages that have told the others of what has gone wrong here.
         self._told: list[Request] = []
         self._has_waited_in_vain = False
@@ -82,22 +85,32 @@ class Turns:
             self._explain(error)
             raise
 
-    def end_badly(self, name: str, error: Exception, *, is_told_to_all: bool) -> None:
+    def refuse(self, name: str, error: BaseException) -> list[Any]:
+        """A turn of which this rank's program has been kept by the error."""
+        self.begin()
+        self._note_refused(name, error)
+        return []
+
+    def end_badly(self, name: str, error: BaseException, *, is_told_to_all: bool) -> None:
         """Has the others told of the error by which this turn ends here, whichever it is.
 
         is_told_to_all says whether those that wait in the collective are told by its end here.
         """
-        if isinstance(error, TimeoutError):
-            if is_told_to_all:
-                error.args = (f"{error}; {self._absent()}",)
-        elif isinstance(error, CollectivesBroken):
+        if isinstance(error, CollectivesBroken):
             self._tell_waiting()
             if self._given_up is None:
                 self._explain(error)
         elif self._is_refusal(error):
             self._note_refused(name, error)
+        elif isinstance(error, TimeoutError):
+            if is_told_to_all:
+                error.args = (f"{error}; {self._absent()}",)
+        elif not isinstance(error, Error):
+            # Between two parts, or what a signal handler has raised in one: the next part here would
+            # meet the others' next one of this turn.
+            self._end_all(name, f"it has ended in the middle of its part: {text_of(error)}")
 
-    def _is_refusal(self, error: Exception) -> bool:
+    def _is_refusal(self, error: BaseException) -> bool:
         """Whether it has come before anything of this turn was sent."""
         if isinstance(error, (BufferLength, RankOutOfRange)):
             return True
@@ -164,13 +177,21 @@ class Turns:
         if others:
             name, text = self._refused_first
             reason = f"it has refused its part, others have not: {', '.join(others)}; {text}"
-            self.give_up(name, reason)
-            self._tell(json.dumps([name, reason]).encode(), _TAG_OF_REASON)
-            # The root of that sends nothing. As it is dropped at once, all others are told.
-            self._members.joined.igather(b"?", bytearray(self.size), self.rank)
+            self._end_all(name, reason)
             self._check_whole()
         self._heard = {other: heard[len(own) :] for other, heard in self._heard.items()}
         self._told.clear()
+
+    def _end_all(self, name: str, reason: str) -> None:
+        """Ends the collectives of the group, as this rank has no part in the rest of that one."""
+        self.give_up(name, reason)
+        if not self._members.is_open():
+            return
+        self._tell(json.dumps([name, reason]).encode(), _TAG_OF_REASON)
+        # The root of that sends nothing. As it is dropped at once, all others are told, if they are
+        # not already.
+        with contextlib.suppress(Error):
+            self._members.joined.igather(b"?", bytearray(self.size), self.rank)
 
     def _check_whole(self) -> None:
         if self._given_up is None:
@@ -183,17 +204,19 @@ class Turns:
 
     def _reason_of(self, rank: int) -> tuple[str, str] | None:
         """Which collective another rank has told that it has given up, and why."""
-        ranks = self._members.joined
-        if rank == self.rank or not self._members.is_open():
-            return None
+        if rank == self.rank or self._told_of is not None or not self._members.is_open():
+            return self._told_of
+        ranks, end = self._members.joined, time.monotonic() + _REASON_S
         with contextlib.suppress(Error):
-            found = ranks.iprobe(rank, tag=_TAG_OF_REASON)
-            if found is not None:
-                message = bytearray(found[2])
-                ranks.recv(message, rank, tag=_TAG_OF_REASON)
-                name, reason = json.loads(message)
-                return name, reason
-        return None
+            while (found := ranks.iprobe(rank, tag=_TAG_OF_REASON)) is None:
+                if time.monotonic() > end:
+                    return None
+                time.sleep(0.002)
+            message = bytearray(found[2])
+            ranks.recv(message, rank, tag=_TAG_OF_REASON)
+            name, reason = json.loads(message)
+            self._told_of = (name, reason)
+        return self._told_of
 
     def _explain(self, error: CollectivesBroken, reason: str | None = None) -> None:
         """Has the error say what a user of PyTorch can do: the core's text knows Communicator."""

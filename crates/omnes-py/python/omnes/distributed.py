@@ -27,9 +27,11 @@ made it; calls of a forked child raise ValueError.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be used,
 NotImplementedError for a reduction that there is not. Who has refused its part in a
-collective by one of these, or by an error of PyTorch, waits in its next one or in
-barrier(), 10 s at most, until all ranks have; if they have not, all of them get
-CollectivesBroken. With async_op=True errors are raised by wait(), whose own limit
+collective by one of these, or by an error that PyTorch raises within it, waits in its
+next one or in barrier(), 10 s at most, until all ranks have; if they have not, all of
+them get CollectivesBroken, as they do of what has ended in the middle of its part. Of
+what PyTorch refuses before it calls the group nothing is known here: the next
+collective meets the others' one. With async_op=True errors are raised by wait(), whose own limit
 raises TimeoutError; futures have a RuntimeError of the same text. Floats of 16 bits
 are combined as those of 32; of bools a sum is "or", a product "and". Complex
 numbers have SUM and AVG, as have sparse tensors in coordinates, which all_reduce()

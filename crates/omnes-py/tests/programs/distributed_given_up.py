@@ -3,6 +3,7 @@ where a traceback holds them, and not by the next one either, which is refused; 
 ranks that a collective has waited for in vain are named. What all ranks refuse ends nothing, what
 some refuse all collectives of the group."""
 
+import signal
 from datetime import timedelta
 
 import omnes
@@ -143,4 +144,54 @@ for splits, kind in (([1, 1], TypeError), ([size, -1], ValueError)):
         assert "dist.new_group()" in str(error) and "split" not in str(error), error
     else:
         raise AssertionError("the group still works")
+# Nor what it has refused, or was kept of by a signal handler, after a part of it.
+def interrupt(signal, frame):
+    raise KeyboardInterrupt
+
+
+signal.signal(signal.SIGALRM, interrupt)
+unusable = torch.ones(1, dtype=torch.float8_e4m3fn)
+
+
+def refuse_the_second(group):
+    options = dist.AllreduceCoalescedOptions()
+    second = unusable if rank == 0 else torch.ones(1)
+    group.allreduce_coalesced([torch.ones(1), second], options).wait()
+
+
+def be_interrupted_before(group):
+    work = dist.all_reduce(torch.ones(1), group=group, async_op=True) if rank == 0 else None
+    if rank == 0:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+    else:
+        dist.recv(token, 0)
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+    try:
+        dist.all_reduce(torch.ones(1), group=group)
+    except KeyboardInterrupt:
+        dist.send(token, 1)
+        dist.send(token, 2)
+        raise
+    finally:
+        work.wait()
+
+
+for call, kind in ((refuse_the_second, TypeError), (be_interrupted_before, KeyboardInterrupt)):
+    limit = timedelta(seconds=3 if rank == 0 else 30)
+    group = dist.new_group(range(size), timeout=limit)
+    try:
+        call(group)
+    except kind:
+        assert rank == 0
+    except omnes.CollectivesBroken as error:
+        assert rank and error.rank == 0 and f"{kind.__name__}" in str(error), error
+    else:
+        raise AssertionError("rank 0 has taken part")
+    number = torch.full((1,), 100.0)
+    try:
+        dist.all_reduce(number, group=group)
+    except omnes.CollectivesBroken as error:
+        assert f"{kind.__name__}" in str(error), error
+    else:
+        raise AssertionError(f"{number.item()} is the sum of different collectives")
 dist.destroy_process_group()

@@ -203,7 +203,12 @@ impl Communicator {
         }
         job.engine.use_multisend();
         job.allow_multisend();
-        job.describe_multisend(self.open_multisend()?);
+        let (usage, opened) = match self.open_multisend() {
+            Ok(usage) => (usage, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        self.settle_multisend(opened)?;
+        job.describe_multisend(usage);
         self.group(self.usual_policy())?;
         Ok(())
     }
@@ -364,9 +369,13 @@ impl Communicator {
             known.ok_or_else(|| "the ports of the other ranks are not known".to_owned())
         };
         let nodes = self.nodes().by_node();
-        let peers: Result<Vec<(u32, SocketAddr)>, String> =
-            nodes.iter().map(|node| address(node[0]).map(|address| (node[0].0, address))).collect();
         let me = self.in_job(self.rank());
+        // Packets go to the first rank of each other node.
+        let peer = |(index, node): (u32, &Vec<Rank>)| {
+            let rank = if index == own { me } else { node[0] };
+            address(rank).map(|address| (rank.0, address))
+        };
+        let peers: Result<Vec<(u32, SocketAddr)>, String> = (0..).zip(nodes).map(peer).collect();
         let members = (0..).zip(nodes).flat_map(|(index, node)| {
             node.iter().map(move |rank| MemberPlan {
                 rank: rank.0,

@@ -154,7 +154,7 @@ fn a_nic_that_sees_no_doorbell_for_long_is_given_up_and_one_that_sees_some_is_no
     machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
     machine.enter(NOW, GROUP).unwrap();
     ring(&mut machine, DOORBELLS_MAX - 1);
-    machine.excuse_doorbells();
+    machine.excuse_doorbells(GROUP);
     ring(&mut machine, DOORBELLS_MAX);
     assert!(machine.is_unheard(GROUP));
     // It takes a second, not less: many ranks may wait for one core.
