@@ -75,8 +75,9 @@ them. At startup, ranks wait for each other for OMNES_JOIN_TIMEOUT (default
 60s). `omnes doctor --help` lists all variables.
 
 Signals: INT (Ctrl-C), TERM and HUP are forwarded to the ranks, with CONT for
-those that are stopped; they have --grace to end, and a further INT kills them. USR1, USR2 and QUIT (Ctrl-\\) are
-passed on. Ctrl-Z stops the ranks, too (not over ssh).
+those that are stopped; they have --grace to end, and a further INT kills
+them. USR1, USR2 and QUIT (Ctrl-\\) are passed on. Ctrl-Z stops the ranks,
+too (not over ssh).
 
 Output: ranks' lines stay whole behind their prefix; lines of more than 1 MiB
 are broken. --no-prefix and --output-dir leave it as it is.

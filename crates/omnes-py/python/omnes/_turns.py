@@ -106,8 +106,8 @@ class Turns:
             if is_told_to_all:
                 error.args = (f"{error}; {self._absent()}",)
         elif not isinstance(error, Error):
-            # Between two parts, or what a signal handler has raised in one: the next part here would
-            # meet the others' next one of this turn.
+            # Between two parts, or what a signal handler has raised in one: the next part here
+            # would meet the others' next one of this turn.
             self._end_all(name, f"it has ended in the middle of its part: {text_of(error)}")
 
     def _is_refusal(self, error: BaseException) -> bool:
