@@ -63,7 +63,7 @@ def reduce_scatter(
         check_alike(parts, output, turns.size)
         return _reduce_scatter(turns, output, joint(parts), opts)
     check_pair(parts[turns.rank], output)
-    for root, part in enumerate(parts):
+    for root, part in turns.each(enumerate(parts)):
         reduce(turns, part, output, root, opts)
 
 
@@ -119,9 +119,14 @@ def _all_reduce_sparse(turns: Turns, tensor: torch.Tensor, opts: Any) -> None:
     if not tensor.is_complex():
         check_operation(name, tensor.dtype)
     own = tensor.detach().coalesce()
-    counts = _counts_of_alike(turns, own)
-    indices = _rows_of_all(turns, own.indices().t().contiguous(), counts)
-    values = _rows_of_all(turns, own.values().contiguous(), counts)
+    counts: list[int] = []
+    gathered = []
+    for told in turns.each((None, own.indices().t().contiguous(), own.values().contiguous())):
+        if told is None:
+            counts = _counts_of_alike(turns, own)
+        else:
+            gathered.append(_rows_of_all(turns, told, counts))
+    indices, values = gathered
     total = torch.sparse_coo_tensor(indices.t(), values, own.shape).coalesce()
     with torch.no_grad():
         tensor.copy_(total / turns.size if name == "AVG" else total)

@@ -109,7 +109,7 @@ def _all_gather_unequal(
         table = own.new_empty(sum(lengths) // own.itemsize)
         turns.part.allgatherv(bytes_of(own), bytes_of(table), lengths)
         return spread(table.split([part.numel() for part in parts]), parts)
-    for root, part in enumerate(parts):
+    for root, part in turns.each(enumerate(parts)):
         with to_write(part) as place:
             if root == turns.rank:
                 place.copy_(own.view(place.shape))

@@ -11,13 +11,16 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._members import Members
 from ._omnes import BufferLength, CollectivesBroken, Communicator, Error, RankOutOfRange
 
 if TYPE_CHECKING:
     from ._omnes import Request
+
+_Item = TypeVar("_Item")
 
 # The empty message of a rank that has waited in vain: others know by it that it has come. Tags of
 # programs are below 2**31.
@@ -45,8 +48,10 @@ class Turns:
     def __init__(self, members: Members) -> None:
         self._members = members
         self.rank, self.size, self.others = members.rank, members.size, members.others
-        # Collectives so far, and parts of the last one that this rank has taken part in.
-        self._turns = self._parts = 0
+        # Collectives so far, and parts of the last one that this rank has taken part in. How many
+        # more there are in a loop, and how many there were before its present round.
+        self._turns = self._parts = self._rest = 0
+        self._parts_before = -1
         # Which collective was, and why; the next one would take its late messages for its own.
         self._given_up: tuple[str, str] | None = None
         # What another rank has told of that.
@@ -65,6 +70,7 @@ class Turns:
         itself after others."""
         self._check_whole()
         self._parts, self._turns = 0, self._turns + 1
+        self._rest, self._parts_before = 0, -1
 
     @property
     def part(self) -> Communicator:
@@ -74,6 +80,16 @@ class Turns:
             self._agree()
         self._parts += 1
         return self._members.joined
+
+    def each(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """The items of a collective that has parts for each: who ends with an error before the
+        last part has missed some that the others take part in."""
+        left = list(items)
+        self._rest += max(len(left) - 1, 0)
+        for at, item in enumerate(left):
+            self._rest -= min(at, 1)
+            self._parts_before = self._parts
+            yield item
 
     def barrier(self, limit_s: float) -> None:
         """All ranks meet, also after a collective that was given up here; TimeoutError, which
@@ -105,9 +121,10 @@ class Turns:
         elif isinstance(error, TimeoutError):
             if is_told_to_all:
                 error.args = (f"{error}; {self._absent()}",)
-        elif not isinstance(error, Error):
-            # Between two parts, or what a signal handler has raised in one: the next part here
-            # would meet the others' next one of this turn.
+        elif not isinstance(error, Error) and (
+            self._rest or self._parts == self._parts_before
+        ):
+            # The next part here would meet the others' next one of this turn.
             self._end_all(name, f"it has ended in the middle of its part: {text_of(error)}")
 
     def _is_refusal(self, error: BaseException) -> bool:

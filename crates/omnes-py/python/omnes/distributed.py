@@ -220,13 +220,13 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     @collective(is_told_to_all=False)
     def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
-        for tensor in tensors:
+        for tensor in self._turns.each(tensors):
             _transfers.broadcast(self._turns, tensor, root)
         return tensors
 
     @collective()
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Sequence[Any]:
-        for tensor in tensors:
+        for tensor in self._turns.each(tensors):
             _reductions.all_reduce(self._turns, tensor, opts)
         return tensors
 
@@ -235,7 +235,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     @collective()
     def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
-        for tensor in tensors:
+        for tensor in self._turns.each(tensors):
             _reductions.reduce(self._turns, tensor, tensor, root, opts)
         return tensors
 
@@ -258,7 +258,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def allgather(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
     ) -> Sequence[Any]:
-        for parts, tensor in zip(outputs, inputs, strict=True):
+        for parts, tensor in self._turns.each(zip(outputs, inputs, strict=True)):
             _transfers.all_gather(self._turns, parts, tensor)
         return outputs
 
@@ -275,7 +275,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def allgather_into_tensor_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Sequence[Any]:
-        for output, tensor in zip(outputs, inputs, strict=True):
+        for output, tensor in self._turns.each(zip(outputs, inputs, strict=True)):
             _transfers.all_gather_into(self._turns, output, tensor)
         return outputs
 
@@ -285,7 +285,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def allgather_coalesced(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
     ) -> Sequence[Any]:
-        for index, tensor in enumerate(inputs):
+        for index, tensor in self._turns.each(enumerate(inputs)):
             parts = [of_rank[index] for of_rank in outputs]
             _transfers.all_gather(self._turns, parts, tensor)
         return outputs
@@ -295,7 +295,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
     ) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
-        for index, tensor in enumerate(inputs):
+        for index, tensor in self._turns.each(enumerate(inputs)):
             parts = outputs[index] if self._rank == root else None
             _transfers.gather(self._turns, parts, tensor, root)
         return outputs
@@ -305,7 +305,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None
     ) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
-        for index, output in enumerate(outputs):
+        for index, output in self._turns.each(enumerate(outputs)):
             parts = inputs[index] if self._rank == root else None
             _transfers.scatter(self._turns, output, parts, root)
         return outputs
@@ -314,7 +314,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def reduce_scatter(
         self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None
     ) -> Sequence[Any]:
-        for output, parts in zip(outputs, inputs, strict=True):
+        for output, parts in self._turns.each(zip(outputs, inputs, strict=True)):
             _reductions.reduce_scatter(self._turns, output, parts, opts)
         return outputs
 
@@ -331,7 +331,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Sequence[Any]:
-        for output, tensor in zip(outputs, inputs, strict=True):
+        for output, tensor in self._turns.each(zip(outputs, inputs, strict=True)):
             _reductions.reduce_scatter_from(self._turns, output, tensor, opts)
         return outputs
 
