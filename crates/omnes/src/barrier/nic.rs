@@ -352,7 +352,10 @@ impl Communicator {
         let told = table.chunks(REASON_BYTES).enumerate().find(|(_, row)| row[0] != 0);
         Ok(told.map(|(rank, row)| {
             let text = row.get(1..1 + usize::from(row[0])).unwrap_or_default();
-            format!("rank {rank}: {}", String::from_utf8_lossy(text).trim_end_matches('\0'))
+            let text = String::from_utf8_lossy(text);
+            let text = text.trim_end_matches('\0');
+            // It may have been told before, with its rank.
+            if text.starts_with("rank ") { text.to_owned() } else { format!("rank {rank}: {text}") }
         }))
     }
 }
