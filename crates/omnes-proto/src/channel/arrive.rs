@@ -156,8 +156,7 @@ impl Channel {
         peer.flow.flight_bytes -= charge;
         if let Some(last) = last.filter(|_| is_report && !has_repair) {
             let timeout = peer.rtt.retransmit_timeout(allowance, 0);
-            let sample = peer.send[lane].sample(&last, now, held_back, timeout);
-            sample.into_iter().for_each(|sample| peer.rtt.add_sample(sample));
+            peer.rtt.add_sample(peer.send[lane].sample(&last, now, held_back, timeout));
         }
         if freed > 0 {
             peer.send[lane].find_discarded();

@@ -17,8 +17,10 @@ use omnes_wire::{GapMap, Instant, Seq};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A late answer counts as having taken so many timeouts at most.
-const LATE_SAMPLE_MAX: u32 = 4;
+/// A late answer counts as having taken so long at most, as queues before a link make packets late,
+/// too, and are to be learnt at once; or the first one after each timeout, so many timeouts.
+const LATE_SAMPLE_MAX: Duration = Duration::from_millis(20);
+const LATE_TIMEOUTS_MAX: u32 = 4;
 
 /// What a numbered packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +92,7 @@ pub(super) struct SendLane {
     /// When the timer last ran out, until a report shows that the peer has heard of that.
     round_at: Option<Instant>,
     /// When the timer has run out last, or should have: answers to what went out before are late.
-    /// And whether one of those may still be a sample.
+    /// And whether none of those has been a sample.
     late_before: Instant,
     has_late_sample: bool,
     /// Since when the oldest packet has gone without any answer.
@@ -246,27 +248,28 @@ impl SendLane {
     }
 
     /// Answers to all that is in flight are late, as the path has become slow or a rank has not
-    /// run: one of them may be a sample.
+    /// run.
     fn on_late(&mut self, now: Instant) {
         self.late_before = now;
         self.has_late_sample = true;
     }
 
-    /// Round-trip time that the answer to a packet that went straight shows. Each timeout raises
-    /// the estimate once, by a small factor: all answers of a rank that has not run are late.
+    /// Round-trip time that the answer to a packet that went straight shows. All answers of a rank
+    /// that has not run are late, and say little of the path.
     pub(super) fn sample(
         &mut self,
         sent: &Sent,
         now: Instant,
         held_back: Duration,
         timeout: Duration,
-    ) -> Option<Duration> {
+    ) -> Duration {
         let sample = now.since(sent.sent_at).saturating_sub(held_back);
         if sent.sent_at >= self.late_before {
-            return Some(sample);
+            return sample;
         }
         let is_first = std::mem::take(&mut self.has_late_sample);
-        is_first.then(|| sample.min(timeout * LATE_SAMPLE_MAX))
+        let most = if is_first { timeout * LATE_TIMEOUTS_MAX } else { Duration::ZERO };
+        sample.min(LATE_SAMPLE_MAX.max(most))
     }
 
     /// Takes the oldest packet out if the peer has it; the owner checked `expects`.

@@ -51,7 +51,7 @@ fn own_pause_is_not_taken_for_a_slow_path() {
     let read_at = us + 1_001_000;
     (1..=6).for_each(|more| ack(&mut channel, read_at, packets + more));
     let timeout = timeout(&mut channel, read_at);
-    assert!(timeout < 50_000, "{timeout} us");
+    assert!(timeout < 100_000, "{timeout} us");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn pause_of_a_peer_is_not_taken_for_a_slow_path() {
     let answers: Vec<_> = (1..=6).map(|more| (back_at, packets + more)).collect();
     exchange(&mut channel, us + 1000, 6, &answers);
     let timeout = timeout(&mut channel, back_at);
-    assert!(timeout < 50_000, "{timeout} us");
+    assert!(timeout < 100_000, "{timeout} us");
 }
 
 #[test]
