@@ -97,12 +97,13 @@ fn main() -> ExitCode {
 /// Help and versions are results; what was typed wrong is told on stderr.
 fn tell(answer: &clap::Error) -> ExitCode {
     if answer.use_stderr() {
-        let text = answer.to_string();
         // Of the ranks of a job, which mostly have typed the same, one says how it is right.
-        let is_first = std::env::var("OMNES_RANK").map_or(true, |rank| rank == "0");
-        let lines = if is_first { usize::MAX } else { 1 };
-        let said: Vec<&str> = text.trim_end().lines().take(lines).collect();
-        stderr::write_line(format_args!("{}", said.join("\n")));
+        if std::env::var("OMNES_RANK").map_or(true, |rank| rank == "0") {
+            // Nobody is left to tell if stderr is closed.
+            let _ = answer.print();
+        } else if let Some(what) = answer.to_string().lines().next() {
+            stderr::write_line(format_args!("{what}"));
+        }
         return ExitCode::from(2);
     }
     match print::settle(answer.print()) {

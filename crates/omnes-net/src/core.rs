@@ -303,11 +303,11 @@ impl Core {
             |occasion| due.is_some_and(|at| self.grace.fire_at(at, now, occasion) <= now);
         let is_timeout = may_fire(occasion);
         self.is_late = !is_timeout && may_fire(Occasion::Idle);
-        if is_timeout && unstepped >= UNHEARD_MAX {
-            self.read_all();
-            now = self.now();
-        }
         if is_timeout {
+            if unstepped >= UNHEARD_MAX {
+                self.read_all();
+                now = self.now();
+            }
             self.show_pages();
             self.endpoint.handle_timeout(now);
         }

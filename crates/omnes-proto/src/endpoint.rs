@@ -205,7 +205,8 @@ impl Endpoint {
             }
             Kind::Pong => {
                 if header.argument == SIGN_OF_LIFE {
-                    self.signs_of_life += u32::from(self.asked == Some(from));
+                    let is_asked = self.asked == Some(from);
+                    self.signs_of_life = self.signs_of_life.wrapping_add(is_asked.into());
                     self.channels.iter_mut().for_each(|it| it.on_sign_of_life(now, from));
                     if let Some(broadcast) = &mut self.broadcast {
                         broadcast.on_sign_of_life(from);
@@ -279,7 +280,7 @@ impl Endpoint {
         self.answer(rank, Kind::Ping, SIGN_OF_LIFE);
     }
 
-    /// How often ranks have answered so far that were asked.
+    /// How often ranks have answered so far that were asked, modulo 2^32.
     pub fn signs_of_life(&self) -> u32 {
         self.signs_of_life
     }

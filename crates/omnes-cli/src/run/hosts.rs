@@ -83,9 +83,8 @@ fn add(hosts: &mut Vec<SshHost>, item: &str, slots: Option<&str>) -> Result<()> 
         if let Some(slots) = slots {
             host.slots = parse_slots(item, slots)?;
         }
-        let is_other = |known: &&SshHost| known.name != host.name;
-        let mut others = hosts.iter().filter(is_other);
-        if let Some(other) = others.find(|known| machine(&known.name) == machine(&host.name)) {
+        let is_same = |known: &&SshHost| machine(&known.name) == machine(&host.name);
+        if let Some(other) = hosts.iter().find(is_same).filter(|known| known.name != host.name) {
             // Its ranks would count twice from 0.
             bail!("'{}' and '{}' are one machine: name it as one of them", other.name, host.name);
         }

@@ -5,6 +5,7 @@
 //! in an epoll instance and closes it: the entry goes with the last use of the file, and as maps
 //! cannot be waited for, the kernel reports an error for each that is still there.
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,8 +36,8 @@ impl Kept {
     /// What the kernel says.
     pub(super) fn count(&mut self, uid: u32, is_queue: bool) -> io::Result<usize> {
         let mut events: Vec<Event> = Vec::with_capacity(self.entries.max(1));
-        let now = Default::default();
-        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&now))?;
+        let no_wait = Timespec::default();
+        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&no_wait))?;
         self.entries = events.len();
         let wanted = u64::from(uid) << 1 | u64::from(is_queue);
         Ok(events.iter().filter(|event| event.data.u64() == wanted).count())

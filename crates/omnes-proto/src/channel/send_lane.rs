@@ -10,6 +10,9 @@
 //!     └── ACK beyond k ──────────────────┘  then k+1..i go again, which were discarded
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use crate::lane::{Allowance, Rtt};
 use crate::limits::{FRUITLESS_MIN, PROBE_WAIT_MAX};
 use crate::packet::SendId;
@@ -92,9 +95,9 @@ pub(super) struct SendLane {
     /// When the timer last ran out, until a report shows that the peer has heard of that.
     round_at: Option<Instant>,
     /// When the timer has run out last, or should have: answers to what went out before are late.
-    /// And whether none of those has been a sample.
+    /// And whether the first of those is still to come.
     late_before: Instant,
-    has_late_sample: bool,
+    awaits_late_sample: bool,
     /// Since when the oldest packet has gone without any answer.
     pub(super) unanswered_since: Option<Instant>,
     fruitless: Fruitless,
@@ -140,7 +143,7 @@ impl SendLane {
         retransmit_at: None,
         round_at: None,
         late_before: Instant::ZERO,
-        has_late_sample: false,
+        awaits_late_sample: false,
         unanswered_since: None,
         fruitless: Fruitless::NONE,
     };
@@ -251,7 +254,7 @@ impl SendLane {
     /// run.
     fn on_late(&mut self, now: Instant) {
         self.late_before = now;
-        self.has_late_sample = true;
+        self.awaits_late_sample = true;
     }
 
     /// Round-trip time that the answer to a packet that went straight shows. All answers of a rank
@@ -267,7 +270,7 @@ impl SendLane {
         if sent.sent_at >= self.late_before {
             return sample;
         }
-        let is_first = std::mem::take(&mut self.has_late_sample);
+        let is_first = std::mem::take(&mut self.awaits_late_sample);
         let most = if is_first { timeout * LATE_TIMEOUTS_MAX } else { Duration::ZERO };
         sample.min(LATE_SAMPLE_MAX.max(most))
     }
@@ -528,103 +531,5 @@ impl Sent {
     /// True if the packet went out once and was not held up behind a gap.
     pub(super) fn went_straight(&self) -> bool {
         self.transmissions == 1 && self.flight == Flight::Sent
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    const TIMEOUT: Duration = Duration::from_millis(3);
-
-    fn lane(packets: u32) -> SendLane {
-        let mut lane = SendLane::default();
-        for index in 0..packets {
-            let item = Item::Data { message: SendId(0), index };
-            lane.push(Instant::ZERO, item, 2304, || TIMEOUT);
-        }
-        lane
-    }
-
-    fn after(us: u64) -> Instant {
-        Instant::from_ns(us * 1000)
-    }
-
-    fn map(arrived: &[u32]) -> GapMap {
-        let mut map = GapMap::default();
-        for seq in arrived {
-            map.insert(Seq::FIRST, Seq::nth(*seq));
-        }
-        map
-    }
-
-    #[test]
-    fn only_what_a_gap_map_misses_is_sent_again() {
-        // [PM-R13] as D-01 has it.
-        let mut lane = lane(6);
-        let found = lane.on_gap_map(after(100), Seq::FIRST, &map(&[1, 3]), Duration::ZERO);
-        assert_eq!(found, 2);
-        assert_eq!(lane.take_lost(after(100)).unwrap().0, Seq::FIRST);
-        assert_eq!(lane.take_lost(after(100)).unwrap().0, Seq::nth(2));
-        assert_eq!(lane.take_lost(after(100)), None);
-    }
-
-    #[test]
-    fn a_report_that_is_older_than_the_retransmission_changes_nothing() {
-        let mut lane = lane(3);
-        lane.on_gap_map(after(100), Seq::FIRST, &map(&[2]), Duration::from_micros(50));
-        while lane.take_lost(after(100)).is_some() {}
-        assert_eq!(
-            lane.on_gap_map(after(120), Seq::FIRST, &map(&[2]), Duration::from_micros(50)),
-            0
-        );
-        assert_eq!(
-            lane.on_gap_map(after(150), Seq::FIRST, &map(&[2]), Duration::from_micros(50)),
-            2
-        );
-    }
-
-    #[test]
-    fn a_rejected_lane_probes_and_then_sends_all_again() {
-        // [PM-R13, R14]
-        let mut lane = lane(3);
-        lane.on_reject(after(10), 0, Duration::from_micros(200));
-        assert!(lane.is_blocked() && lane.is_stable());
-        assert!(!lane.on_deadline(after(200)));
-        assert!(lane.on_deadline(after(210)));
-        assert_eq!(lane.take_probe(after(210)).unwrap().0, Seq::FIRST);
-        lane.on_unblocked(after(300), TIMEOUT);
-        let again: Vec<_> = std::iter::from_fn(|| lane.take_lost(after(300))).collect();
-        assert_eq!(again.iter().map(|(seq, _)| seq.index()).collect::<Vec<_>>(), [0, 1, 2]);
-    }
-
-    #[test]
-    fn a_reject_of_an_earlier_epoch_is_ignored() {
-        // [PM-R18]
-        let mut lane = lane(2);
-        lane.on_reject(after(10), 0, Duration::from_micros(200));
-        lane.on_unblocked(after(20), TIMEOUT);
-        lane.on_reject(after(30), 0, Duration::from_micros(200));
-        assert!(!lane.is_blocked());
-    }
-
-    #[test]
-    fn timeout_sends_the_oldest_only() {
-        let mut lane = lane(5);
-        assert!(!lane.on_deadline(after(2999)));
-        assert!(lane.on_deadline(after(3000)));
-        assert_eq!(lane.take_lost(after(3000)).unwrap().0, Seq::FIRST);
-        assert_eq!(lane.take_lost(after(3000)), None);
-    }
-
-    #[test]
-    fn answers_outside_the_window_are_told_apart() {
-        let base = Seq(u32::MAX - 1);
-        let next = base.plus(4);
-        assert_eq!(classify_answer(base, next, base.plus(u32::MAX)), Verdict::Stale);
-        assert_eq!(classify_answer(base, next, base), Verdict::Valid);
-        assert_eq!(classify_answer(base, next, next), Verdict::Valid);
-        assert_eq!(classify_answer(base, next, next.plus(1)), Verdict::BeyondWindow);
     }
 }

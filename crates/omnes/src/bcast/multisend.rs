@@ -203,12 +203,12 @@ impl Communicator {
         }
         job.engine.use_multisend();
         job.allow_multisend();
-        let (usage, opened) = match self.open_multisend() {
-            Ok(usage) => (usage, Ok(())),
-            Err(error) => (None, Err(error)),
+        let opened = match self.open_multisend() {
+            // All ranks find that alike.
+            Err(error @ Error::MultiSend { .. }) => return Err(error),
+            opened => opened,
         };
-        self.settle_multisend(opened)?;
-        job.describe_multisend(usage);
+        job.describe_multisend(self.settle_multisend(opened)?);
         self.group(self.usual_policy())?;
         Ok(())
     }
@@ -280,19 +280,17 @@ impl Communicator {
 
     /// An error on all ranks where one of them insists on a slot and got none. Collective: who
     /// makes the copies is each rank's own affair, so all take part that were told a tree.
-    pub(crate) fn settle_multisend(&self, opened: Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn settle_multisend<T>(&self, opened: Result<T, Error>) -> Result<T, Error> {
         let may_be_insisted_on = matches!(self.job().config.multisend, MultiSend::Tree(..));
         if !may_be_insisted_on || !self.job().has_multisend() || self.nodes().count() < 2 {
             return opened;
         }
-        let own = opened.err().map(|error| match error {
+        let opened = opened.map_err(|error| match error {
             Error::NoNic { reason } => reason,
             error => error.to_string(),
         });
-        match self.first_obstacle(own.as_deref())? {
-            Some(reason) => Err(Error::NoNic { reason }),
-            None => Ok(()),
-        }
+        let told = self.first_obstacle(opened.as_ref().err().map(String::as_str))?;
+        told.map_or(opened, Err).map_err(|reason| Error::NoNic { reason })
     }
 
     /// A broadcast of so many bytes is to be multi-sent: after some this rank asks for its slot.
