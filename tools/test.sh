@@ -31,17 +31,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# mpi4py's own tests come from the Python index, so only where an MPI is asked for.
-# shellcheck disable=SC2016  # "$@" belongs to the inner shell.
-checks='
-    status=0
-    cargo xtask ci "$@" || status=$?
-    case ,${OMNES_REQUIRE:-}, in
-        # 77: the index cannot be reached, which it says.
-        *,mpi,*) tools/test-mpi4py.sh || [[ $? -eq 77 ]] || status=1 ;;
-    esac
-    exit "$status"'
-command=(bash -c "$checks" omnes-test "$@")
+command=(cargo xtask ci "$@")
 ending=TERM
 # setpriv ends the run also when this script is killed and cannot clean up.
 isolate=(setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child=KILL --mount-proc)

@@ -39,7 +39,7 @@ enum Chore {
     Arrows,
     /// Check lengths, widths, banned words and dead files
     Tidy,
-    /// Show which requirement is met and tested where
+    /// Check that docs/PROTOCOLS.md says which requirement is met and tested where
     Markers(markers::Args),
     /// Check that the pure crates use no clock, thread, socket or hash map
     Purity,

@@ -24,25 +24,18 @@ const END: &str = "<!-- /markers -->";
 /// Our own sources, which speak about markers.
 const LEFT_OUT: &str = "xtask/";
 
-/// What to do with the table; without an option it is printed.
-#[derive(clap::Args)]
+/// What to do with the table; without an option the one in the document has to be up to date.
+#[derive(clap::Args, Default)]
 pub struct Args {
     /// Rewrite the table in docs/PROTOCOLS.md
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long, conflicts_with = "print")]
     write: bool,
-    /// Fail when the table in docs/PROTOCOLS.md is not up to date
+    /// Print the table, whatever docs/PROTOCOLS.md says
     #[arg(long)]
-    check: bool,
+    print: bool,
     /// Fail when a requirement is met without being tested
     #[arg(long)]
     strict: bool,
-}
-
-impl Args {
-    /// What `ci` asks for.
-    pub fn checking() -> Self {
-        Self { write: false, check: true, strict: false }
-    }
 }
 
 /// A requirement: index into [`SEEDS`] and number, so that order is the order of rows.
@@ -64,7 +57,9 @@ pub fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
             .extend(untested.map(|(requirement, _)| format!("{}: no test", name(*requirement))));
     }
     let table = table(&rows);
-    if args.write || args.check {
+    if args.print {
+        print!("{table}");
+    } else {
         let path = workspace.root.join(DOCUMENT);
         let old = std::fs::read_to_string(&path).context(DOCUMENT)?;
         let new = with_table(&old, &table)?;
@@ -73,8 +68,6 @@ pub fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
         } else if old != new {
             findings.push(format!("{DOCUMENT}: old table; run `cargo xtask markers --write`"));
         }
-    } else {
-        print!("{table}");
     }
     Ok(crate::report("markers", &findings))
 }
