@@ -16,13 +16,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 /// How files of live counters end.
-const ENDING: &[u8] = b".live";
+const ENDING: &str = ".live";
+/// What follows the name of a file until it is complete.
+const INCOMPLETE: &str = ".new";
+/// Age from which a file that is not complete belongs to a rank that was killed as it made it.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
 /// Names looked at in one directory.
 const NAMES_MAX: usize = 1 << 16;
 
@@ -153,14 +157,18 @@ impl Directory {
         Ok(Self { path, fd, owner })
     }
 
-    /// Names of the files that end as live files do, sorted.
+    /// Names of the live files, sorted.
     pub(super) fn names(&self) -> Result<Vec<OsString>, LiveError> {
+        self.names_with(ENDING)
+    }
+
+    fn names_with(&self, ending: &str) -> Result<Vec<OsString>, LiveError> {
         let list = || -> rustix::io::Result<Vec<OsString>> {
             let mut names = Vec::new();
             for entry in rustix::fs::Dir::read_from(&self.fd)?.take(NAMES_MAX) {
                 let entry = entry?;
                 let name = entry.file_name().to_bytes();
-                if name.ends_with(ENDING) {
+                if name.ends_with(ending.as_bytes()) {
                     names.push(OsStr::from_bytes(name).to_owned());
                 }
             }
@@ -173,12 +181,45 @@ impl Directory {
         Ok(names)
     }
 
-    /// Makes a new file that only its owner may read; one of that name goes.
-    pub(super) fn create(&self, name: &OsStr) -> io::Result<File> {
-        self.remove(name)?;
+    /// Makes a file that only its owner may read; another one of that name goes. It has its name,
+    /// and readers see it, once it holds `content`.
+    ///
+    /// # Errors
+    /// What the kernel says; nothing is left then.
+    pub(super) fn create(&self, name: &OsStr, content: &[u8]) -> io::Result<File> {
+        let mut incomplete = name.to_owned();
+        incomplete.push(INCOMPLETE);
+        self.remove(&incomplete)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        Ok(rustix::fs::openat(&self.fd, name, flags | OFlags::CLOEXEC, mode)?.into())
+        let file = rustix::fs::openat(&self.fd, &incomplete, flags | OFlags::CLOEXEC, mode)?;
+        let file = File::from(file);
+        let written = file
+            .write_all_at(content, 0)
+            .and_then(|()| Ok(rustix::fs::renameat(&self.fd, &incomplete, &self.fd, name)?));
+        if let Err(error) = written {
+            // What cannot be removed now goes later, as what a killed rank left.
+            let _ = self.remove(&incomplete);
+            return Err(error);
+        }
+        Ok(file)
+    }
+
+    /// Removes what ranks left that were killed as they made their files.
+    ///
+    /// # Errors
+    /// [`LiveError::Directory`] if it cannot be listed, [`LiveError::File`] if one cannot be
+    /// removed.
+    pub(super) fn remove_given_up(&self) -> Result<(), LiveError> {
+        for name in self.names_with(&format!("{ENDING}{INCOMPLETE}"))? {
+            let age = self.modified(&name).map(|modified| modified.elapsed());
+            // A time that is yet to come is an error: the clock was wrong, then or now.
+            if age.is_some_and(|age| age.is_ok_and(|age| age < GIVEN_UP_AFTER)) {
+                continue;
+            }
+            self.remove(&name)?;
+        }
+        Ok(())
     }
 
     /// Opens a file for reading; also its size.
@@ -235,7 +276,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("live");
         let directory = Directory::for_writing(&StatsPlace::In(path.clone())).unwrap();
-        directory.create("1-0.live".as_ref()).unwrap();
+        directory.create("1-0.live".as_ref(), b"").unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(&path.join("1-0.live"))), (0o700, 0o600));
         // The same directory serves the next rank.

@@ -68,9 +68,6 @@ pub enum LiveError {
         /// What it should be.
         needed: usize,
     },
-    /// The rank that writes it has only begun, or was killed then.
-    #[error("is not complete yet")]
-    Unfinished,
     /// The first bytes are others.
     #[error("is no file of live counters")]
     NoLiveFile,

@@ -1,6 +1,6 @@
 //! One rank's file, mapped into its memory, as the rank writes it.
 //!
-//! What never changes is written first, then the file is mapped, and the magic makes it valid.
+//! What never changes is written before the file has its name.
 //! Values change under a sequence word ([`sequence`]), so that a reader has values of one moment
 //! and nobody waits for anybody.
 //!
@@ -15,7 +15,6 @@ use super::sequence;
 use crate::file_size;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::OsString;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,29 +56,20 @@ impl LiveFile {
         let name = OsString::from(format!("{:08x}-{}.live", identity.job, identity.rank));
         let content = layout::emit(identity, names);
         let bytes = content.len();
-        let map = || -> std::io::Result<NonNull<AtomicU64>> {
-            file_size::check(bytes as u64)?;
-            let file = directory.create(&name)?;
-            file.write_all_at(&content, 0)?;
-            // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
-            let base = unsafe {
-                let protection = ProtFlags::READ | ProtFlags::WRITE;
-                rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)
-            }?;
-            Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at address 0"))
+        file_size::check(bytes as u64)?;
+        let file = directory.create(&name, &content)?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let mapped = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)
         };
-        let base = match map() {
-            Ok(base) => base,
-            Err(error) => {
-                // What cannot be removed either is removed as unfinished, later.
-                let _ = directory.remove(&name);
-                return Err(error.into());
-            }
-        };
-        let file = Self { directory, name, base, bytes, counters: names.len() };
-        file.changing(UPDATED).store(now_ns(), Ordering::Relaxed);
-        file.word(0).store(layout::MAGIC, Ordering::Release);
-        Ok(file)
+        let base = mapped.map_err(|error| {
+            // What cannot be removed stays as that of a rank that says nothing.
+            let _ = directory.remove(&name);
+            std::io::Error::from(error)
+        })?;
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0");
+        Ok(Self { directory, name, base, bytes, counters: names.len() })
     }
 
     pub(super) fn path(&self) -> PathBuf {

@@ -1,7 +1,7 @@
 //! Byte offsets of a live file: what is written once, then the values.
 //!
 //! ```text
-//!    0  magic u64, written last    4·u32  version, counters, pid, rank    2·u32  size, job
+//!    0  magic u64                 4·u32  version, counters, pid, rank    2·u32  size, job
 //!   32  process: start u64, pid namespace u64, boot id 16 bytes     64  start of the rank u64
 //!   72  host name, 64 bytes       136  command, 64 bytes
 //!  200  names of the counters, 48 bytes each
@@ -18,7 +18,7 @@ use super::LiveError;
 use super::process::Process;
 use std::collections::BTreeSet;
 
-/// First word of a file that is complete.
+/// First word of a file.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"OMNLIVE\x01");
 /// Version of this layout.
 pub(super) const VERSION: u32 = 1;
@@ -70,12 +70,13 @@ pub(super) struct Content {
     pub(super) counters: Vec<(String, u64)>,
 }
 
-/// A file with all values 0 and without the magic, which makes it valid.
+/// A file with all values 0, last updated when the rank started.
 ///
 /// Panics if there are more than [`COUNTERS_MAX`] names or one is too long: they are ours.
 pub(super) fn emit(identity: &Identity, names: &[&str]) -> Vec<u8> {
     assert!(names.len() <= COUNTERS_MAX as usize, "{} counters", names.len());
     let mut bytes = vec![0; file_bytes(names.len())];
+    put_word(&mut bytes, 0, MAGIC);
     let Identity { process, rank, size, job, started_ns, host, command } = identity;
     for (at, number) in [VERSION, names.len() as u32, process.pid, *rank, *size, *job]
         .into_iter()
@@ -94,6 +95,7 @@ pub(super) fn emit(identity: &Identity, names: &[&str]) -> Vec<u8> {
         assert!(is_name(name), "'{name}' is no name for a counter");
         put_text(slot, name);
     }
+    put_word(&mut bytes, values_at(names.len()) + 8, *started_ns);
     bytes
 }
 
@@ -119,15 +121,10 @@ fn is_name(name: &str) -> bool {
 /// [`LiveError`] names what is wrong with them.
 pub(super) fn parse(bytes: &[u8]) -> Result<Content, LiveError> {
     let wrong_size = |needed| LiveError::WrongSize { bytes: bytes.len(), needed };
-    if bytes.is_empty() {
-        return Err(LiveError::Unfinished);
-    }
     let header: &[u8; NAMES_AT] = bytes.first_chunk().ok_or(wrong_size(NAMES_AT))?;
     let number = |index: usize| u32::from_ne_bytes(field(header, 8 + 4 * index));
-    match word(header, 0) {
-        MAGIC => {}
-        0 => return Err(LiveError::Unfinished),
-        _ => return Err(LiveError::NoLiveFile),
+    if word(header, 0) != MAGIC {
+        return Err(LiveError::NoLiveFile);
     }
     let (version, counters) = (number(0), number(1));
     if version != VERSION {
@@ -215,7 +212,6 @@ mod tests {
 
     fn file() -> Vec<u8> {
         let mut bytes = emit(&identity(), &NAMES);
-        put_word(&mut bytes, 0, MAGIC);
         let at = values_at(NAMES.len());
         for (index, word) in [2, 12, 0, 100, 200, 1].into_iter().enumerate() {
             put_word(&mut bytes, at + 8 * index, word);
@@ -233,16 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_magic_is_unfinished() {
-        let bytes = emit(&identity(), &NAMES);
-        assert!(matches!(parse(&bytes), Err(LiveError::Unfinished)));
-        assert!(matches!(parse(&[]), Err(LiveError::Unfinished)));
-    }
-
-    #[test]
     fn every_truncation_is_refused() {
         let bytes = file();
-        for length in 1..bytes.len() {
+        for length in 0..bytes.len() {
             let error = parse(&bytes[..length]).unwrap_err();
             let LiveError::WrongSize { bytes, needed } = error else { panic!("{error}") };
             assert!(bytes == length && needed > length);
@@ -279,8 +268,7 @@ mod tests {
         assert!(matches!(with(12, [0xff; 4]), LiveError::TooManyCounters { .. }));
         assert!(matches!(with(20, number(4)), LiveError::RankOutOfRange { rank: 4, size: 4 }));
         assert!(matches!(with(NAMES_AT, *b"a\x1b[m"), LiveError::CounterName { .. }));
-        let mut twice = emit(&identity(), &["sent", "gso", "sent"]);
-        put_word(&mut twice, 0, MAGIC);
+        let twice = emit(&identity(), &["sent", "gso", "sent"]);
         let twice = parse(&twice).map(drop);
         assert!(matches!(twice, Err(LiveError::CounterName { name }) if name == "sent"));
     }
@@ -289,8 +277,7 @@ mod tests {
     fn long_texts_are_cut_and_escapes_are_replaced() {
         let long = "h".repeat(100);
         let named = Identity { host: long, command: "a\x1b[2Jb\u{202e}c".to_owned(), ..identity() };
-        let mut bytes = emit(&named, &NAMES);
-        put_word(&mut bytes, 0, MAGIC);
+        let bytes = emit(&named, &NAMES);
         let identity = parse(&bytes).unwrap().identity;
         assert_eq!(identity.host, "h".repeat(TEXT_BYTES - 1));
         assert_eq!(identity.command, "a\u{fffd}[2Jb\u{fffd}c");

@@ -12,6 +12,7 @@ use super::sequence;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -162,13 +163,16 @@ impl Survey {
     /// What is wrong with a file or directory is in [`Self::refused`].
     pub fn take(place: &StatsPlace) -> Self {
         let mut survey = Self::default();
-        survey.visit(place, |survey, directory, name| {
-            match read(directory, name, SystemTime::now()) {
-                Ok(snapshot) => survey.ranks.push(snapshot),
-                // It was there when the directory was listed.
-                Err(LiveError::File(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => survey.refuse(directory.path.join(name), error),
+        survey.visit(place, |survey, directory| {
+            for name in directory.names()? {
+                match read(directory, &name, SystemTime::now()) {
+                    Ok(snapshot) => survey.ranks.push(snapshot),
+                    // It was there when the directory was listed.
+                    Err(LiveError::File(error)) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => survey.refuse(directory.path.join(name), error),
+                }
             }
+            Ok(())
         });
         survey.sort();
         survey
@@ -176,35 +180,38 @@ impl Survey {
 
     /// Removes the files of dead ranks for which `is_meant` is true, and returns what they said.
     ///
-    /// A file that is not complete goes too if it has not been touched for an hour.
+    /// What ranks left that were killed as they made their files goes, too.
     pub fn clean(place: &StatsPlace, is_meant: impl Fn(&Snapshot) -> bool) -> Self {
         let mut survey = Self::default();
-        survey.visit(place, |survey, directory, name| {
-            let removed = match read(directory, name, SystemTime::now()) {
-                Ok(rank) if rank.life == Life::Dead && is_meant(&rank) => {
-                    survey.ranks.push(rank);
-                    directory.remove(name)
+        survey.visit(place, |survey, directory| {
+            for name in directory.names()? {
+                let removed = match read(directory, &name, SystemTime::now()) {
+                    Ok(rank) if rank.life == Life::Dead && is_meant(&rank) => {
+                        survey.ranks.push(rank);
+                        directory.remove(&name)
+                    }
+                    _ => Ok(()),
+                };
+                if let Err(error) = removed {
+                    survey.refuse(directory.path.join(name), error.into());
                 }
-                Err(LiveError::Unfinished) if is_old(directory, name) => directory.remove(name),
-                _ => Ok(()),
-            };
-            if let Err(error) = removed {
-                survey.refuse(directory.path.join(name), error.into());
             }
+            directory.remove_given_up()
         });
         survey.sort();
         survey
     }
 
-    fn visit(&mut self, place: &StatsPlace, mut each: impl FnMut(&mut Self, &Directory, &OsStr)) {
+    fn visit(
+        &mut self,
+        place: &StatsPlace,
+        mut each: impl FnMut(&mut Self, &Directory) -> Result<(), LiveError>,
+    ) {
         for (path, owner) in directory::to_read(place) {
             self.directories.push(path.clone());
             let opened = Directory::open(path.clone(), owner);
-            match opened.and_then(|directory| Ok((directory.names()?, directory))) {
-                Ok((names, directory)) => {
-                    names.iter().for_each(|name| each(self, &directory, name));
-                }
-                Err(error) => self.refuse(path, error),
+            if let Err(error) = opened.and_then(|directory| each(self, &directory)) {
+                self.refuse(path, error);
             }
         }
     }
@@ -224,8 +231,11 @@ impl Survey {
     }
 }
 
-/// Removes the files of ranks that have been dead for an hour; what cannot be read stays.
+/// Removes the files of ranks that have been dead for an hour, and of those that were killed as
+/// they made them; what cannot be read stays.
 pub(super) fn remove_old(directory: &Directory) {
+    // There is nobody to tell.
+    let _ = directory.remove_given_up();
     let now = SystemTime::now();
     let mut names = directory.names().unwrap_or_default();
     // Most are young where ranks die often; those need not be read.
@@ -233,7 +243,6 @@ pub(super) fn remove_old(directory: &Directory) {
     for name in names {
         let is_meant = match read(directory, &name, now) {
             Ok(rank) => rank.life == Life::Dead && is_long_ago(moment(rank.updated_ns), now),
-            Err(LiveError::Unfinished) => true,
             Err(_) => false,
         };
         if is_meant {

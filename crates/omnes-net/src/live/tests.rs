@@ -59,7 +59,6 @@ fn write_file_at(directory: &Path, rank: u32, process: Process, updated: SystemT
         command: "test".to_owned(),
     };
     let mut bytes = layout::emit(&identity, NAMES);
-    bytes[..8].copy_from_slice(&layout::MAGIC.to_ne_bytes());
     let updated_at = layout::values_at(NAMES.len()) + 8;
     let updated_ns = updated.duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     bytes[updated_at..updated_at + 8].copy_from_slice(&updated_ns.to_ne_bytes());
@@ -170,22 +169,25 @@ fn a_rank_that_starts_removes_only_what_has_been_dead_for_an_hour() {
 }
 
 #[test]
-fn cleaning_removes_the_dead_that_are_meant_and_what_was_never_completed() {
+fn cleaning_removes_the_dead_that_are_meant_and_what_was_never_complete() {
     let directory = private();
     let path = directory.path();
     for rank in 0..3 {
         write_file(path, rank, dead(), Duration::ZERO);
     }
     write_file(path, 3, Process::this(), Duration::ZERO);
-    std::fs::write(path.join("young.live"), "").unwrap();
-    std::fs::write(path.join("old.live"), "").unwrap();
-    set_age(&path.join("old.live"), HOUR * 2);
+    for name in ["young.live.new", "old.live.new", "other.new"] {
+        std::fs::write(path.join(name), "").unwrap();
+    }
+    set_age(&path.join("old.live.new"), Duration::from_secs(11));
+    set_age(&path.join("other.new"), HOUR);
     let place = StatsPlace::In(path.to_owned());
     let cleaned = Survey::clean(&place, |rank| rank.rank != 1);
     let removed: Vec<_> = cleaned.ranks.iter().map(|rank| rank.rank).collect();
     assert_eq!(removed, [0, 2]);
     assert!(cleaned.refused.is_empty());
-    assert_eq!(names(path), ["1-1.live", "1-3.live", "young.live"]);
+    assert_eq!(names(path), ["1-1.live", "1-3.live", "other.new", "young.live.new"]);
+    assert!(survey(path).refused.is_empty());
 }
 
 #[test]
