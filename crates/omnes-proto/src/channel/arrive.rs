@@ -108,8 +108,13 @@ impl Channel {
         if freed > 0 || is_report && !is_question(header) {
             send.on_answer(now, freed > 0, timeout);
         }
-        if is_report {
-            peer.flow.loss_window.on_lost(send.on_round_seen(header.epoch));
+        if is_report && let Some(round) = send.take_round(header.epoch) {
+            if !is_question(header)
+                && let Some(sample) = send.sample_round(round, now, held_back(header), timeout)
+            {
+                peer.rtt.add_sample(sample);
+            }
+            peer.flow.loss_window.on_lost(send.on_round_seen(round));
         }
         let resumes = header.flags.has(Flags::RESUME);
         if resumes && freed == 0 {
@@ -130,7 +135,6 @@ impl Channel {
 
     /// Frees all packets before the one the peer expects [PM-R13]; how many.
     fn free_answered(&mut self, now: Instant, header: &Header, lane: Lane) -> u32 {
-        let held_back = Duration::from_micros(u64::from(header.argument));
         let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
         let allowance = self.config.allowance();
         let (mut freed, mut charge) = (0, 0);
@@ -156,6 +160,7 @@ impl Channel {
         peer.flow.flight_bytes -= charge;
         if let Some(last) = last.filter(|_| is_report && !has_repair) {
             let timeout = peer.rtt.retransmit_timeout(allowance, 0);
+            let held_back = held_back(header);
             peer.rtt.add_sample(peer.send[lane].sample(&last, now, held_back, timeout));
         }
         if freed > 0 {
@@ -579,6 +584,11 @@ impl Channel {
         let bytes_max = assembling.ordered - assembling.offset;
         Some((id, assembling.offset, bytes_max, PACKET_OVERHEAD_BYTES))
     }
+}
+
+/// How long the peer has waited with a report.
+fn held_back(report: &Header) -> Duration {
+    Duration::from_micros(u64::from(report.argument))
 }
 
 /// Envelope and data of a numbered packet; `None` if it is shorter than its kind needs, is on

@@ -24,6 +24,12 @@ use std::time::Duration;
 /// too, and are to be learnt at once; or the first one after each timeout, so many timeouts.
 const LATE_SAMPLE_MAX: Duration = Duration::from_millis(20);
 const LATE_TIMEOUTS_MAX: u32 = 4;
+/// Where packets of so many messages in a row have gone again before they were answered, it is no
+/// pause of the peer but the path.
+const LATE_IN_A_ROW: u32 = 3;
+/// Rounds of retransmission that are remembered until a report shows that the peer has heard of
+/// them.
+const ROUNDS_MAX: usize = 8;
 
 /// What a numbered packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,15 +98,25 @@ pub(super) struct SendLane {
     blocked: Option<Blocked>,
     doublings: u32,
     retransmit_at: Option<Instant>,
-    /// When the timer last ran out, until a report shows that the peer has heard of that.
-    round_at: Option<Instant>,
+    /// Rounds that no report has told of yet, oldest first.
+    rounds: VecDeque<Round>,
     /// When the timer has run out last, or should have: answers to what went out before are late.
     /// And whether the first of those is still to come.
     late_before: Instant,
     awaits_late_sample: bool,
+    /// How many answers in a row were late, and the oldest packet when the last of them came.
+    late_in_a_row: u32,
+    late_at: Option<Seq>,
     /// Since when the oldest packet has gone without any answer.
     pub(super) unanswered_since: Option<Instant>,
     fruitless: Fruitless,
+}
+
+/// A round of retransmission that the timer has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    epoch: u16,
+    began_at: Instant,
 }
 
 /// How often the oldest packet has gone again while nothing showed that it, or another one as long,
@@ -141,9 +157,11 @@ impl SendLane {
         blocked: None,
         doublings: 0,
         retransmit_at: None,
-        round_at: None,
+        rounds: VecDeque::new(),
         late_before: Instant::ZERO,
         awaits_late_sample: false,
+        late_in_a_row: 0,
+        late_at: None,
         unanswered_since: None,
         fruitless: Fruitless::NONE,
     };
@@ -275,6 +293,25 @@ impl SendLane {
         sample.min(LATE_SAMPLE_MAX.max(most))
     }
 
+    /// Round-trip time that the first report on a round shows: unlike the answer to a packet that
+    /// went again, it cannot be to what went before. Repairs and pauses of the peer say little of
+    /// the path, so only if one message after the other was late.
+    pub(super) fn sample_round(
+        &mut self,
+        round: Round,
+        now: Instant,
+        held_back: Duration,
+        timeout: Duration,
+    ) -> Option<Duration> {
+        if self.late_at.replace(self.base) == Some(self.base) {
+            return None;
+        }
+        self.late_in_a_row += 1;
+        let sample = now.since(round.began_at).saturating_sub(held_back);
+        let most = LATE_SAMPLE_MAX.max(timeout * LATE_TIMEOUTS_MAX);
+        (self.late_in_a_row >= LATE_IN_A_ROW).then(|| sample.min(most))
+    }
+
     /// Takes the oldest packet out if the peer has it; the owner checked `expects`.
     pub(super) fn free_one(&mut self, expects: Seq) -> Option<Sent> {
         if !self.base.precedes(expects) {
@@ -282,6 +319,9 @@ impl SendLane {
         }
         let sent = self.flight.pop_front()?;
         self.fruitless = Fruitless::NONE;
+        if sent.transmissions == 1 && sent.sent_at >= self.late_before {
+            self.late_in_a_row = 0;
+        }
         self.flight_bytes -= sent.charge;
         match sent.flight {
             Flight::Lost => self.lost -= 1,
@@ -304,13 +344,24 @@ impl SendLane {
         self.lost += std::mem::take(&mut self.arrived);
     }
 
-    /// A report came that repeats `epoch`. If that is the present round of retransmission, what
-    /// went out before the round and has not been acknowledged by now is lost too: how much.
-    pub(super) fn on_round_seen(&mut self, epoch: u16) -> u32 {
-        let Some(round_at) = self.round_at.take_if(|_| epoch == self.epoch) else { return 0 };
+    /// The round that a report tells of which repeats `epoch`, if it is the first one to do so.
+    pub(super) fn take_round(&mut self, epoch: u16) -> Option<Round> {
+        let mut told = None;
+        while let Some(round) = self.rounds.pop_front_if(|round| !is_before(epoch, round.epoch)) {
+            told = Some(round);
+        }
+        told.filter(|round| round.epoch == epoch)
+    }
+
+    /// The peer has heard of a round. If that is the present one, what went out before it and has
+    /// not been acknowledged by now is lost too: how much.
+    pub(super) fn on_round_seen(&mut self, round: Round) -> u32 {
+        if round.epoch != self.epoch {
+            return 0;
+        }
         let mut found = 0;
         for sent in &mut self.flight {
-            if sent.flight == Flight::Sent && sent.sent_at < round_at {
+            if sent.flight == Flight::Sent && sent.sent_at < round.began_at {
                 sent.flight = Flight::Lost;
                 found += 1;
             }
@@ -437,11 +488,18 @@ impl SendLane {
             self.retransmit_at = None;
             self.doublings += 1;
             self.epoch = self.epoch.wrapping_add(1);
-            self.round_at = Some(now);
+            self.begin_round(now);
             self.on_late(now);
             self.mark_front_lost();
         }
         true
+    }
+
+    fn begin_round(&mut self, now: Instant) {
+        if self.rounds.len() == ROUNDS_MAX {
+            self.rounds.pop_front();
+        }
+        self.rounds.push_back(Round { epoch: self.epoch, began_at: now });
     }
 
     /// The peer has buffers again for what it rejected. If the reject itself got lost, this is
@@ -460,7 +518,7 @@ impl SendLane {
         self.arrived = 0;
         self.lost = self.in_flight();
         self.fruitless = Fruitless::NONE; // The oldest has come, and found no buffer.
-        self.round_at = None;
+        self.rounds.clear();
         self.epoch = self.epoch.wrapping_add(1);
     }
 
@@ -532,4 +590,8 @@ impl Sent {
     pub(super) fn went_straight(&self) -> bool {
         self.transmissions == 1 && self.flight == Flight::Sent
     }
+}
+
+fn is_before(epoch: u16, other: u16) -> bool {
+    epoch.wrapping_sub(other) >= 1 << 15
 }

@@ -1,8 +1,9 @@
 //! Round-trip time and the retransmission timeout that follows it.
 //!
 //! Smoothed mean and deviation as TCP keeps them (RFC 6298); packets that were sent more than once
-//! give no sample (Karn). The receiver reports how long it held an answer back, so that a lazy
-//! acknowledgement does not look like a slow network.
+//! give no sample (Karn), unless the answer's epoch says which of them it answers. The receiver
+//! reports how long it held an answer back, so that a lazy acknowledgement does not look like a
+//! slow network.
 
 use crate::limits::{BACKOFF_DOUBLINGS_MAX, RETRANSMIT_TIMEOUT_MAX};
 use std::time::Duration;

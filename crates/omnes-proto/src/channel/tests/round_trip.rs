@@ -79,3 +79,64 @@ fn path_that_has_become_slow_is_learnt() {
     }
     assert!(timeouts[0] > 0 && timeouts[4..] == [0; 4], "{timeouts:?}");
 }
+
+/// Sends a message at `us` that arrives, as what goes again does. Answers come `takes` µs after
+/// each transmission, the first one as a message that says nothing of epochs if `by_data`. How
+/// often the timer ran out.
+fn exchange_alone(channel: &mut Channel, us: u64, takes: u64, packets: u32, by_data: bool) -> u64 {
+    let before = channel.counters().timeouts;
+    channel.send(message(PEER, 10)).unwrap();
+    let mut answers = vec![(us + takes, epoch_of(&sent(channel, us)[0]))];
+    let mut index = 0;
+    while let Some((answered_at, epoch)) = answers.get(index).copied() {
+        while let Some(due) = channel.poll_timeout().filter(|due| *due < at(answered_at)) {
+            let due = due.as_ns() / 1000 + 1;
+            let lines = sent(channel, due);
+            let again = lines.iter().filter(|line| line.starts_with("data"));
+            answers.extend(again.map(|line| (due + takes, epoch_of(line))));
+        }
+        let kind = if index == 0 && by_data { Kind::Data } else { Kind::Ack };
+        // As data it is a duplicate.
+        let answer = Header { epoch, ..header(PEER, kind, u32::MAX, packets) };
+        hand(channel, at(answered_at), answer, &[], 0);
+        index += 1;
+    }
+    events(channel);
+    channel.counters().timeouts - before
+}
+
+fn epoch_of(line: &str) -> u16 {
+    line.split(' ').find_map(|word| word.strip_prefix('e')?.parse().ok()).unwrap()
+}
+
+/// How often the timer ran out for each of twelve messages, of which those that `is_slow` are
+/// answered after 30 ms and the others after 50 µs; and how long the next one waits.
+fn one_by_one(by_data: bool, is_slow: fn(u32) -> bool) -> (Vec<u64>, u64) {
+    let mut channel = channel();
+    let (us, packets) = known_path(&mut channel);
+    let exchange = |more: u32| {
+        let takes = if is_slow(more) { 30_000 } else { 50 };
+        let us = us + u64::from(more) * 1_000_000;
+        exchange_alone(&mut channel, us, takes, packets + more, by_data)
+    };
+    let timeouts = (1..=12).map(exchange).collect();
+    sent(&mut channel, us + 19_000_000);
+    (timeouts, timeout(&mut channel, us + 20_000_000))
+}
+
+#[test]
+fn path_that_has_become_slow_is_learnt_from_messages_that_go_one_by_one() {
+    for by_data in [false, true] {
+        let (timeouts, timeout) = one_by_one(by_data, |_| true);
+        assert!(timeouts[0] > 0 && timeouts[6..] == [0; 6], "{timeouts:?}");
+        assert!(timeout > 30_000, "{timeout} us");
+    }
+}
+
+#[test]
+fn single_pauses_of_a_peer_do_not_make_the_path_slow() {
+    for by_data in [false, true] {
+        let (timeouts, timeout) = one_by_one(by_data, |more| more % 3 == 0);
+        assert!(timeouts[11] > 0 && timeout < 10_000, "{timeouts:?}, {timeout} us");
+    }
+}
