@@ -116,6 +116,25 @@ pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
+/// No living rank has been told that it is out, and none that has left is taken for dead, unless a
+/// socket buffer was full: nobody repeats a farewell that has found no room.
+///
+/// # Errors
+/// Names the pair.
+pub fn nobody_is_wronged(cluster: &Cluster) -> Result<(), String> {
+    let has_lost_farewells = cluster.network_counters().overruns > 0;
+    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+        if let Some(by) = node.excluded_by.keys().next() {
+            return Err(format!("rank {by} has told the living rank {} that it is out", node.rank));
+        }
+        let has_left = |rank: &&Rank| cluster.nodes[rank.index()].has_left;
+        if let Some(rank) = node.failed.keys().find(has_left).filter(|_| !has_lost_farewells) {
+            return Err(format!("rank {} takes {rank} for dead, which has left", node.rank));
+        }
+    }
+    Ok(())
+}
+
 /// Operations have failed only where a rank has died that they depend on.
 ///
 /// # Errors

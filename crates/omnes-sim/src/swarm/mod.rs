@@ -4,7 +4,8 @@
 //! is cut in two for a while, ranks look away, strangers speak, and a rank may die. In the second
 //! it is healed: then every operation must end, everything must have been delivered exactly once
 //! and in order, bounds must have held, the dead rank must be named to all and nobody else, and
-//! silence must follow. A failure is reported with its seed, the options and the last events;
+//! silence must follow. Where the ranks do collectives over channels alone, nobody dies, looks away
+//! or forges. A failure is reported with its seed, the options and the last events;
 //! `swarm --seed N` repeats it.
 //!
 //! Channels, broadcasts and barriers have swarms of their own, see [`Machine`]: the seeds of one
@@ -25,8 +26,8 @@ use crate::conformance;
 use crate::engine::random::Random;
 use crate::rig::builder::{Builder, ClusterConfig, Printing};
 use crate::rig::checks::{
-    dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named, nothing_is_missing,
-    only_the_dead_fail,
+    dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named, nobody_is_wronged,
+    nothing_is_missing, only_the_dead_fail,
 };
 use crate::rig::cluster::{COMMUNICATOR, Cluster, Send};
 use crate::rig::ledger::Stream;
@@ -107,7 +108,11 @@ fn guarded(
 ) -> Result<Passed, String> {
     let seed = config.seed;
     let mut cluster = Builder::from_config(config).build();
-    let run = AssertUnwindSafe(|| run(&mut cluster));
+    let run = AssertUnwindSafe(|| {
+        let settled_after = run(&mut cluster);
+        cluster.check(nobody_is_wronged);
+        settled_after
+    });
     match catch_unwind(run) {
         Ok(settled_after) => {
             Ok(Passed { trace_hash: cluster.trace_hash(), events: cluster.events(), settled_after })
@@ -212,8 +217,12 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     }
     let dead = cluster.dead();
     for other in (0..cluster.size()).filter(|other| !dead.contains(&Rank(*other))) {
-        if cluster.named_at(other, rank).is_none_or(|named| named > deadline) {
-            cluster.fail(&format!("rank {other} heard late of the death of {rank}"));
+        match cluster.named_at(other, rank) {
+            Some(named) if named < Instant::ZERO + at => {
+                cluster.fail(&format!("rank {other} took {rank} for dead before it died"));
+            }
+            Some(named) if named <= deadline => {}
+            _ => cluster.fail(&format!("rank {other} heard late of the death of {rank}")),
         }
     }
 }

@@ -33,6 +33,27 @@ fn single_gap_is_reported_once_however_much_follows() {
 }
 
 #[test]
+fn a_receive_of_any_tag_gets_what_was_sent_first() {
+    let mut channel = channel();
+    for (seq, tag) in [(0, 6), (1, 5), (2, 6)] {
+        let mut header = header(PEER, Kind::Data, seq, 0);
+        header.flags = Flags::FIRST;
+        let envelope = Envelope { tag, token: seq, bytes: 10 }.emit();
+        hand(&mut channel, at(10), header, &envelope, 10);
+    }
+    for tag in [None, Some(6), None] {
+        channel.receive(at(20), Pattern { tag, ..from(PEER) }, 10).unwrap();
+        moves(&mut channel);
+    }
+    let events = events(&mut channel);
+    let tags = events.iter().map(|event| match event {
+        Event::Received { tag, .. } => *tag,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(tags.collect::<Vec<_>>(), [6, 6, 5]);
+}
+
+#[test]
 fn data_go_straight_into_the_memory_of_the_receive() {
     // [PM-R11]
     let mut channel = channel();

@@ -3,12 +3,14 @@
 //! It sees commands and events only. Messages of one *stream* (sender, receiver, channel,
 //! communicator, tag) must be matched in the order of sending: taken in the order in which they
 //! were posted, the receives that completed hold the stream's messages, each once, byte for byte.
-//! Zero bytes have no content to compare, so there the count decides.
+//! Zero bytes have no content to compare, so there the count decides. Nor may a message overtake
+//! one with another tag, unless that was not all in memory ([`order`], D-10).
 //!
 //! [`broadcasts`] does the same for broadcasts, [`barriers`] looks at barriers.
 
 mod barriers;
 mod broadcasts;
+mod order;
 
 pub(crate) use broadcasts::CastStream;
 
@@ -53,8 +55,20 @@ pub enum State {
 
 #[derive(Debug)]
 enum Sort {
-    Send { stream: Stream, content: Rc<[u8]>, is_cut: bool },
-    Receive { rank: Rank, channel: usize, pattern: Pattern, capacity: u64, got: Option<Got> },
+    /// `is_ready`: all of it was in memory from the start.
+    Send {
+        stream: Stream,
+        content: Rc<[u8]>,
+        is_ready: bool,
+        is_cut: bool,
+    },
+    Receive {
+        rank: Rank,
+        channel: usize,
+        pattern: Pattern,
+        capacity: u64,
+        got: Option<Got>,
+    },
     Cast(Cast),
     Barrier(Crossing),
 }
@@ -104,8 +118,13 @@ impl Ledger {
         operation
     }
 
-    pub(crate) fn add_send(&mut self, stream: Stream, content: Rc<[u8]>) -> Operation {
-        self.add(Sort::Send { stream, content, is_cut: false })
+    pub(crate) fn add_send(
+        &mut self,
+        stream: Stream,
+        content: Rc<[u8]>,
+        is_ready: bool,
+    ) -> Operation {
+        self.add(Sort::Send { stream, content, is_ready, is_cut: false })
     }
 
     pub(crate) fn add_receive(
@@ -241,7 +260,7 @@ impl Ledger {
         let mut received: BTreeMap<Stream, Vec<(&Got, u64)>> = BTreeMap::new();
         for entry in &self.entries {
             match &entry.sort {
-                Sort::Send { stream, content, is_cut } => {
+                Sort::Send { stream, content, is_cut, .. } => {
                     let whole = (!is_cut).then_some(&content[..]);
                     sent.entry(*stream).or_default().push(whole);
                 }
@@ -256,7 +275,7 @@ impl Ledger {
             let has_holes = dead.contains(&stream.from) || dead.contains(&stream.to);
             check_stream(messages, got, has_holes).map_err(|text| format!("{stream:?}: {text}"))?;
         }
-        Ok(())
+        order::check(&self.entries, dead)
     }
 
     /// Names an operation that failed although none of the ranks in `dead` was part of it. A
@@ -354,7 +373,7 @@ mod tests {
     fn exchange(sent: &[&str], received: &[&str]) -> Ledger {
         let mut ledger = Ledger::default();
         for content in sent {
-            ledger.add_send(STREAM, content.as_bytes().into());
+            ledger.add_send(STREAM, content.as_bytes().into(), true);
         }
         let pattern = Pattern { communicator: CommunicatorId(1), source: None, tag: Some(2) };
         for content in received {

@@ -161,7 +161,8 @@ impl Node {
     ) -> Operation {
         let Stream { to, channel, communicator, tag, .. } = stream;
         let bytes = content.len() as u64;
-        let operation = world.ledger.add_send(stream, content.clone());
+        let is_ready = available == bytes;
+        let operation = world.ledger.add_send(stream, content.clone(), is_ready);
         let message = Message { to, communicator, tag, bytes, available, reply };
         match self.endpoint.channel_mut(channel).send(message) {
             Ok(id) => self.memory[channel].add_send(id, operation, content, available),
