@@ -23,7 +23,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (
         "OMNES_INTERFACE",
         "network interface, or network such as 10.0.0.0/24, whose address this rank uses \
-         [default: the one through which it reaches rank 0]",
+         [default: the one through which it reaches rank 0; under MPI, in the first network \
+         that all nodes have in common]",
     ),
     (
         "OMNES_MTU",

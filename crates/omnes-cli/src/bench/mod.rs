@@ -71,6 +71,9 @@ Examples:
   omnes run -n 8 --lab --no-prefix -- omnes bench copy,wbcast --sizes 4m
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
+`original` is a binomial tree of messages, each forwarded once all of it has
+come; tables show it as binomial:store. JSON calls wbcast bcast_window.
+
 Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are
 per operation, summed over ranks; for broadcasts only what happens inside the
 calls. For multicast broadcasts, \"root data\" counts the data packets that the

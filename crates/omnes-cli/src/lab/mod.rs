@@ -113,7 +113,12 @@ enum Verb {
     /// Show the labs that are up, their links and the counters of their hosts
     #[command(after_help = "Examples:
   omnes lab list
-  omnes lab list --json")]
+  omnes lab list --json
+
+Of each host: packets and bytes that it has sent (tx) and received (rx);
+packets that its link has lost (dropped), doubled, delayed and reordered on
+the way to the switch, and lost on the way from it (receive dropped); packets
+for which a queue of the lab had no room (queue drops).")]
     List {
         #[command(flatten)]
         format: FormatArgs,
@@ -121,7 +126,9 @@ enum Verb {
     /// Change the links of a lab while it is in use; what is not given stays
     #[command(after_help = "Examples:
   omnes lab set --loss 2%
-  omnes lab set --name big --loss 0% --reorder 1% --rate none")]
+  omnes lab set --name big --loss 0% --reorder 1% --rate none
+
+The defaults that are shown are those of `omnes lab up`.")]
     Set {
         #[command(flatten)]
         name: Name,

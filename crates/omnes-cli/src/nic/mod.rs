@@ -41,7 +41,7 @@ enum Verb {
     /// Show the agent, the interfaces with the program attached, and the slots and their owners
     #[command(after_help = "Examples:
   omnes nic list
-  omnes nic list --json | jq '.agent.slots[] | {job, rank, pid}'
+  omnes nic list --json | jq '.agent.slots[]? | {job, rank, pid}'
 
 An ordinary user sees the agent's interfaces and the slots of their own
 processes. Root sees everything, including programs that processes have loaded

@@ -80,7 +80,8 @@ them. USR1, USR2 and QUIT (Ctrl-\\) are passed on. Ctrl-Z stops the ranks,
 too (not over ssh).
 
 Output: ranks' lines stay whole behind their prefix; lines of more than 1 MiB
-are broken. --no-prefix and --output-dir leave it as it is.
+are broken. --no-prefix and --output-dir leave it as it is. Prefixes are
+coloured on a terminal, unless NO_COLOR is set.
 
 Exit status: that of the first rank that fails (128 + signal if killed by a
 signal); 124 after --timeout; 126 or 127 if CMD cannot be started; 2 for wrong

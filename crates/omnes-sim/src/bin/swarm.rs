@@ -7,12 +7,15 @@
 
 use omnes_sim::Printing;
 use omnes_sim::swarm::{Machine, Passed, run_seed};
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const USAGE: &str = "usage: swarm --seeds COUNT [--from SEED] | swarm --seed SEED [--trace]
 with --machine channel (usual), broadcast, collective or all (also called both)";
+/// What runs this program.
+const REPLAY: &str = "cargo run -p omnes-sim --bin swarm --";
 /// Failures printed in full.
 const REPORTS_MAX: u64 = 3;
 
@@ -83,12 +86,12 @@ fn work(arguments: &Arguments, progress: &Progress) {
                 progress.events.fetch_add(passed.events, Ordering::Relaxed);
                 note_slowest(progress, name, &passed);
                 if arguments.seeds == 1 {
-                    println!("trace hash {:016x}", passed.trace_hash);
+                    say(&format!("trace hash {:016x}", passed.trace_hash));
                 }
             }
             Err(report) => {
                 if progress.failed.fetch_add(1, Ordering::Relaxed) < REPORTS_MAX {
-                    eprintln!("{report}replay: swarm {name} --trace\n");
+                    eprintln!("{report}again: {REPLAY} {name} --trace\n");
                 } else {
                     let first = report.lines().next().unwrap_or_default();
                     eprintln!("{first}");
@@ -100,6 +103,11 @@ fn work(arguments: &Arguments, progress: &Progress) {
             eprintln!("{done} of {} seeds", arguments.runs());
         }
     }
+}
+
+/// Prints a result; a reader that has seen enough is no failure.
+fn say(result: &str) {
+    let _ = writeln!(std::io::stdout(), "{result}");
 }
 
 fn note_slowest(progress: &Progress, name: String, passed: &Passed) {
@@ -135,6 +143,6 @@ fn main() -> ExitCode {
     if let Ok(slowest) = progress.slowest.lock() {
         eprintln!("slowest to settle: {} after {} ms", slowest.1, slowest.0);
     }
-    println!("{} seeds passed, {failed} failed", arguments.runs() - failed);
+    say(&format!("{} seeds passed, {failed} failed", arguments.runs() - failed));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -8,6 +8,7 @@ use super::rule::number_of;
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::Write as _;
 
 /// Events kept for the report of a failure.
 pub(crate) const LINES_KEPT: usize = 60;
@@ -175,7 +176,8 @@ impl Trace {
     fn keep(&mut self, line: Line) {
         self.events += 1;
         if self.is_printed {
-            println!("{line}");
+            // A reader that has seen enough is no fault of the run.
+            let _ = writeln!(std::io::stdout(), "{line}");
         }
         if self.lines.len() == LINES_KEPT {
             self.lines.pop_front();
