@@ -20,10 +20,10 @@
  * step asks the one member that owes it, which sends it again if it has sent it
  * at all (omnes_barrier_repeat) [CB-R6].
  *
- * Words: a barrier may combine words of each member on its way, as many of all,
- * and tell all the results. A member's message then carries what its own words
- * make with those that it has waited for before, each with its like; once the
- * results have come, messages carry them. Words are made from what has come
+ * Words: a barrier may reduce words on its way. All members bring equally many,
+ * and word i is combined with the others' word i alone. A message carries the
+ * sender's words combined with those that it has waited for; once the results
+ * have come, messages carry them. Words are made from what has come
  * whenever a message is, so they need no memory of their own, and they are the
  * same each time: members combine in the order of their table, whoever comes
  * first.
@@ -43,7 +43,7 @@
 #define OMNES_COMBINING_MEMBERS_MAX 64
 /* Words that a message carries at most. */
 #define OMNES_CARRIED_MAX 4
-/* Members of a group that the kernel's NIC serves: its maps are made for so
+/* Members of a group that the kernel NIC serves: its maps are made for so
  * many, and its verifier follows so many bits. */
 #define OMNES_KERNEL_GROUP_MAX 1024
 #define OMNES_KERNEL_ARRIVED_WORDS (OMNES_KERNEL_GROUP_MAX / 64)

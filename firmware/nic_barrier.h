@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Barriers in the kernel's NIC: what becomes of a step that comes in, of one
+ * Barriers in the kernel NIC: what becomes of a step that comes in, of one
  * that somebody misses, and of the host's first.
  *
  * The steps that a packet enables leave as clones of it with other bytes; the
@@ -233,7 +233,7 @@ static long nic_clone_one(u32 number, void *context)
  * without a branch: the verifier would follow each of the ways to it. */
 static __always_inline u32 nic_pick(u64 sends)
 {
-	return 63 - omnes_f64_zeros(sends);
+	return 63 - omnes_leading_zeros(sends);
 }
 
 /* nic_last_of_all gives the member whose message of a release to all that goes by

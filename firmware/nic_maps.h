@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What the kernel's NIC keeps, and what its parts share: maps, marks, the
+ * What the kernel NIC keeps, and what its parts share: maps, marks, the
  * layout of a packet.
  */
 #ifndef OMNES_NIC_MAPS_H
@@ -247,7 +247,7 @@ struct nic_tagged_step {
 		u64 words[OMNES_TAGGED_WORDS];
 	};
 };
-_Static_assert(OMNES_CARRIED_MAX == OMNES_FLAG_WORDS_BEHIND + 1, "marks count them");
+_Static_assert(OMNES_CARRIED_MAX == OMNES_FLAG_WORDS_BEHIND + 1, "the flags count them");
 
 struct nic_scratch {
 	struct nic_static step;

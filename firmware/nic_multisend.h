@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Multi-send in the kernel's NIC: a packet to all crosses into the kernel once
+ * Multi-send in the kernel NIC: a packet to all crosses into the kernel once
  * and leaves once per child of this member in the source's tree [MS-R8, R10].
  *
  *     host --> nic_multisend_sent -----> clones, and the packet itself to the last child
@@ -46,7 +46,9 @@ struct nic_multisend_headers {
 	u32 now;
 	u16 is_passed_on; /* it came from the wire */
 	u16 is_to_group;
-	struct nic_frame came; /* as they came */
+	/* As received, but for its TTL where it is passed on: that is one lower
+	 * already, which nic_multisend_restore undoes. */
+	struct nic_frame original;
 };
 
 /* The packet. Only its headers are passed to functions that are verified once: these
@@ -108,10 +110,10 @@ static __always_inline int nic_multisend_mend(struct __sk_buff *skb,
 	u32 ports = nic_ports_sum(frame);
 
 	if (skb->gso_size) {
-		u32 sum = nic_sum(nic_sum(headers->came.udp.check, addresses),
-				  ~nic_addresses(&headers->came, is_v6));
+		u32 sum = nic_sum(nic_sum(headers->original.udp.check, addresses),
+				  ~nic_addresses(&headers->original, is_v6));
 
-		if (headers->came.udp.check)
+		if (headers->original.udp.check)
 			frame->udp.check = nic_fold(sum);
 		return 0;
 	}
@@ -215,7 +217,7 @@ OMNES_VERIFIED_ONCE u32 nic_multisend_write(struct __sk_buff *skb, const struct 
 	way = headers->is_passed_on ? NIC_PASSED_ON : NIC_FROM_SOURCE;
 	if (is_known && slot->flags & OMNES_SLOT_BY_MAC && headers->is_to_group)
 		way = NIC_BY_MAC;
-	frame = headers->came;
+	frame = headers->original;
 	if (slot->is_v6)
 		nic_multisend_to_v6(&frame, to, way);
 	else
@@ -268,18 +270,18 @@ static __noinline int nic_multisend_clone(struct nic_multisend_run *run, u32 cou
 		return -1;
 	is_v6 = run->packet.slot->is_v6;
 	headers = &run->headers;
-	if (nic_frame_load(run->skb, &headers->came, is_v6))
+	if (nic_frame_load(run->skb, &headers->original, is_v6))
 		return -1;
 	/* Slots that name each other as children would pass on for ever. */
 	if (headers->is_passed_on &&
-	    (is_v6 ? headers->came.v6.ip.hop_limit-- : headers->came.v4.ip.ttl--) <= 1) {
+	    (is_v6 ? headers->original.v6.ip.hop_limit-- : headers->original.v4.ip.ttl--) <= 1) {
 		__sync_fetch_and_add(&run->packet.page->clone_failures, count);
 		return -1;
 	}
 	headers->is_to_group = nic_is_group(run->packet.tuple.to);
 	headers->now = nic_now();
-	headers->addresses = nic_addresses(&headers->came, is_v6);
-	headers->ports = nic_ports_sum(&headers->came);
+	headers->addresses = nic_addresses(&headers->original, is_v6);
+	headers->ports = nic_ports_sum(&headers->original);
 	bpf_loop(count, nic_multisend_one, run, 0);
 	return 0;
 }
@@ -316,17 +318,17 @@ static __noinline int nic_is_tagged_first(struct __sk_buff *skb, struct nic_pack
 static __always_inline void nic_multisend_restore(struct __sk_buff *skb,
 						  struct nic_multisend_headers *headers, int is_v6)
 {
-	struct nic_frame *came = &headers->came;
-	u16 check = came->udp.check;
+	struct nic_frame *original = &headers->original;
+	u16 check = original->udp.check;
 
 	/* The sums that the kernel keeps go back first, then every byte. */
-	nic_multisend_mend(skb, headers, came, is_v6);
-	came->udp.check = check;
+	nic_multisend_mend(skb, headers, original, is_v6);
+	original->udp.check = check;
 	if (is_v6)
-		came->v6.ip.hop_limit++;
+		original->v6.ip.hop_limit++;
 	else
-		came->v4.ip.ttl++;
-	nic_frame_store(skb, came, is_v6, 0);
+		original->v4.ip.ttl++;
+	nic_frame_store(skb, original, is_v6, 0);
 }
 
 /* nic_multisend_is_from_parent tells whether a packet from `source`, an index, has come from the

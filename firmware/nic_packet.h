@@ -10,7 +10,7 @@
 
 #include "nic_maps.h"
 
-/* What tells a packet's class: the frame and the header up to its marks. Every
+/* What tells a packet's class: the frame and the header up to its flags. Every
  * packet of ours has so many bytes, also over IPv4. */
 struct nic_start {
 	u16 in_front;
@@ -268,7 +268,7 @@ OMNES_UNROLL
 }
 
 /* nic_read_words reads the words behind a header; 0 if the packet is as long as
- * its marks say. */
+ * its flags say. */
 static __always_inline int nic_read_words(struct __sk_buff *skb, struct nic_packet *packet)
 {
 	u32 bytes = packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What user space and the kernel's NIC share: one slot per member of a group.
+ * What user space and the kernel NIC share: one slot per member of a group.
  *
  * Three parts with different owners. The *slot* and the *peers* are written by
  * whoever loaded the firmware, and say what the member may send and to whom;
  * the *state* is the firmware's own; the *page* is mapped by the member's
- * process: the firmware writes the first half, the process the second.
+ * process, and each of its fields says who writes it.
  */
 #ifndef OMNES_SLOT_H
 #define OMNES_SLOT_H

@@ -65,8 +65,8 @@ static __always_inline u64 omnes_f64_exponent(u64 magnitude)
 	return field + omnes_f64_mask(0 - field);
 }
 
-/* omnes_f64_zeros counts the zeros above the highest one of a word, not 0. */
-static __always_inline u64 omnes_f64_zeros(u64 word)
+/* omnes_leading_zeros counts the zeros above the highest one of `word`, which must not be 0. */
+static __always_inline u64 omnes_leading_zeros(u64 word)
 {
 	word |= word >> 1;
 	word |= word >> 2;
@@ -105,7 +105,7 @@ static __always_inline u64 omnes_sum_f64(u64 a, u64 b)
 	is_zero = omnes_f64_mask((sum - 1) & ~sum);
 
 	/* The leading one to bit 63, or as far as the exponent allows. */
-	shift = omnes_f64_zeros(sum | 1ull << 62 >> omnes_f64_shift(exponent) | 1);
+	shift = omnes_leading_zeros(sum | 1ull << 62 >> omnes_f64_shift(exponent) | 1);
 	sum <<= shift;
 	exponent += 1 - shift;
 

@@ -27,5 +27,5 @@ fn main() {
     for file in SOURCES {
         println!("cargo:rerun-if-changed={FOLDER}/{file}");
     }
-    clang::compile(&format!("{FOLDER}/nic.bpf.c"), "nic.bpf.o", "the kernel's NIC");
+    clang::compile(&format!("{FOLDER}/nic.bpf.c"), "nic.bpf.o", "the kernel NIC");
 }

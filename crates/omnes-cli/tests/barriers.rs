@@ -1,4 +1,4 @@
-//! Barriers by the kernel's NIC in labs: every algorithm at several sizes, on links that lose,
+//! Barriers by the kernel NIC in labs: every algorithm at several sizes, on links that lose,
 //! double and overtake, with checksums computed by hardware and not; a doorbell from each host.
 #![allow(clippy::unwrap_used)]
 

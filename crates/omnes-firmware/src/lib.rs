@@ -27,7 +27,7 @@ pub use tag::{Key, tag};
 
 /// Members of a group that the native form serves.
 pub const GROUP_MAX: usize = 1 << 16;
-/// Members of a group that the kernel's NIC serves, whose maps are made for so many.
+/// Members of a group that the kernel NIC serves, whose maps are made for so many.
 pub const KERNEL_GROUP_MAX: usize = 1024;
 const _: () = assert!(KERNEL_GROUP_MAX <= GROUP_MAX);
 /// Members of a group whose barriers combine words where one waits for everybody.

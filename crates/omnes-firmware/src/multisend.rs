@@ -35,7 +35,7 @@ impl Table {
     /// which asks the [`TreeTable`] itself.
     pub fn new(tree: &TreeTable, own: u32) -> Self {
         let size = tree.size() as usize;
-        assert!(size <= KERNEL_GROUP_MAX, "the kernel's NIC serves {KERNEL_GROUP_MAX} members");
+        assert!(size <= KERNEL_GROUP_MAX, "the kernel NIC serves {KERNEL_GROUP_MAX} members");
         let mut table = Self { size: tree.size(), own, ..Self::none() };
         table.first[..tree.first().len()].copy_from_slice(tree.first());
         table.child[..tree.children().len()].copy_from_slice(tree.children());

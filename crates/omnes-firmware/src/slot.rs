@@ -1,4 +1,4 @@
-//! What user space and the kernel's NIC share: `firmware/slot.h`. All words are host-endian.
+//! What user space and the kernel NIC share: `firmware/slot.h`. All words are host-endian.
 
 use crate::{COMBINING_MEMBERS_MAX, KERNEL_GROUP_MAX, Key, barrier, multisend};
 use omnes_wire::CARRIED_MAX;

@@ -143,7 +143,7 @@ pub(crate) struct Core {
 unsafe impl Send for Core {}
 
 /// What a core is made of.
-pub(crate) struct Parts {
+pub(crate) struct CoreParts {
     pub(crate) endpoint: Endpoint,
     pub(crate) links: Links,
     pub(crate) rings: Neighbours,
@@ -164,10 +164,10 @@ pub(crate) struct Parts {
 }
 
 impl Core {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let Parts { cipher, me, packet_bytes, swallows, .. } = parts;
-        let Parts { patience, peer_timeout, clock, .. } = parts;
+    pub(crate) fn new(parts: CoreParts) -> Self {
+        let CoreParts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
+        let CoreParts { cipher, me, packet_bytes, swallows, .. } = parts;
+        let CoreParts { patience, peer_timeout, clock, .. } = parts;
         Self {
             endpoint,
             links,

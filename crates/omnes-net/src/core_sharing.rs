@@ -25,9 +25,9 @@ const PATIENCE_MIN: Duration = Duration::from_micros(20);
 /// a turn, and the question costs one more.
 const ASK_OVERSUBSCRIBED: u32 = 2;
 /// How long answers are held back.
-const HOLD: Duration = Duration::from_micros(40);
+const ACK_DELAY: Duration = Duration::from_micros(40);
 /// The same for each rank of a core that ranks share.
-const HOLD_OVERSUBSCRIBED: Duration = Duration::from_micros(120);
+const ACK_DELAY_OVERSUBSCRIBED: Duration = Duration::from_micros(120);
 
 /// A machine, as one of its ranks describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -229,8 +229,12 @@ impl CoreSharing {
     /// How long answers may be held back to travel with what goes the same way: a lost packet that
     /// nothing follows is found only after that. Where ranks wait for cores, each answer by itself
     /// costs one of them its turn.
-    pub(crate) fn hold(&self) -> Duration {
-        if self.is_oversubscribed() { HOLD_OVERSUBSCRIBED * self.ranks_per_core } else { HOLD }
+    pub(crate) fn ack_delay(&self) -> Duration {
+        if self.is_oversubscribed() {
+            ACK_DELAY_OVERSUBSCRIBED * self.ranks_per_core
+        } else {
+            ACK_DELAY
+        }
     }
 }
 

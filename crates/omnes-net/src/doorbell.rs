@@ -1,6 +1,6 @@
 //! The socket by which a rank tells its own NIC that it has entered a barrier.
 //!
-//! The kernel's NIC takes the first step of a barrier on its way out, recognizes it by its source
+//! The kernel NIC takes the first step of a barrier on its way out, recognizes it by its source
 //! address, and writes its receiver's addresses into it. So that step may as well leave by a
 //! connected socket, for which no route is looked up: a socket at the same address as the one that
 //! steps come in by, connected to an address of a rank of another host from which nothing is ever

@@ -188,13 +188,13 @@ impl Shared {
             }
             if let Some(result) = done(&mut inside.core) {
                 self.tell_others(&mut inside, ended);
-                self.ended_driving(&inside);
+                self.hand_over(&inside);
                 self.broadcast_yield.on_wait(spot == Spot::Group);
                 return Ok(result);
             }
             self.tell_others(&mut inside, ended);
             if until.is_some_and(|until| Instant::now() >= until) {
-                self.ended_driving(&inside);
+                self.hand_over(&inside);
                 return Err(Unended::Late);
             }
             if let Some(callback) = timer.due(inside.core.stepped_at()) {
@@ -206,7 +206,7 @@ impl Shared {
                 if is_over {
                     // What has ended meanwhile is not lost.
                     let result = done(&mut inside.core).ok_or(Unended::Interrupted);
-                    self.ended_driving(&inside);
+                    self.hand_over(&inside);
                     return result;
                 }
                 continue;
@@ -231,9 +231,9 @@ impl Shared {
         self.while_waiting.as_ref().map_or(SLEEP_MAX, |callback| callback.interval().min(SLEEP_MAX))
     }
 
-    /// One of those that wait must drive now, and one that sleeps must see to what this one has
-    /// been woken for and leaves.
-    fn ended_driving(&self, inside: &Inside) {
+    /// This caller stops driving: one of those that wait drives in its place, and one that sleeps
+    /// handles what this one was woken for and leaves.
+    fn hand_over(&self, inside: &Inside) {
         if inside.core.rings.leaves_sleepers() {
             self.poller.wake();
         }

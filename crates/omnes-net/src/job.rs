@@ -76,7 +76,7 @@ pub struct JobConfig {
     /// Settings that must be the same on all ranks, and are compared as texts: each with the name
     /// by which users know it, in one order.
     pub alike: Vec<(&'static str, String)>,
-    /// Which form of the kernel's NIC may put small packets into this process's memory.
+    /// Which form of the kernel NIC may put small packets into this process's memory.
     pub receive_queue: Option<Preference>,
     /// How long the job must have run before that.
     pub queue_after: Duration,
@@ -115,10 +115,10 @@ pub struct EngineCounters {
     pub broadcast: BroadcastCounters,
     /// Barriers that this rank runs itself.
     pub collective: CollectiveCounters,
-    /// Packets that the kernel's NIC has put into this process's memory; the sockets count them,
+    /// Packets that the kernel NIC has put into this process's memory; the sockets count them,
     /// too, though they have not seen them.
     pub queue: QueueCounters,
-    /// What the kernel's NIC has counted for this rank's slots.
+    /// What the kernel NIC has counted for this rank's slots.
     pub nic: NicCounters,
     /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
     pub copied_bytes: u64,

@@ -70,7 +70,7 @@ pub use multisend::MultiSendPlan;
 pub use omnes_nic as nic;
 pub use omnes_nic::without_signals;
 pub use omnes_proto::broadcast::{
-    BroadcastConfig, BroadcastCounters, BroadcastError, GroupConfig, GroupId, Hold, Policy,
+    BroadcastConfig, BroadcastCounters, BroadcastError, CastGroupConfig, GroupId, Hold, Policy,
 };
 pub use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 pub use operations::{Completion, Disruption, Operation, OperationError, Outcome};

@@ -7,7 +7,7 @@
 
 use crate::operations::OperationId;
 use omnes_proto::packet::{
-    Move, Origin, Placement, ReceiveId, Segment, SendId, Source, Target, combine,
+    Move, Origin, Placement, ReceiveId, Segment, SendId, Source, Target, xor_into,
 };
 use omnes_wire::Rank;
 use std::ops::Range;
@@ -249,7 +249,7 @@ impl Memory {
             let part = self.gather(channel, *part);
             // SAFETY: `gather` gives memory that is valid for reading.
             let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast(), part.iov_len) };
-            combine(data, part);
+            xor_into(data, part);
         }
     }
 
@@ -330,7 +330,7 @@ impl Memory {
                     let data = std::slice::from_raw_parts_mut(to.as_ptr(), step.bytes);
                     (data, std::slice::from_raw_parts(other.as_ptr(), step.bytes))
                 };
-                combine(data, other);
+                xor_into(data, other);
             }
         }
     }

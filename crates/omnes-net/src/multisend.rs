@@ -6,7 +6,7 @@
 //! machine's, from the root to each receiver. So passing on never waits: a packet that finds no
 //! room is lost and repaired. No cycle of ranks that wait for each other can arise [MS-R12, R21].
 //!
-//! Two forms, which may differ from rank to rank. In the kernel's NIC the host sends a packet once,
+//! Two forms, which may differ from rank to rank. In the kernel NIC the host sends a packet once,
 //! to its first child, and the firmware clones it to the others; what comes in is passed on before
 //! the host sees it. In user space the socket sends the same memory to each child in turn, and the
 //! host passes on what it reads, train by train, once the tag of a train's first packet is right.
@@ -32,9 +32,9 @@ pub struct MultiSendPlan {
     pub tree: omnes_topo::TreeTable,
     /// This rank's node among them.
     pub own: u32,
-    /// The kernel's NIC clones for this rank.
+    /// The kernel NIC clones for this rank.
     pub slot: Option<OpenSlot>,
-    /// The kernel's NIC also passes on what comes in.
+    /// The kernel NIC also passes on what comes in.
     pub slot_forwards: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct MultiSend {
     cloner: Option<Cloner>,
 }
 
-/// The kernel's NIC, which clones for this rank.
+/// The kernel NIC, which clones for this rank.
 struct Cloner {
     slot: OpenSlot,
     /// It also passes on what comes in.
@@ -140,12 +140,12 @@ impl MultiSend {
         self.communicator
     }
 
-    /// The slot of the kernel's NIC, if it clones.
+    /// The slot of the kernel NIC, if it clones.
     pub(crate) fn slot(&self) -> Option<&OpenSlot> {
         self.cloner.as_ref().map(|cloner| &cloner.slot)
     }
 
-    /// From now on a slot of the kernel's NIC clones, and passes on what comes in if it is to. What
+    /// From now on a slot of the kernel NIC clones, and passes on what comes in if it is to. What
     /// came before and is not read yet is lost then, and repaired. The slot there was.
     pub(crate) fn give_slot(&mut self, slot: OpenSlot, forwards: bool) -> Option<OpenSlot> {
         let before = self.cloner.replace(Cloner::new(slot, forwards));

@@ -16,7 +16,7 @@ pub(crate) struct OperationId(usize);
 pub struct Operation {
     pub(crate) id: OperationId,
     pub(crate) channel: usize,
-    pub(crate) part: Part,
+    pub(crate) kind: OperationKind,
     pub(crate) spot: Spot,
     /// At least [`LONG_BYTES`](crate::waiting::LONG_BYTES) are waited for.
     pub(crate) is_long: bool,
@@ -35,9 +35,9 @@ pub(crate) enum Spot {
     Anywhere,
 }
 
-/// What the machine calls it.
+/// What kind of operation it is, with the id that the machine gave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub(crate) enum OperationKind {
     Send(SendId),
     /// `None` where only this rank itself can be the sender.
     Receive(Option<ReceiveId>),

@@ -1,4 +1,4 @@
-//! Opening a receive queue of the kernel's NIC, once a job has shown that it is worth it.
+//! Opening a receive queue of the kernel NIC, once a job has shown that it is worth it.
 //!
 //! It concerns this rank alone: packets find the queue or the sockets, and the others cannot tell.
 //! So nobody is asked. A thread of its own does it, for loading firmware takes 0.1 s or more and an
@@ -73,7 +73,7 @@ impl Opening {
         self.0.is_finished()
     }
 
-    /// The queue; none where the kernel's NIC is not to be had.
+    /// The queue; none where the kernel NIC is not to be had.
     pub(crate) fn take(self) -> Option<Opened> {
         self.0.join().ok().flatten()
     }

@@ -11,7 +11,7 @@
 //! will never come. Cost: nothing in a step without relays, else one look per relay.
 
 use crate::core::Core;
-use crate::operations::{Operation, OperationId, Part};
+use crate::operations::{Operation, OperationId, OperationKind};
 
 /// What is passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +73,9 @@ impl Core {
 
     /// Bytes of a receive that are in place from its start without a gap.
     fn received_bytes(&mut self, receive: Operation) -> u64 {
-        let Operation { channel, part: Part::Receive(Some(id)), .. } = receive else { return 0 };
+        let Operation { channel, kind: OperationKind::Receive(Some(id)), .. } = receive else {
+            return 0;
+        };
         if channel != self.cast_channel() {
             return self.endpoint.channels()[channel].received_bytes(id);
         }

@@ -14,7 +14,7 @@
 //! one look per schedule.
 
 use crate::core::Core;
-use crate::operations::{Operation, OperationError, OperationId, Outcome, Part, Spot};
+use crate::operations::{Operation, OperationError, OperationId, OperationKind, Outcome, Spot};
 use crate::waiting::LONG_BYTES;
 use omnes_proto::channel::{Message, Pattern, Reply};
 use omnes_wire::{CommunicatorId, Rank};
@@ -109,8 +109,8 @@ impl Core {
         let (pending, folds, of_length) = (Vec::new(), Vec::new(), None);
         self.schedules.push(Running { id, schedule, pending, folds, of_length });
         self.advance_schedules();
-        let (part, spot) = (Part::Schedule, Spot::Anywhere);
-        Ok(Operation { id, channel, part, spot, is_long })
+        let (kind, spot) = (OperationKind::Schedule, Spot::Anywhere);
+        Ok(Operation { id, channel, kind, spot, is_long })
     }
 
     /// Begins the rounds that are due.

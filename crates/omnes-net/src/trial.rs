@@ -72,7 +72,7 @@ pub(crate) fn payloads(longest: u16, lesser: &[u16]) -> Vec<u16> {
 }
 
 /// A rank's part in the trial, which has sent what it has to at first.
-pub(crate) struct Part<'a> {
+pub(crate) struct TrialPart<'a> {
     socket: &'a UdpSocket,
     question: Question<'a>,
     /// The one before in the circle.
@@ -91,7 +91,7 @@ pub(crate) struct Question<'a> {
     pub(crate) lengths: Vec<usize>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> TrialPart<'a> {
     /// Begins with it, if this rank stands in `circle`; `addresses` are those of all ranks.
     pub(crate) fn begin(
         trial: Option<&'a Trial>,
@@ -258,7 +258,7 @@ mod tests {
     fn with_two(
         [sent, expected]: [&[usize]; 2],
         [sender_job, own_job]: [u32; 2],
-        check: impl FnOnce(Part<'_>, Part<'_>),
+        check: impl FnOnce(TrialPart<'_>, TrialPart<'_>),
     ) {
         let key = JobKey::new([7; 16]);
         let trials = [0, 1].map(|_| Trial::open(ONE).unwrap());
@@ -267,7 +267,7 @@ mod tests {
         let begin = |me: usize, job, lengths: &[usize]| {
             let (rank, lengths) = (Rank(me as u32), lengths.to_vec());
             let question = Question { me: rank, job: JobId(job), key: &key, lengths };
-            Part::begin(Some(&trials[me]), question, &circle, &addresses).unwrap()
+            TrialPart::begin(Some(&trials[me]), question, &circle, &addresses).unwrap()
         };
         check(begin(0, sender_job, sent), begin(1, own_job, expected));
     }

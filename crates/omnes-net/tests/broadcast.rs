@@ -11,7 +11,7 @@ use omnes_net::{
     Engine, EngineCounters, Hold, JobConfig, MulticastState, Offloads, Operation, OperationError,
     Policy, free_port,
 };
-use omnes_proto::collective::{GroupConfig, Runner};
+use omnes_proto::collective::{BarrierGroupConfig, Runner};
 use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, Rank};
 use ranks::{PATIENCE, pattern};
 use std::net::{SocketAddr, UdpSocket};
@@ -278,9 +278,14 @@ fn leaders_hear_the_end_of_barriers() {
             if member.engine.rank() != 1 {
                 let algorithm = "counter".parse().unwrap();
                 let (runner, is_multicast) = (Runner::Host, true);
-                let group =
-                    GroupConfig { communicator, nodes: nodes(), algorithm, runner, is_multicast };
-                member.engine.open_collective(group, None);
+                let group = BarrierGroupConfig {
+                    communicator,
+                    nodes: nodes(),
+                    algorithm,
+                    runner,
+                    is_multicast,
+                };
+                member.engine.open_barrier_group(group, None);
                 for _ in 0..20 {
                     let barrier = member.engine.start_barrier(communicator).unwrap();
                     member.engine.wait(barrier, |_| true).unwrap();

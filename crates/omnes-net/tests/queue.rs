@@ -1,4 +1,4 @@
-//! Ranks whose small packets the kernel's NIC puts into their memory, on hosts in network
+//! Ranks whose small packets the kernel NIC puts into their memory, on hosts in network
 //! namespaces of their own.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a

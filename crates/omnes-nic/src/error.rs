@@ -1,9 +1,9 @@
-//! Why the kernel's NIC cannot be used.
+//! Why the kernel NIC cannot be used.
 
 use std::io;
 use thiserror::Error;
 
-/// Why the kernel's NIC cannot be used; the texts are for people and say what would help.
+/// Why the kernel NIC cannot be used; the texts are for people and say what would help.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NicError {

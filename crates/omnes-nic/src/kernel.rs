@@ -7,6 +7,7 @@ use crate::attach::{Attachment, Direction, attach};
 use crate::error::{NicError, checked};
 use crate::frame;
 use crate::kernel::queues::OpenedQueue;
+use crate::lock::lock;
 use crate::log;
 use crate::plan::SlotPlan;
 use crate::signals::without_signals;
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The compiled object; empty when it was built without a clang that knows BPF.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/nic.bpf.o"));
@@ -277,10 +278,6 @@ impl Kernel {
         let what = "a map of the firmware";
         updated.map_err(|error| NicError::System { what, source: std::io::Error::other(error) })
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// By which ports packets find the slot.

@@ -26,6 +26,7 @@ mod error;
 mod frame;
 mod inspect;
 mod kernel;
+mod lock;
 mod log;
 mod mapping;
 mod nic;

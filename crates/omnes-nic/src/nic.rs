@@ -1,4 +1,4 @@
-//! The kernel's NIC as a process gets it: lent by the node's agent, or loaded by itself.
+//! The kernel NIC as a process gets it: lent by the node's agent, or loaded by itself.
 //!
 //! The agent comes first, for it has loaded and attached the firmware already and serves ordinary
 //! users. Without one, a process with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN loads the firmware
@@ -7,6 +7,7 @@
 
 use crate::agent::interfaces;
 use crate::agent::{AgentError, Client, Lent, LentQueue};
+use crate::lock::lock;
 use crate::signals::without_signals;
 use crate::{Kernel, NicError, Page, Queue, QueuePlan, SlotPlan};
 use std::collections::BTreeMap;
@@ -16,9 +17,9 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-/// Which form of the kernel's NIC is wanted.
+/// Which form of the kernel NIC is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preference {
     /// The agent's, else one that this process loads.
@@ -56,7 +57,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// Access to the kernel's NIC.
+/// Access to the kernel NIC.
 pub struct Nic(Access);
 
 enum Access {
@@ -64,7 +65,7 @@ enum Access {
     Agent(Arc<Client>),
 }
 
-/// A slot of the kernel's NIC; given back when dropped.
+/// A slot of the kernel NIC; given back when dropped.
 pub struct OpenSlot(Slot);
 
 enum Slot {
@@ -145,7 +146,7 @@ impl Nic {
     }
 }
 
-/// A receive queue of the kernel's NIC; packets go to the sockets again when it is dropped.
+/// A receive queue of the kernel NIC; packets go to the sockets again when it is dropped.
 pub struct OpenQueue(HeldQueue);
 
 enum HeldQueue {
@@ -307,10 +308,6 @@ impl Drop for Loaded {
 fn drop_behind(value: impl Send + 'static) {
     let thread = std::thread::Builder::new().name("omnes-close".to_owned());
     let _ = without_signals(|| thread.spawn(move || drop(value)));
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A network namespace, by device and inode of the kernel's file for it.

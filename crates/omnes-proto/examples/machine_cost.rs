@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use omnes_proto::LivenessConfig;
-use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId, Policy};
+use omnes_proto::broadcast::{BroadcastConfig, CastGroupConfig, CastMessage, GroupId, Policy};
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 use omnes_proto::collective::{self, CollectiveConfig, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
@@ -82,7 +82,7 @@ fn run_broadcast(bytes: u64, rounds: u32) -> f64 {
     let group = GroupId { communicator: CommunicatorId(0), number: 0 };
     for end in &mut ends {
         let nodes = Nodes::one_each(2);
-        end.broadcast_mut().unwrap().open(GroupConfig {
+        end.broadcast_mut().unwrap().open(CastGroupConfig {
             id: group,
             nodes,
             policy: Policy::COMBINED,
@@ -122,7 +122,7 @@ fn run_barrier(rounds: u32) -> f64 {
     let mut ends = [endpoint(0), endpoint(1)];
     let communicator = CommunicatorId(0);
     for end in &mut ends {
-        end.collective_mut().open(collective::GroupConfig {
+        end.collective_mut().open(collective::BarrierGroupConfig {
             communicator,
             nodes: Nodes::one_each(2),
             algorithm: BarrierAlgorithm::Dissemination,

@@ -84,7 +84,7 @@ pub const CONTROL_QUEUE_MAX: usize = 1024;
 
 /// Nodes of a group that has barriers: what the firmware's native form serves.
 pub const GROUP_NODES_MAX: usize = omnes_firmware::GROUP_MAX;
-/// Nodes of a group whose barriers the kernel's NIC runs.
+/// Nodes of a group whose barriers the kernel NIC runs.
 pub const NIC_NODES_MAX: usize = omnes_firmware::KERNEL_GROUP_MAX;
 /// Ranks of a group on one node.
 pub const NODE_RANKS_MAX: usize = 1 << 12;
@@ -100,7 +100,7 @@ const _: () = assert!(BARRIERS_OUTSTANDING_MAX < 1 << 30);
 /// the wait has run out again.
 pub const NACKS_PER_ROUND: usize = 64;
 
-/// Doorbells in a row that the kernel's NIC has not seen, though it sees them as they are sent,
+/// Doorbells in a row that the kernel NIC has not seen, though it sees them as they are sent,
 /// after which it is taken to see none any more: with the longest waits between them, a second.
 pub const DOORBELLS_MAX: u32 = 100;
 

@@ -24,16 +24,23 @@
 //! A rank that leaves says so once to each other one, which may get lost. So questions and answers
 //! carry a digest of who is gone: where two differ, each tells the other whom it knows of.
 //!
-//! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
-//! round trips, whether or not anyone waits for it; half an interval later for each doubling of the
-//! number of those that follow each other in the ring and die at once; within two timeouts where
-//! its packets are sent again by somebody else; not before the grace is over; the time starts anew
-//! with each pause of who watches, and when that leaves. One that leaves is known to all within
-//! half a timeout, as long as the next rank of whoever missed it knows, or as one that has failed;
-//! of many farewells that one rank has missed, it hears of 32 at a time. Cost: at most two packets
-//! per rank and interval while the job is idle and nothing gets lost, two per half timeout where
-//! the successor talks anyway; one notice and one answer per rank and failure. State: an entry for
-//! each rank that is gone.
+//! Guarantees: a rank that dies or is cut off is named to all others, whether or not anyone waits
+//! for it,
+//!
+//! - within the timeout and a few round trips;
+//! - half an interval later for each doubling of the number of ranks that follow each other in the
+//!   ring and die at once;
+//! - within two timeouts where somebody else sends its packets again;
+//! - not before the grace is over; and the time starts anew with each pause of the rank that
+//!   watches, and when that leaves.
+//!
+//! One that leaves is known to all within half a timeout, as long as the next rank of whoever missed
+//! it knows, or as one that has failed; of many farewells that one rank has missed, it hears of 32
+//! at a time.
+//!
+//! Cost: at most two packets per rank and interval while the job is idle and nothing gets lost, two
+//! per half timeout where the successor talks anyway; one report and one answer per rank and
+//! failure. State: an entry for each rank that is gone.
 
 use crate::group::Nodes;
 use crate::lane::earliest;

@@ -103,7 +103,7 @@ pub enum Destination {
     Rank(Rank),
     /// All other ranks of the job, by multicast.
     Group,
-    /// One rank's NIC, through the socket whose packets the kernel's NIC watches.
+    /// One rank's NIC, through the socket whose packets the kernel NIC watches.
     Nic {
         /// The rank.
         to: Rank,
@@ -206,6 +206,6 @@ pub struct Move {
 }
 
 /// Puts the exclusive or of both in the place of `data`; of `other`, as long as there are `data`.
-pub fn combine(data: &mut [u8], other: &[u8]) {
+pub fn xor_into(data: &mut [u8], other: &[u8]) {
     data.iter_mut().zip(other).for_each(|(byte, other)| *byte ^= other);
 }

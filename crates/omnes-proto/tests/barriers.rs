@@ -3,7 +3,7 @@
 
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
-use omnes_proto::collective::{self, CollectiveConfig, GroupConfig, NicView, Runner};
+use omnes_proto::collective::{self, BarrierGroupConfig, CollectiveConfig, NicView, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Destination, Head};
@@ -54,7 +54,7 @@ fn endpoint(me: u32, algorithm: BarrierAlgorithm, runner: Runner) -> Endpoint {
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
     let nodes = Nodes::one_each(SIZE);
     let is_multicast = true;
-    let group = GroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast };
+    let group = BarrierGroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast };
     endpoint.collective_mut().open(group);
     endpoint
 }

@@ -3,7 +3,7 @@
 
 mod pair;
 
-use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId};
+use omnes_proto::broadcast::{BroadcastConfig, CastGroupConfig, CastMessage, GroupId};
 use omnes_proto::channel::{Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::group::Nodes;
@@ -19,7 +19,7 @@ fn endpoint(me: u32) -> Endpoint {
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
     let nodes = Nodes::one_each(2);
     let policy = "skewed=10".parse().unwrap();
-    endpoint.broadcast_mut().unwrap().open(GroupConfig { id: GROUP, nodes, policy });
+    endpoint.broadcast_mut().unwrap().open(CastGroupConfig { id: GROUP, nodes, policy });
     endpoint
 }
 

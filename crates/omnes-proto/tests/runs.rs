@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use omnes_proto::LivenessConfig;
-use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId};
+use omnes_proto::broadcast::{BroadcastConfig, CastGroupConfig, CastMessage, GroupId};
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event, Run};
@@ -90,7 +90,7 @@ fn endpoint(me: u32, window_packets: u32) -> Endpoint {
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
     for id in GROUPS {
         let (nodes, policy) = (Nodes::one_each(RANKS), "combined".parse().unwrap());
-        endpoint.broadcast_mut().unwrap().open(GroupConfig { id, nodes, policy });
+        endpoint.broadcast_mut().unwrap().open(CastGroupConfig { id, nodes, policy });
     }
     endpoint
 }

@@ -82,8 +82,8 @@ impl Settings {
 
     fn open(&self, end: &mut Endpoint, policy: Policy, algorithm: BarrierAlgorithm) {
         let (id, nodes) = (GROUP, self.nodes.clone());
-        end.broadcast_mut().unwrap().open(broadcast::GroupConfig { id, nodes, policy });
-        end.collective_mut().open(collective::GroupConfig {
+        end.broadcast_mut().unwrap().open(broadcast::CastGroupConfig { id, nodes, policy });
+        end.collective_mut().open(collective::BarrierGroupConfig {
             communicator: BARRIERS,
             nodes: self.nodes.clone(),
             algorithm,

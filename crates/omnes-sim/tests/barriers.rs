@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 use omnes_proto::LivenessConfig;
-use omnes_proto::collective::{CollectiveCounters, GroupConfig, Runner, STEP_JOIN, STEP_RELEASE};
+use omnes_proto::collective::{
+    BarrierGroupConfig, CollectiveCounters, Runner, STEP_JOIN, STEP_RELEASE,
+};
 use omnes_sim::{
     Builder, Cluster, Forgery, Looking, Operation, State, broken_groups_are_at_rest, conformance,
     delay, drop, no_living_rank_is_named, nobody_is_forgotten, nothing_is_missing,
@@ -33,8 +35,14 @@ fn nodes(nodes: &[&[u32]]) -> Vec<Vec<Rank>> {
     nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect()
 }
 
-fn group(nodes: Vec<Vec<Rank>>, algorithm: BarrierAlgorithm, runner: Runner) -> GroupConfig {
-    GroupConfig { communicator: GROUP, nodes: nodes.into(), algorithm, runner, is_multicast: false }
+fn group(nodes: Vec<Vec<Rank>>, algorithm: BarrierAlgorithm, runner: Runner) -> BarrierGroupConfig {
+    BarrierGroupConfig {
+        communicator: GROUP,
+        nodes: nodes.into(),
+        algorithm,
+        runner,
+        is_multicast: false,
+    }
 }
 
 fn end(cluster: &mut Cluster) {
@@ -98,7 +106,8 @@ fn groups_of_any_size_and_division_take_the_packets_of_the_formulas() {
             {
                 let divisions = conformance::divisions(ranks);
                 for nodes in divisions {
-                    let config = GroupConfig { is_multicast, ..group(nodes, algorithm, runner) };
+                    let config =
+                        BarrierGroupConfig { is_multicast, ..group(nodes, algorithm, runner) };
                     let mut cluster = cluster(ranks).build();
                     cluster.open_barriers(&config);
                     for _ in 0..BARRIERS {
@@ -113,8 +122,8 @@ fn groups_of_any_size_and_division_take_the_packets_of_the_formulas() {
     }
 }
 
-fn check_counts(cluster: &Cluster, config: &GroupConfig, barriers: u64) {
-    let GroupConfig { nodes, algorithm, is_multicast, .. } = config;
+fn check_counts(cluster: &Cluster, config: &BarrierGroupConfig, barriers: u64) {
+    let BarrierGroupConfig { nodes, algorithm, is_multicast, .. } = config;
     let count = nodes.count();
     let mut between = algorithm.messages(count).unwrap();
     if *is_multicast && *algorithm == BarrierAlgorithm::Counter && count > 1 {
@@ -304,8 +313,10 @@ fn messages_inside_a_node_are_repaired_like_others() {
 fn release_by_multicast_that_is_lost_for_all_goes_again_to_each() {
     for runner in RUNNERS {
         let nodes = (0..6).map(|rank| vec![Rank(rank)]).collect();
-        let config =
-            GroupConfig { is_multicast: true, ..group(nodes, BarrierAlgorithm::Counter, runner) };
+        let config = BarrierGroupConfig {
+            is_multicast: true,
+            ..group(nodes, BarrierAlgorithm::Counter, runner)
+        };
         let mut cluster = cluster(7).build();
         cluster.open_barriers(&config);
         let loss = cluster.rule(drop().kind(Kind::Step).at_uplink().multicast().times(1));

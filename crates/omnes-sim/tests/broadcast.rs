@@ -6,7 +6,7 @@
 mod settled;
 
 use omnes_proto::LivenessConfig;
-use omnes_proto::broadcast::{BroadcastConfig, GroupConfig, GroupId, Policy};
+use omnes_proto::broadcast::{BroadcastConfig, CastGroupConfig, GroupId, Policy};
 use omnes_proto::channel::Reply;
 use omnes_proto::packet::Destination;
 use omnes_sim::conformance::POLICIES;
@@ -350,7 +350,7 @@ fn group_that_is_opened_late_still_gets_what_was_sent_before() {
         let mut cluster = builder.build();
         let nodes = (0..4).map(|rank| vec![Rank(rank)]).collect();
         let id = GroupId { communicator: CommunicatorId(5), number: 3 };
-        let group = GroupConfig { id, nodes, policy: policy(text) };
+        let group = CastGroupConfig { id, nodes, policy: policy(text) };
         for rank in 0..3 {
             cluster.open_group_at(rank, &group);
         }
@@ -372,7 +372,7 @@ fn of_other_nodes_only_the_leaders_receive() {
     let node = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect();
     let nodes = vec![node(&[1, 0]), node(&[2, 3, 4]), node(&[6, 5])];
     let id = GroupId { communicator: CommunicatorId(1), number: 0 };
-    cluster.open_group(&GroupConfig { id, nodes: nodes.into(), policy: Policy::COMBINED });
+    cluster.open_group(&CastGroupConfig { id, nodes: nodes.into(), policy: Policy::COMBINED });
     assert_eq!(cluster.receivers(id, 3), [6, 1]);
     let operations = cluster.broadcast_to_all(id, 3, 40_000);
     assert_eq!(operations.len(), 3);
@@ -414,7 +414,7 @@ fn death_of_root_co_root_or_leaf_ends_everything_in_its_groups_and_nothing_else(
             let (mut cluster, all) = cluster_with(6, text, config);
             let others = (0..6).filter(|rank| *rank != victim).map(|rank| vec![Rank(rank)]);
             let id = GroupId { communicator: CommunicatorId(2), number: 0 };
-            let whole = GroupConfig { id, nodes: others.collect(), policy: policy(text) };
+            let whole = CastGroupConfig { id, nodes: others.collect(), policy: policy(text) };
             cluster.open_group(&whole);
             let broken = cluster.broadcast_to_all(all, 0, 1_000_000);
             let root = if victim == 0 { 1 } else { 0 };

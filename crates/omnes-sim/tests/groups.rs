@@ -4,7 +4,7 @@
 
 mod settled;
 
-use omnes_proto::broadcast::{BroadcastConfig, GroupConfig, GroupId};
+use omnes_proto::broadcast::{BroadcastConfig, CastGroupConfig, GroupId};
 use omnes_proto::collective::{self as barriers, Runner};
 use omnes_sim::conformance::POLICIES;
 use omnes_sim::{Cluster, Operation, State, drop, no_living_rank_is_named, only_the_dead_fail};
@@ -24,14 +24,14 @@ fn cluster(ranks: u32) -> Cluster {
 }
 
 /// A group of all ranks.
-fn group(ranks: u32, communicator: u32, policy: &str) -> GroupConfig {
+fn group(ranks: u32, communicator: u32, policy: &str) -> CastGroupConfig {
     let id = GroupId { communicator: CommunicatorId(communicator), number: 3 };
     let nodes = (0..ranks).map(|rank| vec![Rank(rank)]).collect();
-    GroupConfig { id, nodes, policy: policy.parse().unwrap() }
+    CastGroupConfig { id, nodes, policy: policy.parse().unwrap() }
 }
 
 /// A rank opens the group and takes part in a broadcast of rank 0.
-fn begin(cluster: &mut Cluster, group: &GroupConfig, rank: u32) -> Operation {
+fn begin(cluster: &mut Cluster, group: &CastGroupConfig, rank: u32) -> Operation {
     cluster.open_group_at(rank, group);
     match rank {
         0 => cluster.broadcast(group.id, 0, BYTES),
@@ -99,7 +99,7 @@ fn root_that_has_left_is_not_asked_for_what_is_missing() {
 fn barrier_whose_last_message_was_lost_ends_however_many_groups_have_been_closed_since() {
     const OTHERS: u32 = 100;
     let mut cluster = Cluster::builder().ranks(OTHERS + 1).build();
-    let pair = |other: u32| barriers::GroupConfig {
+    let pair = |other: u32| barriers::BarrierGroupConfig {
         communicator: CommunicatorId(other),
         nodes: vec![vec![Rank(0)], vec![Rank(other)]].into(),
         algorithm: BarrierAlgorithm::Dissemination,

@@ -5,7 +5,7 @@
 
 mod settled;
 
-use omnes_proto::broadcast::{BroadcastConfig, GroupConfig, GroupId, Policy};
+use omnes_proto::broadcast::{BroadcastConfig, CastGroupConfig, GroupId, Policy};
 use omnes_sim::conformance::POLICIES;
 use omnes_sim::{Cluster, Rule, State, drop, no_living_rank_is_named};
 use omnes_wire::{CommunicatorId, ENVELOPE_BYTES, Rank};
@@ -185,7 +185,7 @@ fn a_rank_that_opens_its_group_late_is_only_waited_for() {
         let mut cluster = Cluster::builder().ranks(4).broadcast(config()).build();
         let nodes = (0..4).map(|rank| vec![Rank(rank)]).collect();
         let id = GroupId { communicator: CommunicatorId(5), number: 3 };
-        let group = GroupConfig { id, nodes, policy: policy(text) };
+        let group = CastGroupConfig { id, nodes, policy: policy(text) };
         (0..3).for_each(|rank| cluster.open_group_at(rank, &group));
         cluster.broadcast(id, 0, 50_000);
         (1..3).for_each(|rank| _ = cluster.receive_broadcast(rank, id, 0, 50_000));

@@ -84,7 +84,7 @@ pub(crate) enum Purpose {
     Reduce = 7,
     /// The last barrier of the job, which works even after others have failed.
     LastBarrier = 8,
-    /// Nonblocking ones, which are numbered; this of the first kind, the next numbers of others.
+    /// First tag of nonblocking collectives: each kind adds its `Collective::number`.
     Nonblocking = 9,
 }
 

@@ -181,7 +181,8 @@ impl Config {
 
     /// Refuses invalid settings, as [`crate::Communicator::from_config`] does before it joins.
     ///
-    /// # Errors [`Error::RankOutOfRange`] if the rank is not below the size, else
+    /// # Errors
+    /// [`Error::RankOutOfRange`] if the rank is not below the size, else
     /// [`Error::InvalidConfig`] with the first field that is out of range.
     pub fn check(&self) -> Result<(), Error> {
         let Self { rank, size, pool_packets, .. } = *self;

@@ -163,7 +163,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 impl Config {
     /// Settings according to the environment; see [`VARIABLES`](crate::VARIABLES).
     ///
-    /// # Errors [`Error::NoLauncher`] without rank and size, [`Error::InvalidVariable`] for an
+    /// # Errors
+    /// [`Error::NoLauncher`] without rank and size, [`Error::InvalidVariable`] for an
     /// invalid value or a rendezvous address that cannot be guessed.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_environment(variable)

@@ -71,7 +71,8 @@ impl Communicator {
     /// `own` must have the same length on all ranks. `all` is ignored on other ranks, and may be
     /// empty there.
     ///
-    /// # Errors [`Error::RankOutOfRange`]; [`Error::BufferLength`] if the root's `all` does not
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; [`Error::BufferLength`] if the root's `all` does not
     /// have the length of all parts together, which the other ranks do not notice;
     /// [`Error::PeerFailed`], [`Error::PeerLeft`], [`Error::CollectivesBroken`].
     ///
@@ -319,7 +320,8 @@ impl Communicator {
     /// Sends part r of every rank's `data` to rank r, which gets these parts in `buffer`, in order
     /// of the ranks that sent them. All parts have the same length.
     ///
-    /// # Errors [`Error::NotDivisible`] if `data` cannot be divided into equal parts,
+    /// # Errors
+    /// [`Error::NotDivisible`] if `data` cannot be divided into equal parts,
     /// [`Error::BufferLength`] if `buffer` is not as long as `data`; otherwise as [`Self::gather`].
     pub fn alltoall(&self, data: &[u8], buffer: &mut [u8]) -> Result<(), Error> {
         let parts = equal_parts("data", data.len(), self.size())?;
@@ -332,7 +334,8 @@ impl Communicator {
     /// those of this rank's data in bytes, in order of the ranks that they are for, and
     /// `buffer_lengths` those of the parts to receive, in order of the ranks that send them.
     ///
-    /// # Errors [`Error::LengthsCount`], or [`Error::BufferLength`] if `data` or `buffer` is not as
+    /// # Errors
+    /// [`Error::LengthsCount`], or [`Error::BufferLength`] if `data` or `buffer` is not as
     /// long as they say: the others then keep waiting until this rank calls again or leaves.
     /// [`Error::PeerFailed`], [`Error::PeerLeft`], [`Error::CollectivesBroken`]. A rank that is
     /// sent more or less than it expects gets [`Error::Truncated`] or [`Error::LengthMismatch`],

@@ -14,7 +14,7 @@
 //!
 //! Broadcasts and barriers that are given up leave the communicator whole: those whom they concern
 //! are told by the message that does not come ([`Promise`](crate::bcast)), and barriers go on
-//! without their caller, but for those that the kernel's NIC runs and has lost. Messages between
+//! without their caller, but for those that the kernel NIC runs and has lost. Messages between
 //! two ranks go on, too, and so does the last barrier of the job. Cost: one empty message to each
 //! member, when something is given up.
 //!

@@ -41,7 +41,7 @@ pub(crate) struct Job {
     multisend: RwLock<Option<MultiSendUse>>,
     /// What broadcasts are chosen by, the same on all ranks.
     figures: RwLock<Option<Figures>>,
-    /// Access to the kernel's NIC.
+    /// Access to the kernel NIC.
     pub(crate) nic: Arc<NicAccess>,
     is_finalizing: AtomicBool,
     has_left: AtomicBool,

@@ -93,7 +93,8 @@ impl Communicator {
     /// Sends `data` to rank `to` with `tag`, and at the same time receives the oldest message from
     /// `from` with tag `wanted` into `buffer`, so that ranks can exchange messages of any length.
     ///
-    /// # Errors As [`Self::send`] and [`Self::recv`]. After an error other than
+    /// # Errors
+    /// As [`Self::send`] and [`Self::recv`]. After an error other than
     /// [`Error::Truncated`], `data` still arrive if at most 4 MiB of them had not been sent;
     /// otherwise their receiver gets [`Error::PeerGaveUp`].
     pub fn sendrecv(

@@ -263,7 +263,7 @@ fn one_rank_enters_any_kind_that_can_be_entered_without_waiting() {
     }
 }
 
-/// All ranks ask whether it is time for the kernel's NIC, or none: those that may use it at once
+/// All ranks ask whether it is time for the kernel NIC, or none: those that may use it at once
 /// would meet others in the next question.
 #[test]
 fn ranks_that_wait_for_the_nic_and_others_that_do_not_agree_on_it() {

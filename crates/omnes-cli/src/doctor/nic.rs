@@ -9,7 +9,7 @@ use omnes_nic::agent::{AgentError, Client, Report};
 use omnes_nic::{Kernel, NicError};
 use std::time::Instant;
 
-/// Findings about the kernel's NIC; `variable` reads the environment.
+/// Findings about the kernel NIC; `variable` reads the environment.
 pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let agent = Client::connect().and_then(|client| client.report());
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What there is of the kernel's NIC in this network namespace.
+//! What there is of the kernel NIC in this network namespace.
 
 use anyhow::{Context, Result};
 use omnes_nic::agent::hooks::{self, Hooked};

@@ -151,7 +151,7 @@ fn cast_long(world: &Communicator) -> Result<(), Error> {
     }
 }
 
-/// Barriers by the kernel's NIC, for a while, with pauses.
+/// Barriers by the kernel NIC, for a while, with pauses.
 fn meet_steadily(world: &Communicator) -> Result<(), Error> {
     // The same on all ranks.
     (0..500).try_for_each(|_| world.barrier())?;

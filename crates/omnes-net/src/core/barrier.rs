@@ -1,12 +1,14 @@
-//! Barriers: how they start and end, and the pages by which the kernel's NIC tells of them.
+//! Barriers: how they start and end, and the pages by which the kernel NIC tells of them.
 
 use super::Core;
 use super::blame::Blame;
 use crate::multicast::HeardFor;
 use crate::multisend::MultiSend;
-use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
+use crate::operations::{Completion, Operation, OperationError, OperationId, OperationKind, Spot};
 use omnes_nic::{Counters, OpenSlot, Page};
-use omnes_proto::collective::{CollectiveError, Contribution, Event, GroupConfig, NicView, Runner};
+use omnes_proto::collective::{
+    BarrierGroupConfig, CollectiveError, Contribution, Event, NicView, Runner,
+};
 use omnes_wire::{CommunicatorId, Instant};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,7 +46,7 @@ impl Barriers {
     }
 }
 
-/// A slot of the kernel's NIC that runs a group's barriers.
+/// A slot of the kernel NIC that runs a group's barriers.
 struct Slot {
     communicator: CommunicatorId,
     slot: OpenSlot,
@@ -62,10 +64,10 @@ struct Shown {
 }
 
 impl Core {
-    /// Makes a group known; with `slot`, the kernel's NIC runs its barriers.
-    pub(crate) fn open_collective(&mut self, group: GroupConfig, slot: Option<OpenSlot>) {
+    /// Makes a group known; with `slot`, the kernel NIC runs its barriers.
+    pub(crate) fn open_barrier_group(&mut self, group: BarrierGroupConfig, slot: Option<OpenSlot>) {
         let communicator = group.communicator;
-        // The end of a barrier that the kernel's NIC runs is in its page.
+        // The end of a barrier that the kernel NIC runs is in its page.
         let goes_to_all = group.is_multicast && group.runner == Runner::Host;
         if goes_to_all && self.leads_in(&group.nodes) {
             self.links.hear_group_for(HeardFor::Barriers(communicator));
@@ -81,7 +83,7 @@ impl Core {
     }
 
     /// Forgets a group, and gives its slot back.
-    pub(crate) fn close_collective(&mut self, communicator: CommunicatorId) {
+    pub(crate) fn close_barrier_group(&mut self, communicator: CommunicatorId) {
         self.endpoint.collective_mut().close(communicator);
         self.barriers.awaited.retain(|it| it.communicator != communicator);
         self.links.forget_in_group(HeardFor::Barriers(communicator));
@@ -130,7 +132,7 @@ impl Core {
         let has_slot = self.barriers.slots.iter().any(|slot| slot.communicator == communicator);
         let spot = if has_slot { Spot::Page } else { Spot::Anywhere };
         self.push_at(now);
-        Ok(Operation { id, channel: 0, part: Part::Barrier, spot, is_long: false })
+        Ok(Operation { id, channel: 0, kind: OperationKind::Barrier, spot, is_long: false })
     }
 
     pub(super) fn on_collective_event(&mut self, event: Event) {
@@ -222,7 +224,7 @@ impl Core {
             self.operations.end(operation, Err(OperationError::NicLost));
         }
         self.barriers.awaited.retain(|it| !is_of(it));
-        self.close_collective(communicator);
+        self.close_barrier_group(communicator);
     }
 
     /// Asks the NIC for a packet when a barrier ends, or not any more.

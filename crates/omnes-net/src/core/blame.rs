@@ -1,4 +1,4 @@
-//! Whether the kernel's NIC is to blame that it does not see doorbells.
+//! Whether the kernel NIC is to blame that it does not see doorbells.
 //!
 //! It sees one when it leaves this host. One that does not leave, as the link is down or the other
 //! host's Ethernet address is not known, it cannot see; how long that may last is the peer

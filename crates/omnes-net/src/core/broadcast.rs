@@ -4,10 +4,11 @@ use super::Core;
 use super::messages::{SCATTER_BYTES, fitted, slice};
 use crate::memory::{Loan, Sink};
 use crate::multicast::{HeardFor, MulticastState};
-use crate::operations::{Completion, Disruption, Operation, OperationError, Part, Spot};
+use crate::operations::{Completion, Disruption, Operation, OperationError, OperationKind, Spot};
 use crate::waiting::LONG_BYTES;
 use omnes_proto::broadcast::{
-    Broadcast, BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId, Hold,
+    Broadcast, BroadcastCounters, BroadcastError, CastGroupConfig, CastMessage, Event, GroupId,
+    Hold,
 };
 use omnes_proto::channel::Reply;
 use omnes_proto::group::Nodes;
@@ -74,7 +75,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn open_group(&mut self, group: GroupConfig) {
+    pub(crate) fn open_group(&mut self, group: CastGroupConfig) {
         let (communicator, is_leader) = (group.id.communicator, self.leads_in(&group.nodes));
         let Ok(machine) = self.machine() else { return };
         machine.open(group);
@@ -183,8 +184,8 @@ impl Core {
         }
         let operation = self.operations.start();
         self.memory.lend(channel, id, Loan { base, bytes, operation });
-        let (part, spot) = (Part::Send(id), Spot::Anywhere);
-        Ok(Some(Operation { id: operation, channel, part, spot, is_long: bytes >= LONG_BYTES }))
+        let (kind, spot) = (OperationKind::Send(id), Spot::Anywhere);
+        Ok(Some(Operation { id: operation, channel, kind, spot, is_long: bytes >= LONG_BYTES }))
     }
 
     /// Starts to receive the next message of `root` that no receive waits for.
@@ -210,8 +211,8 @@ impl Core {
             self.large_casts += 1;
         }
         self.push_at(now);
-        let (part, spot) = (Part::Receive(Some(receive)), Spot::Group);
-        Ok(Operation { id: operation, channel, part, spot, is_long: capacity >= LONG_BYTES })
+        let (kind, spot) = (OperationKind::Receive(Some(receive)), Spot::Group);
+        Ok(Operation { id: operation, channel, kind, spot, is_long: capacity >= LONG_BYTES })
     }
 
     pub(super) fn on_broadcast_event(&mut self, event: Event) {

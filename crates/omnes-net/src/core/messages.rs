@@ -3,7 +3,9 @@
 use super::{Core, LINES_PER_PUSH};
 use crate::line::Holding;
 use crate::memory::{KEPT_BYTES_MAX, Loan, Sink};
-use crate::operations::{Completion, Disruption, Operation, OperationError, Outcome, Part, Spot};
+use crate::operations::{
+    Completion, Disruption, Operation, OperationError, OperationKind, Outcome, Spot,
+};
 use crate::self_messages::Room;
 use crate::waiting::LONG_BYTES;
 use omnes_proto::channel::{ChannelError, Event, Message, Pattern, Reply};
@@ -59,13 +61,13 @@ impl Core {
         let operation = self.operations.start();
         self.memory.lend(channel, id, Loan { base, bytes: message.bytes, operation });
         self.transmit(now, LINES_PER_PUSH);
-        let (part, spot) = (Part::Send(id), Spot::At(message.to));
+        let (kind, spot) = (OperationKind::Send(id), Spot::At(message.to));
         let is_long = message.bytes >= LONG_BYTES;
-        Ok(Some(Operation { id: operation, channel, part, spot, is_long }))
+        Ok(Some(Operation { id: operation, channel, kind, spot, is_long }))
     }
 
     pub(crate) fn extend(&mut self, operation: Operation, available: u64) {
-        let Part::Send(id) = operation.part else { return };
+        let OperationKind::Send(id) = operation.kind else { return };
         if self.operations.is_ended(operation.id) {
             return;
         }
@@ -88,7 +90,8 @@ impl Core {
         let id = self.operations.start();
         let spot = pattern.source.map_or(Spot::Anywhere, Spot::At);
         let is_long = capacity >= LONG_BYTES;
-        let mut operation = Operation { id, channel, part: Part::Receive(None), spot, is_long };
+        let mut operation =
+            Operation { id, channel, kind: OperationKind::Receive(None), spot, is_long };
         if pattern.source.is_none_or(|source| source == self.me) {
             // SAFETY: the caller's promise is passed on.
             let outcome =
@@ -111,7 +114,7 @@ impl Core {
                     Sink { base: Some(base), capacity, operation: Some(id), from },
                 );
                 self.own.pair(id, receive);
-                operation.part = Part::Receive(Some(receive));
+                operation.kind = OperationKind::Receive(Some(receive));
                 if capacity >= SCATTER_BYTES {
                     self.large_receives += 1;
                 }
@@ -179,13 +182,13 @@ impl Core {
 
     /// Of a message of which more than `rest_max` bytes have not been sent, they never are.
     fn let_go(&mut self, operation: Operation, rest_max: u64) -> Option<Outcome> {
-        let Operation { id, channel, part, spot, .. } = operation;
+        let Operation { id, channel, kind, spot, .. } = operation;
         self.relay_no_more(id);
         if let Some(outcome) = self.operations.take(id) {
             return Some(outcome);
         }
-        match part {
-            Part::Send(send) => {
+        match kind {
+            OperationKind::Send(send) => {
                 self.withdraw(channel, send);
                 let wanted = if channel == self.cast_channel() {
                     0..u64::MAX // All of it may be wanted again.
@@ -200,9 +203,9 @@ impl Core {
                 };
                 self.memory.keep_source(channel, send, to, wanted);
             }
-            Part::Barrier => self.barriers.forget(id),
-            Part::Schedule => self.release_schedule(id),
-            Part::Receive(receive) => {
+            OperationKind::Barrier => self.barriers.forget(id),
+            OperationKind::Schedule => self.release_schedule(id),
+            OperationKind::Receive(receive) => {
                 self.own.cancel(id);
                 if let Some(receive) = receive {
                     self.release_receive(channel, receive);

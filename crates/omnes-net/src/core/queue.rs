@@ -1,4 +1,4 @@
-//! The receive queue: small packets that the kernel's NIC puts into this process's memory, and what
+//! The receive queue: small packets that the kernel NIC puts into this process's memory, and what
 //! it tells of the sockets.
 //!
 //! The queue belongs to some sockets, and the NIC counts what it lets go on to them. While all of

@@ -5,12 +5,12 @@ use crate::links::NicAddresses;
 use crate::operations::{Operation, OperationError, Outcome, Spot};
 use crate::socket::UdpSocket;
 use omnes_nic::{Nic, NicError, OpenSlot, SlotPlan};
-use omnes_proto::collective::{Contribution, GroupConfig};
+use omnes_proto::collective::{BarrierGroupConfig, Contribution};
 use omnes_wire::{CommunicatorId, Rank};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A slot of the kernel's NIC that is to be opened.
+/// A slot of the kernel NIC that is to be opened.
 pub struct SlotRequest {
     plan: SlotPlan,
     /// Descriptors of the sockets, which need to be open only while it is opened.
@@ -56,7 +56,7 @@ impl Engine {
         self.enter(|core| core.links.nics().to_vec())
     }
 
-    /// What is needed to open a slot of the kernel's NIC, by any thread: packets of this rank's NIC
+    /// What is needed to open a slot of the kernel NIC, by any thread: packets of this rank's NIC
     /// socket find it, and, if the plan says so, those to the job's multicast group; of the plan,
     /// the doorbell is filled in here. The slot must go before the engine does.
     ///
@@ -86,15 +86,15 @@ impl Engine {
         Ok(SlotRequest { own: double(own)?, group, plan })
     }
 
-    /// Makes a group known; with `slot`, the kernel's NIC runs its barriers. The same on all of its
+    /// Makes a group known; with `slot`, the kernel NIC runs its barriers. The same on all of its
     /// ranks, but they need not wait for each other, unless the NIC runs them.
-    pub fn open_collective(&self, group: GroupConfig, slot: Option<OpenSlot>) {
-        self.enter(|core| core.open_collective(group, slot));
+    pub fn open_barrier_group(&self, group: BarrierGroupConfig, slot: Option<OpenSlot>) {
+        self.enter(|core| core.open_barrier_group(group, slot));
     }
 
     /// Forgets a group, and gives its slot back.
-    pub fn close_collective(&self, communicator: CommunicatorId) {
-        self.enter(|core| core.close_collective(communicator));
+    pub fn close_barrier_group(&self, communicator: CommunicatorId) {
+        self.enter(|core| core.close_barrier_group(communicator));
     }
 
     /// Lets others of this rank's core take the message to all that it has just waited for, before

@@ -10,7 +10,7 @@ use crate::multicast::MulticastState;
 use crate::operations::{Disruption, Operation, OperationError, Spot};
 #[cfg(doc)]
 use omnes_proto::broadcast::Hold;
-use omnes_proto::broadcast::{GroupConfig, GroupId};
+use omnes_proto::broadcast::{CastGroupConfig, GroupId};
 use omnes_wire::{CommunicatorId, Rank};
 use std::ptr::NonNull;
 
@@ -44,7 +44,7 @@ impl Engine {
 
     /// Makes a group known; nothing happens if it is, or if there is no multicast. The same on all
     /// of its ranks, but they need not wait for each other.
-    pub fn open_group(&self, group: GroupConfig) {
+    pub fn open_group(&self, group: CastGroupConfig) {
         self.enter(|core| core.open_group(group));
     }
 

@@ -6,7 +6,7 @@ use super::settings::{
 };
 use crate::cipher::Cipher;
 use crate::clock::Clock;
-use crate::core::{Core, Parts};
+use crate::core::{Core, CoreParts};
 use crate::driver::Shared;
 use crate::error::{NetError, RANKS_MAX, list_ways};
 use crate::job::{JobConfig, TIMEOUT_MIN};
@@ -123,7 +123,7 @@ impl Engine {
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
         let waker = rings.waker().map_err(|source| NetError::System { what: "eventfd", source })?;
         let poller = Poller::new(links.descriptors(), links.readable(), watch.descriptor(), waker);
-        let core = Core::new(Parts {
+        let core = Core::new(CoreParts {
             endpoint,
             links,
             rings,

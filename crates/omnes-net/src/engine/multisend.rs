@@ -28,7 +28,7 @@ impl Engine {
         })
     }
 
-    /// What gives a communicator's multi-send a slot of the kernel's NIC, with the same tree, which
+    /// What gives a communicator's multi-send a slot of the kernel NIC, with the same tree, which
     /// also passes on what comes in if `forwards`: from any thread, as long as the engine is there.
     /// Ranks do it when they like, without each other. The slot acts on packets from the moment
     /// when it is open, beside this rank itself until it is given, so that should be at once.

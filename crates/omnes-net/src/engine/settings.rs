@@ -50,14 +50,14 @@ pub(super) fn channel_configs(
 ) -> Result<Vec<Checked>, ConfigError> {
     let share = offered(links.receive_buffer_bytes()) / config.channels.len().max(1) as u32;
     let window = window_packets(&met.core_sharing, met.payload_bytes, OVERSUBSCRIBED_WINDOW_BYTES);
-    let hold = met.core_sharing.hold();
+    let ack_delay = met.core_sharing.ack_delay();
     let channels = config.channels.iter().map(|channel| ChannelConfig {
         payload_bytes: met.payload_bytes,
         receive_truesize_bytes: share,
         initial_credit_bytes: (share / 2).min(channel.initial_credit_bytes),
         peer_timeout: config.silence_max(),
-        ack_delay: hold.min(channel.ack_delay),
-        timeout_min: (2 * hold).min(channel.timeout_min),
+        ack_delay: ack_delay.min(channel.ack_delay),
+        timeout_min: (2 * ack_delay).min(channel.timeout_min),
         ask_min: met.core_sharing.ask_after().min(channel.ask_min),
         window_packets: window.min(channel.window_packets),
         ..channel.clone()
@@ -85,7 +85,7 @@ pub(super) fn broadcast_config(
         ack_delay: if met.core_sharing.is_oversubscribed() {
             broadcast.ack_delay // All receivers owe an answer.
         } else {
-            met.core_sharing.hold().min(broadcast.ack_delay)
+            met.core_sharing.ack_delay().min(broadcast.ack_delay)
         },
         timeout_min: met.core_sharing.patience(),
         ..broadcast.clone()

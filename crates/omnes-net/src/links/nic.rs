@@ -1,5 +1,5 @@
 //! The NIC's sockets: one for steps of barriers, without UDP checksums, since the tag covers every
-//! byte of them and the kernel's NIC would have to mend a checksum in each; one for multi-send
+//! byte of them and the kernel NIC would have to mend a checksum in each; one for multi-send
 //! ([`crate::multisend`]), which takes the group's place where there is no multicast; and one by
 //! which only this rank's own NIC is told something ([`crate::doorbell`]).
 
@@ -151,7 +151,7 @@ impl Links {
         multisends.iter_mut().find(|multisend| multisend.communicator() == communicator)
     }
 
-    /// Slots of the kernel's NIC that clone.
+    /// Slots of the kernel NIC that clone.
     pub(crate) fn multisend_slots(&self) -> impl Iterator<Item = &OpenSlot> {
         let multisends = self.nic.iter().flat_map(|nic| &nic.multisends);
         multisends.filter_map(MultiSend::slot)

@@ -15,7 +15,7 @@ use crate::rendezvous::{
     Challenge, Hello, Local, Met, PROTOCOL, Rendezvous, Reply, SERVER, random,
 };
 use crate::table::{Table, table_bytes_max};
-use crate::trial::Part;
+use crate::trial::TrialPart;
 use omnes_nic::agent::printable;
 use omnes_wire::{JobId, JobKey, Rank};
 use serde::Deserialize;
@@ -102,7 +102,7 @@ impl Rendezvous {
                 let met = self.accept(table, core_sharing, address.ip())?;
                 let question = self.question(met.job, &met.key, &local, met.payload_bytes);
                 let trial = local.trial.as_ref();
-                let mut part = Part::begin(trial, question, &circle, &met.addresses);
+                let mut part = TrialPart::begin(trial, question, &circle, &met.addresses);
                 let take = |turn| part.as_mut().and_then(|part| part.take(turn));
                 let release = Release { key, challenge };
                 let verdict = wait_for_go(&stream, release, &mut until, take);

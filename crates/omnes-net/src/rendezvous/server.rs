@@ -13,7 +13,7 @@ use crate::links::CONNECTED_RANKS_MAX;
 use crate::peer_user::stranger_at;
 use crate::ring::NodeId;
 use crate::table::Table;
-use crate::trial::{Found, Part, circle, first_silent, ways};
+use crate::trial::{Found, TrialPart, circle, first_silent, ways};
 use omnes_nic::agent::printable;
 use omnes_wire::{JobId, JobKey, Rank};
 use std::collections::BTreeMap;
@@ -205,7 +205,7 @@ impl Rendezvous {
         let machines = hellos.values().map(|(hello, _, _)| hello.machine.clone());
         let census = Census::of(&machines.chain([machine.clone()]).collect::<Vec<_>>());
         let question = self.question(JobId(table.job), &key, &local, table.payload_bytes);
-        let part = Part::begin(local.trial.as_ref(), question, &table.circle, &addresses);
+        let part = TrialPart::begin(local.trial.as_ref(), question, &table.circle, &addresses);
         let challenges: Vec<u64> = hellos.values().map(|(hello, _, _)| hello.challenge).collect();
         let nat = nat(&hellos);
         let Distributed { streams, went_at, found } =
@@ -272,7 +272,7 @@ impl Rendezvous {
         hellos: Hellos,
         table: &Table,
         census: &Census,
-        (until, part): (&mut Deadline<'_>, Option<Part<'_>>),
+        (until, part): (&mut Deadline<'_>, Option<TrialPart<'_>>),
     ) -> Result<Distributed, NetError> {
         let failed = |source| NetError::System { what: "table of ranks", source };
         let to_all = ToAll::new(table, self.key.as_ref()).map_err(failed)?;

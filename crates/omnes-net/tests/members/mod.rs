@@ -3,7 +3,7 @@
 
 use crate::{hosts, ranks};
 use omnes_net::{
-    Cast, Completion, Engine, GroupConfig, GroupId, Hold, JobConfig, MulticastConfig,
+    Cast, CastGroupConfig, Completion, Engine, GroupId, Hold, JobConfig, MulticastConfig,
     MulticastState, Operation, OperationError, Policy, WhenFull, free_port,
 };
 use omnes_wire::{CommunicatorId, Rank};
@@ -46,7 +46,7 @@ impl Member<'_> {
         let leads = nodes.iter().any(|node| node[0] == self.engine.rank());
         let node = |node: Vec<u32>| node.into_iter().map(Rank).collect();
         let nodes: Vec<Vec<Rank>> = nodes.into_iter().map(node).collect();
-        self.engine.open_group(GroupConfig { id: GROUP, nodes: nodes.into(), policy });
+        self.engine.open_group(CastGroupConfig { id: GROUP, nodes: nodes.into(), policy });
         let until = Instant::now() + PATIENCE;
         self.meet.wait();
         // Whoever has heard all may not have been heard.

@@ -13,13 +13,14 @@ use super::channel;
 use super::error::AgentError;
 use super::limits::LINE_BYTES_MAX;
 use super::protocol::{Answer, Lines, Request, emit};
+use crate::lock::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, TryLockError};
 
 /// See the module header.
 pub(super) struct Conversation {
@@ -249,10 +250,6 @@ impl Loans {
             self.returns.push(borrowed.number);
         }
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failure(source: io::Error) -> AgentError {

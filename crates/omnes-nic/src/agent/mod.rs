@@ -1,4 +1,4 @@
-//! The node agent `omnesd`: lends slots and queues of the kernel's NIC to processes that may not
+//! The node agent `omnesd`: lends slots and queues of the kernel NIC to processes that may not
 //! load programs.
 //!
 //! One agent per network namespace; it is root, loads the firmware once and attaches it. A process

@@ -1,4 +1,4 @@
-//! What the tests of the kernel's NIC share: hosts, packets, groups.
+//! What the tests of the kernel NIC share: hosts, packets, groups.
 #![allow(dead_code, clippy::unwrap_used)] // No test uses everything; a failed unwrap is a failure.
 
 /// The tests of `ipv6.rs` are the others' once more, over IPv6.

@@ -18,7 +18,7 @@ pub struct GroupId {
 
 /// Ranks that broadcast to each other; the same on all of them.
 #[derive(Clone, Debug)]
-pub struct GroupConfig {
+pub struct CastGroupConfig {
     /// Its name.
     pub id: GroupId,
     /// Its ranks in the job by node, each node's leader first, and no rank twice. Of a node only

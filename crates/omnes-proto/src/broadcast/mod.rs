@@ -60,7 +60,9 @@ mod wants;
 
 pub use config::{BroadcastConfig, CheckedBroadcast};
 pub(crate) use emit::Outbound;
-pub use interface::{BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId};
+pub use interface::{
+    BroadcastCounters, BroadcastError, CastGroupConfig, CastMessage, Event, GroupId,
+};
 pub use policy::{AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError};
 pub(crate) use silence::Suspicion;
 
@@ -79,7 +81,7 @@ const KNOCKS_MAX: usize = 256;
 
 #[derive(Debug)]
 struct Group {
-    config: GroupConfig,
+    config: CastGroupConfig,
     broken_by: Option<Rank>,
 }
 
@@ -186,7 +188,7 @@ impl Broadcast {
 
     /// Makes a group known; its packets are discarded before, and sent again later. Nothing
     /// happens if it is known. One with a member that has failed is broken from the start.
-    pub fn open(&mut self, group: GroupConfig) {
+    pub fn open(&mut self, group: CastGroupConfig) {
         let id = group.id;
         if self.groups.contains_key(&id) {
             return;

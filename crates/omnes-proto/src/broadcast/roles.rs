@@ -6,7 +6,7 @@
 //! Cost: as much as there is to say of the rank. A leaf's part takes a few steps however large the
 //! group is; a rank that others report to has an entry for each rank that they speak for.
 
-use super::interface::GroupConfig;
+use super::interface::CastGroupConfig;
 use super::policy::{Collection, Policy};
 use crate::group::Nodes;
 use omnes_topo::{CoRoots, Tree};
@@ -45,7 +45,7 @@ pub(super) struct Roles {
 
 impl Roles {
     /// The part of `me` in the broadcasts of `root`; `None` if it has none.
-    pub(super) fn of(group: &GroupConfig, root: Rank, me: Rank) -> Option<Self> {
+    pub(super) fn of(group: &CastGroupConfig, root: Rank, me: Rank) -> Option<Self> {
         let takers = Takers::of(&group.nodes, root)?;
         let (position, count) = (takers.position(me)?, takers.count());
         let rank = |position: u32| takers.rank(position);
@@ -199,9 +199,9 @@ mod tests {
     use omnes_wire::CommunicatorId;
     use std::collections::BTreeSet;
 
-    fn group(policy: &str, nodes: &[&[u32]]) -> GroupConfig {
+    fn group(policy: &str, nodes: &[&[u32]]) -> CastGroupConfig {
         let nodes = nodes.iter().map(|node| node.iter().copied().map(Rank).collect());
-        GroupConfig {
+        CastGroupConfig {
             id: GroupId { communicator: CommunicatorId(0), number: 0 },
             nodes: nodes.collect(),
             policy: policy.parse().unwrap(),

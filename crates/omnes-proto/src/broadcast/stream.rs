@@ -4,7 +4,7 @@
 use super::collector::Collector;
 use super::config::CheckedBroadcast;
 use super::incoming::{Incoming, Packet};
-use super::interface::{Event, GroupConfig, GroupId};
+use super::interface::{CastGroupConfig, Event, GroupId};
 use super::policy::{AckRule, Collection, Policy};
 use super::roles::Roles;
 use super::sending::Sending;
@@ -54,7 +54,7 @@ pub(super) struct Stream {
 impl Stream {
     /// The stream of `root` at `me`; `None` if this rank has no part in it.
     pub(super) fn new(
-        group: &GroupConfig,
+        group: &CastGroupConfig,
         root: Rank,
         me: Rank,
         config: &CheckedBroadcast,

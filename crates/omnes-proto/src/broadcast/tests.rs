@@ -5,7 +5,7 @@
 use super::*;
 use crate::channel::Reply;
 use crate::group::Nodes;
-use crate::packet::{Destination, Head, Origin, Placement, Segment, Source, Target, combine};
+use crate::packet::{Destination, Head, Origin, Placement, Segment, Source, Target, xor_into};
 use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Net {
             let checked = config.clone().build().unwrap();
             let slots = vec![Vec::new(); checked.pool_slots as usize];
             let mut machine = Broadcast::new(0, Rank(rank), size, checked);
-            machine.open(GroupConfig {
+            machine.open(CastGroupConfig {
                 id: GROUP,
                 nodes: Nodes::one_each(size),
                 policy: policy.parse().unwrap(),
@@ -162,7 +162,7 @@ impl Node {
                 }
                 Origin::Known(known) => {
                     let known = memory[known as usize..known as usize + step.bytes].to_vec();
-                    combine(&mut memory[at], &known);
+                    xor_into(&mut memory[at], &known);
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Node {
             Source::Coded => {
                 let mut data = vec![0; segment.bytes as usize];
                 let parts = self.machine.coded_parts();
-                parts.iter().for_each(|part| combine(&mut data, &self.gather(part)));
+                parts.iter().for_each(|part| xor_into(&mut data, &self.gather(part)));
                 return data;
             }
         };
@@ -521,7 +521,7 @@ fn a_repair_by_a_rank_that_is_no_member_is_refused() {
     let checked = config().build().unwrap();
     let mut machine = Broadcast::new(0, Rank(1), 4, checked);
     let nodes = Nodes::one_each(2);
-    machine.open(GroupConfig { id: GROUP, nodes, policy: Policy::COMBINED });
+    machine.open(CastGroupConfig { id: GROUP, nodes, policy: Policy::COMBINED });
     let mut net = Net::new(2, "combined");
     net.send(0, content(1, 300), Reply::Lazy);
     let now = net.now;

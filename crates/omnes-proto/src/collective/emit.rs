@@ -89,7 +89,7 @@ impl Group {
         Some(self.step(common, Destination::Rank(leader), epoch, STEP_JOIN))
     }
 
-    /// The first step, for the kernel's NIC, which sends it when it may.
+    /// The first step, for the kernel NIC, which sends it when it may.
     fn next_doorbell(&mut self, common: &Common) -> Option<Outbound> {
         let (epoch, step) = self.outbox.doorbell.take()?;
         let Network { table, .. } = self.network.as_ref()?;

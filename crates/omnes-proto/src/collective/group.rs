@@ -10,8 +10,8 @@
 //! ```
 
 use super::interface::{
-    CollectiveConfig, CollectiveCounters, CollectiveError, Event, GroupConfig, NicView, Outbound,
-    Runner, STEP_JOIN, STEP_RELEASE,
+    BarrierGroupConfig, CollectiveConfig, CollectiveCounters, CollectiveError, Event, NicView,
+    Outbound, Runner, STEP_JOIN, STEP_RELEASE,
 };
 use super::joins::Joins;
 use super::members::Members;
@@ -38,7 +38,7 @@ pub(super) struct Common {
     pub(super) counters: CollectiveCounters,
     pub(super) events: VecDeque<Event>,
     pub(super) answers: VecDeque<Outbound>,
-    /// Groups whose barrier the kernel's NIC runs at present.
+    /// Groups whose barrier the kernel NIC runs at present.
     pub(super) nic_waits: Vec<CommunicatorId>,
     /// Ranks that have left.
     pub(super) departed: BTreeSet<Rank>,
@@ -94,7 +94,7 @@ pub(super) struct Group {
     pub(super) question: Option<Question>,
     pub(super) outbox: Outbox,
     pub(super) waiting: Waiting,
-    /// Doorbells in a row that the kernel's NIC has not seen.
+    /// Doorbells in a row that the kernel NIC has not seen.
     unheard: u32,
     /// The group is on the list of those that may have something to send.
     pub(super) is_ready: bool,
@@ -105,7 +105,7 @@ pub(super) struct Group {
 impl Group {
     /// A group all of whose members are done with barrier `epoch`.
     pub(super) fn new(
-        config: &GroupConfig,
+        config: &BarrierGroupConfig,
         me: Rank,
         size: u32,
         epoch: u32,
@@ -166,7 +166,7 @@ impl Group {
         self.members.is_leader(self.members.own())
     }
 
-    /// True if the kernel's NIC, which sees a doorbell the moment it is sent, sees none of this
+    /// True if the kernel NIC, which sees a doorbell the moment it is sent, sees none of this
     /// group any more.
     pub(super) fn is_unheard(&self) -> bool {
         self.unheard >= DOORBELLS_MAX
@@ -176,7 +176,7 @@ impl Group {
         self.unheard = 0;
     }
 
-    /// True if the kernel's NIC runs the barriers of this group.
+    /// True if the kernel NIC runs the barriers of this group.
     pub(super) fn is_nic(&self) -> bool {
         self.network.as_ref().is_some_and(Network::is_nic)
     }
@@ -486,7 +486,7 @@ impl Group {
         !self.outbox.is_empty() || self.question.as_ref().is_some_and(asks)
     }
 
-    /// The kernel's NIC shows something.
+    /// The kernel NIC shows something.
     pub(super) fn on_view(&mut self, now: Instant, common: &mut Common, view: &NicView) {
         let epoch = self.done.wrapping_add(1);
         let brought = self.brought(epoch);

@@ -21,7 +21,7 @@ const _: () = assert!(omnes_firmware::STEPS_MAX <= STEP_JOIN as usize);
 pub enum Runner {
     /// This machine, with the firmware's native form.
     Host,
-    /// The kernel's NIC: the host sends the first step and looks at a page, the rest happens
+    /// The kernel NIC: the host sends the first step and looks at a page, the rest happens
     /// without it [CB-R7].
     Nic,
 }
@@ -50,11 +50,11 @@ impl Default for CollectiveConfig {
 
 /// Ranks that have barriers with each other; the same on all of them.
 #[derive(Clone, Debug)]
-pub struct GroupConfig {
+pub struct BarrierGroupConfig {
     /// Its name.
     pub communicator: CommunicatorId,
     /// Its ranks in the job by node, each node's leader first: at most [`GROUP_NODES_MAX`] nodes,
-    /// or [`NIC_NODES_MAX`] where the kernel's NIC runs the barriers, of at most [`NODE_RANKS_MAX`]
+    /// or [`NIC_NODES_MAX`] where the kernel NIC runs the barriers, of at most [`NODE_RANKS_MAX`]
     /// ranks, none of them empty, and no rank twice.
     ///
     /// [`GROUP_NODES_MAX`]: crate::limits::GROUP_NODES_MAX
@@ -91,7 +91,7 @@ pub enum Event {
     },
 }
 
-/// What the page of a slot of the kernel's NIC shows of a barrier.
+/// What the page of a slot of the kernel NIC shows of a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NicView {
     /// Newest barrier entered.
@@ -154,7 +154,7 @@ pub enum CollectiveError {
     TooManyBarriers,
 }
 
-/// What the machine counts. What the kernel's NIC does is counted in its page.
+/// What the machine counts. What the kernel NIC does is counted in its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CollectiveCounters {
     /// Barriers that are done.
@@ -163,7 +163,7 @@ pub struct CollectiveCounters {
     pub steps_sent: u64,
     /// Steps received that counted.
     pub steps_received: u64,
-    /// First steps given to the kernel's NIC.
+    /// First steps given to the kernel NIC.
     pub doorbells: u64,
     /// Those given again, as the NIC had not seen them.
     pub doorbells_again: u64,
@@ -184,7 +184,7 @@ pub struct CollectiveCounters {
     pub duplicates: u64,
     /// Packets that were of no use when they came.
     pub ignored: u64,
-    /// Steps that the kernel's NIC has passed on to wake this rank.
+    /// Steps that the kernel NIC has passed on to wake this rank.
     pub wakes: u64,
     /// Packets that no member would send.
     pub nonsense: u64,

@@ -2,7 +2,7 @@
 //!
 //! Source: the collective protocol of the barrier paper [CB-R2–R11], with all its algorithms and
 //! the counter as tables of [`omnes_topo::BarrierAlgorithm`]; the steps are made by
-//! `omnes-firmware`, here or in the kernel's NIC. Beyond it: several ranks per node, several
+//! `omnes-firmware`, here or in the kernel NIC. Beyond it: several ranks per node, several
 //! barriers under way, a wait that follows the network, and who is missing.
 //!
 //! ```text
@@ -60,8 +60,8 @@ mod told;
 mod waiting;
 
 pub use interface::{
-    CollectiveConfig, CollectiveCounters, CollectiveError, Event, GroupConfig, NicView, Outbound,
-    Runner, STEP_JOIN, STEP_RELEASE,
+    BarrierGroupConfig, CollectiveConfig, CollectiveCounters, CollectiveError, Event, NicView,
+    Outbound, Runner, STEP_JOIN, STEP_RELEASE,
 };
 pub use omnes_firmware::barrier::{Combine, Contribution, can_combine};
 
@@ -139,14 +139,14 @@ impl Collective {
     /// asked for again later.
     ///
     /// A group that cannot be served is not open, and [`Self::enter`] says why: it is too large,
-    /// or the nodes are not made as [`GroupConfig::nodes`] demands. One with a member that has
+    /// or the nodes are not made as [`BarrierGroupConfig::nodes`] demands. One with a member that has
     /// failed is broken from the start.
-    pub fn open(&mut self, group: GroupConfig) {
+    pub fn open(&mut self, group: BarrierGroupConfig) {
         self.open_after(&group, 0);
     }
 
     /// As [`Self::open`]; the first barrier is the one after `epoch`.
-    fn open_after(&mut self, config: &GroupConfig, epoch: u32) {
+    fn open_after(&mut self, config: &BarrierGroupConfig, epoch: u32) {
         let communicator = config.communicator;
         self.remove(communicator);
         let mut group = match Group::new(config, self.me, self.size, epoch) {
@@ -284,7 +284,7 @@ impl Collective {
         Ok(epoch)
     }
 
-    /// Groups whose barrier the kernel's NIC runs at present: what its pages say of them is to be
+    /// Groups whose barrier the kernel NIC runs at present: what its pages say of them is to be
     /// shown to [`Self::handle_nic`].
     pub fn nic_waits(&self) -> impl Iterator<Item = CommunicatorId> {
         self.common.nic_waits.iter().copied()
@@ -299,7 +299,7 @@ impl Collective {
         self.settle(at);
     }
 
-    /// True if the kernel's NIC has not seen the doorbells of a group for so many times that it
+    /// True if the kernel NIC has not seen the doorbells of a group for so many times that it
     /// will see none: its barriers do not end.
     pub fn is_unheard(&self, communicator: CommunicatorId) -> bool {
         self.find_open(communicator).is_some_and(|at| self.groups[at].is_unheard())

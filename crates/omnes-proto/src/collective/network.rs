@@ -24,7 +24,7 @@ pub(super) enum Side {
         /// The newest barrier of which a message has come, by the node that it came from.
         stepped: Stepped,
     },
-    /// The kernel's NIC.
+    /// The kernel NIC.
     Nic {
         /// What it shows of the barrier that is under way, once it has seen the doorbell.
         view: Option<NicView>,
@@ -100,7 +100,7 @@ impl Network {
         Self { table, side }
     }
 
-    /// True if the kernel's NIC runs it.
+    /// True if the kernel NIC runs it.
     pub(super) fn is_nic(&self) -> bool {
         matches!(self.side, Side::Nic { .. })
     }
@@ -220,7 +220,7 @@ impl Network {
             }
     }
 
-    /// The kernel's NIC shows something of barrier `epoch`, which is not done; whether the step
+    /// The kernel NIC shows something of barrier `epoch`, which is not done; whether the step
     /// that waits is another one than before.
     pub(super) fn on_view(&mut self, epoch: u32, shown: &NicView) -> bool {
         let Side::Nic { view } = &mut self.side else { return false };

@@ -30,7 +30,7 @@ pub(super) struct Outbox {
     steps: [Steps; 2],
     /// This rank has entered: its leader is told.
     pub(super) join: Option<u32>,
-    /// This rank has entered: the kernel's NIC is told, with this step.
+    /// This rank has entered: the kernel NIC is told, with this step.
     pub(super) doorbell: Option<(u32, u32)>,
     /// The barrier of which the others of this node are told that it is done.
     pub(super) released: u32,

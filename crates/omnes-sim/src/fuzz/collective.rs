@@ -17,7 +17,7 @@ use crate::rig::stranger::sealed;
 use crate::rig::words;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::{
-    Collective, Event as BarrierEvent, GroupConfig, Runner, STEP_JOIN, STEP_RELEASE,
+    BarrierGroupConfig, Collective, Event as BarrierEvent, Runner, STEP_JOIN, STEP_RELEASE,
 };
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head};
@@ -65,7 +65,7 @@ struct Honest {
 
 struct Rig {
     now: Instant,
-    groups: [GroupConfig; 2],
+    groups: [BarrierGroupConfig; 2],
     ranks: Vec<Honest>,
     wire: Wire<(u32, Way)>,
 }
@@ -79,10 +79,14 @@ pub fn collective(bytes: &[u8]) {
     rig.finish();
 }
 
-fn group(bytes: &mut Bytes, communicator: CommunicatorId, divisions: &[&[&[u32]]]) -> GroupConfig {
+fn group(
+    bytes: &mut Bytes,
+    communicator: CommunicatorId,
+    divisions: &[&[&[u32]]],
+) -> BarrierGroupConfig {
     let nodes = divisions[usize::from(bytes.byte()) % divisions.len()];
     let marks = bytes.byte();
-    GroupConfig {
+    BarrierGroupConfig {
         communicator,
         nodes: nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect(),
         algorithm: BarrierAlgorithm::ALL[usize::from(marks % 4)],
@@ -359,7 +363,7 @@ impl Honest {
         self.endpoint.collective_mut()
     }
 
-    fn open(&mut self, group: &GroupConfig) {
+    fn open(&mut self, group: &BarrierGroupConfig) {
         if group.runner == Runner::Nic {
             self.nic.open((JOB, &KEY), Rank(self.rank), group);
         }
@@ -413,7 +417,7 @@ impl Honest {
     }
 
     /// Only members are missing, and never this rank itself.
-    fn check_missing(&self, communicator: CommunicatorId, groups: &[GroupConfig]) {
+    fn check_missing(&self, communicator: CommunicatorId, groups: &[BarrierGroupConfig]) {
         let machine = self.endpoint.collective();
         let missing = machine.missing(communicator);
         let mut members = groups.iter().filter(|it| it.communicator == communicator);

@@ -13,9 +13,9 @@ use crate::rig::builder::{JOB, KEY};
 use crate::rig::nic::Nic;
 use crate::testbed::Testbed;
 use omnes_proto::LivenessConfig;
-use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast, GroupConfig as CastGroup};
+use omnes_proto::broadcast::{BroadcastConfig, CastGroupConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked, ConfigError};
-use omnes_proto::collective::{CollectiveConfig, GroupConfig as BarrierGroup, Runner};
+use omnes_proto::collective::{BarrierGroupConfig, CollectiveConfig, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::group::Nodes;
 use omnes_topo::TopoError;
@@ -271,14 +271,15 @@ fn new_host(rank: u32, shared: &Shared, channel: &Checked, broadcast: &CheckedBr
     let nodes = Nodes::one_each(shared.ranks);
     let mut firmware = Nic::default();
     for policy in &shared.policies {
-        let group = CastGroup { id: shared.group(*policy), nodes: nodes.clone(), policy: *policy };
+        let group =
+            CastGroupConfig { id: shared.group(*policy), nodes: nodes.clone(), policy: *policy };
         if let Some(machine) = endpoint.broadcast_mut() {
             machine.open(group);
         }
     }
     for kind in &shared.barriers {
         let Steps::Machine(runner) = kind.steps else { continue };
-        let group = BarrierGroup {
+        let group = BarrierGroupConfig {
             communicator: shared.communicator(*kind),
             nodes: nodes.clone(),
             algorithm: kind.algorithm,

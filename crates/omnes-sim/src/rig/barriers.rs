@@ -22,7 +22,7 @@ use crate::rig::ledger::Operation;
 use crate::rig::nic::NicCounters;
 use crate::rig::node::script_barriers;
 use crate::rig::script::{Script, Step};
-use omnes_proto::collective::{CollectiveCounters, GroupConfig, Runner};
+use omnes_proto::collective::{BarrierGroupConfig, CollectiveCounters, Runner};
 use omnes_proto::group::Nodes;
 use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Kind, Rank};
@@ -36,7 +36,7 @@ impl Cluster {
 
     /// Opens a group for barriers at all its living members. A communicator has one such group in
     /// a run.
-    pub fn open_barriers(&mut self, group: &GroupConfig) {
+    pub fn open_barriers(&mut self, group: &BarrierGroupConfig) {
         let dead = self.dead();
         let members = group.nodes.ranks().filter(|rank| !dead.contains(rank));
         for rank in members.map(|rank| rank.0).collect::<Vec<u32>>() {
@@ -45,7 +45,7 @@ impl Cluster {
     }
 
     /// Opens a group for barriers at one rank.
-    pub fn open_barriers_at(&mut self, rank: u32, group: &GroupConfig) {
+    pub fn open_barriers_at(&mut self, rank: u32, group: &BarrierGroupConfig) {
         let group = Rc::new(group.clone());
         self.act(rank, |node, world| node.open_barriers(world, &group));
     }
@@ -60,7 +60,13 @@ impl Cluster {
         let communicator = CommunicatorId(BARRIERS_OF_ALL + u32::from(self.groups));
         self.groups += 1;
         let is_multicast = false;
-        self.open_barriers(&GroupConfig { communicator, nodes, algorithm, runner, is_multicast });
+        self.open_barriers(&BarrierGroupConfig {
+            communicator,
+            nodes,
+            algorithm,
+            runner,
+            is_multicast,
+        });
         communicator
     }
 

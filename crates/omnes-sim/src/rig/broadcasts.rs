@@ -19,7 +19,7 @@ use crate::rig::network::receiver;
 use crate::rig::node::script_group;
 use crate::rig::payload::content;
 use crate::rig::script::{Script, Step};
-use omnes_proto::broadcast::{Broadcast, BroadcastCounters, GroupConfig, GroupId, Policy};
+use omnes_proto::broadcast::{Broadcast, BroadcastCounters, CastGroupConfig, GroupId, Policy};
 use omnes_proto::channel::Reply;
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::Destination;
@@ -30,7 +30,7 @@ impl Cluster {
     // ---- commands -------------------------------------------------------------------------
 
     /// Opens a group at all its living members.
-    pub fn open_group(&mut self, group: &GroupConfig) {
+    pub fn open_group(&mut self, group: &CastGroupConfig) {
         let members: Vec<u32> = group.nodes.ranks().map(|rank| rank.0).collect();
         for rank in members {
             self.open_group_at(rank, group);
@@ -38,7 +38,7 @@ impl Cluster {
     }
 
     /// Opens a group at one rank.
-    pub fn open_group_at(&mut self, rank: u32, group: &GroupConfig) {
+    pub fn open_group_at(&mut self, rank: u32, group: &CastGroupConfig) {
         let group = Rc::new(group.clone());
         self.act(rank, |node, world| node.open_group(world, &group));
     }
@@ -59,7 +59,7 @@ impl Cluster {
         let number = self.groups;
         self.groups += 1;
         let id = GroupId { communicator: CommunicatorId(1), number };
-        self.open_group(&GroupConfig { id, nodes, policy });
+        self.open_group(&CastGroupConfig { id, nodes, policy });
         id
     }
 

@@ -390,7 +390,7 @@ impl Stream {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use omnes_proto::broadcast::{GroupConfig, Policy};
+    use omnes_proto::broadcast::{CastGroupConfig, Policy};
     use omnes_proto::group::Nodes;
     use omnes_wire::{ChannelId, CommunicatorId, JobId};
     use std::rc::Rc;
@@ -398,7 +398,7 @@ mod tests {
     fn cast() -> CastStream {
         let id = GroupId { communicator: CommunicatorId(1), number: 2 };
         let nodes = Nodes::one_each(3);
-        let group = Rc::new(GroupConfig { id, nodes, policy: Policy::WINDOW });
+        let group = Rc::new(CastGroupConfig { id, nodes, policy: Policy::WINDOW });
         CastStream { group, root: Rank(0) }
     }
 

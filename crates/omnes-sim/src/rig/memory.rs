@@ -4,7 +4,7 @@
 use crate::rig::ledger::Operation;
 use omnes_proto::limits::POOL_GROWTH;
 use omnes_proto::packet::{
-    Move, Origin, Preview, ReceiveId, Segment, SendId, SlotId, Source, combine,
+    Move, Origin, Preview, ReceiveId, Segment, SendId, SlotId, Source, xor_into,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -154,7 +154,7 @@ impl Memory {
             Source::Coded => {
                 let mut data = vec![0; bytes as usize];
                 for part in parts {
-                    combine(&mut data, &self.gather(part, &[])?);
+                    xor_into(&mut data, &self.gather(part, &[])?);
                 }
                 return Ok(data.into());
             }
@@ -241,7 +241,7 @@ impl Memory {
         let other = other.to_vec();
         let from = step.offset as usize;
         match receive.content.get_mut(from..from + step.bytes) {
-            Some(data) => combine(data, &other),
+            Some(data) => xor_into(data, &other),
             None => return Err(format!("{step:?} to beyond the end")),
         }
         Ok(())

@@ -6,7 +6,7 @@
 //! | `node`, `memory`, `program` | one rank: the driver of its endpoint, its memory, its script |
 //! | `network`, `rule`, `stranger` | what happens between the ranks |
 //! | `broadcasts`, `barriers` | the same of those: groups, commands, what can be counted |
-//! | `nic` | the kernel's NIC at the edge of a node |
+//! | `nic` | the kernel NIC at the edge of a node |
 //! | `ledger`, `bounds`, `casts`, `checks` | checkers |
 //! | `trace` | the record of a run, as a hash and as its last lines |
 

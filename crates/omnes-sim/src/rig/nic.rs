@@ -1,4 +1,4 @@
-//! The kernel's NIC at the edge of one node, as `firmware/nic.bpf.c` and `nic_barrier.h` have it.
+//! The kernel NIC at the edge of one node, as `firmware/nic.bpf.c` and `nic_barrier.h` have it.
 //!
 //! It runs the firmware's native form ([`omnes_firmware`]) with the firmware's own tags, and does
 //! around it what the entry points of the C file do, in their order and with their verdicts:
@@ -18,7 +18,7 @@
 use crate::rig::rule::Way;
 use omnes_firmware::barrier::{Action, Barrier, Contribution, Table, Verdict};
 use omnes_firmware::{Key, tag};
-use omnes_proto::collective::{GroupConfig, NicView};
+use omnes_proto::collective::{BarrierGroupConfig, NicView};
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::Destination;
 use omnes_topo::Party;
@@ -156,7 +156,12 @@ impl Nic {
 
     /// Opens a slot for `me`, a member of `group`, in place of one of the same communicator; none
     /// if this member does not lead one of several nodes.
-    pub(crate) fn open(&mut self, (job, key): (JobId, &JobKey), me: Rank, group: &GroupConfig) {
+    pub(crate) fn open(
+        &mut self,
+        (job, key): (JobId, &JobKey),
+        me: Rank,
+        group: &BarrierGroupConfig,
+    ) {
         let communicator = group.communicator;
         self.slots.remove(&communicator);
         let nodes = group.nodes.clone();

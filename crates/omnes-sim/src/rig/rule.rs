@@ -40,7 +40,7 @@ pub(crate) struct Verdict {
 pub(crate) enum Way {
     Unicast,
     Multicast,
-    /// To one rank, on the socket that the kernel's NIC watches.
+    /// To one rank, on the socket that the kernel NIC watches.
     Nic,
 }
 

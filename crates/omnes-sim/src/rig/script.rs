@@ -4,7 +4,7 @@
 //! data, so the conformance bodies can hand it to the rig as well as to sockets.
 
 use omnes_proto::broadcast::Policy;
-use omnes_proto::collective::{GroupConfig, Runner};
+use omnes_proto::collective::{BarrierGroupConfig, Runner};
 use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
@@ -25,8 +25,8 @@ pub struct BarrierGroup {
 
 impl BarrierGroup {
     /// True if a machine's group is this one.
-    pub(crate) fn is_of(&self, config: &GroupConfig) -> bool {
-        let GroupConfig { communicator: _, nodes, algorithm, runner, is_multicast } = config;
+    pub(crate) fn is_of(&self, config: &BarrierGroupConfig) -> bool {
+        let BarrierGroupConfig { communicator: _, nodes, algorithm, runner, is_multicast } = config;
         self.nodes == nodes.to_lists()
             && self.algorithm == *algorithm
             && self.runner == *runner

@@ -2,12 +2,12 @@
 //! result can be checked.
 
 use omnes_firmware::barrier::{Combine, Contribution, can_combine};
-use omnes_proto::collective::GroupConfig;
+use omnes_proto::collective::BarrierGroupConfig;
 use omnes_wire::{CARRIED_MAX, Rank, Words};
 
 /// What `rank` brings into barrier `epoch` of a group: one to four words, by each way of combining
 /// in turn, and now and then nothing; nothing where the group's barriers combine none.
-pub(crate) fn brings(group: &GroupConfig, rank: Rank, epoch: u32) -> Contribution {
+pub(crate) fn brings(group: &BarrierGroupConfig, rank: Rank, epoch: u32) -> Contribution {
     let nodes = group.nodes.count();
     if nodes > 1 && !can_combine(group.algorithm, nodes) {
         return Contribution::default();
@@ -26,7 +26,7 @@ pub(crate) fn brings(group: &GroupConfig, rank: Rank, epoch: u32) -> Contributio
 }
 
 /// What the words of all members make in barrier `epoch`.
-pub(crate) fn makes(group: &GroupConfig, epoch: u32) -> Words {
+pub(crate) fn makes(group: &BarrierGroupConfig, epoch: u32) -> Words {
     let mut ranks = group.nodes.ranks();
     let first = ranks.next().map(|rank| brings(group, rank, epoch)).unwrap_or_default();
     first.with(ranks.map(|rank| brings(group, rank, epoch).words())).words()

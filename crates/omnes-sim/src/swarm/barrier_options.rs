@@ -7,7 +7,7 @@ use crate::rig::builder::{ClusterConfig, Printing};
 use crate::rig::node::{Looking, Previews, Runs};
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
-use omnes_proto::collective::{CollectiveConfig, GroupConfig, Runner};
+use omnes_proto::collective::{BarrierGroupConfig, CollectiveConfig, Runner};
 use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Rank};
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct BarrierOptions {
     /// Packets that stay there for a while, in parts per million.
     pub doorstep_delay_ppm: u32,
     /// The groups, each with a communicator of its own.
-    pub groups: Vec<GroupConfig>,
+    pub groups: Vec<BarrierGroupConfig>,
     /// Barriers of each group.
     pub barriers: u32,
     /// Barriers of a group that a member enters before the first of them is done, at most.
@@ -149,7 +149,7 @@ fn draw_config(random: &mut Random, (seed, ranks): (u64, u32), trace: Printing) 
 }
 
 /// All ranks or some; of each node some rank leads, and nodes are in some order.
-fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u32) -> GroupConfig {
+fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u32) -> BarrierGroupConfig {
     let share = random.pick(&[1_000_000, 1_000_000, 700_000]);
     let mut members: Vec<Vec<Rank>> = Vec::new();
     for node in nodes {
@@ -168,7 +168,7 @@ fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u32) -> GroupCon
     if members.is_empty() {
         members.push(nodes[0].clone());
     }
-    GroupConfig {
+    BarrierGroupConfig {
         communicator: CommunicatorId(FIRST_GROUP + number),
         nodes: members.into(),
         algorithm: random.pick(&BarrierAlgorithm::ALL),

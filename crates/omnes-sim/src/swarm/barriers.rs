@@ -12,7 +12,7 @@ use crate::rig::cluster::Cluster;
 use crate::rig::ledger::{Operation, State};
 use crate::rig::rule::{drop, reorder};
 use crate::rig::stranger::Forgery;
-use omnes_proto::collective::GroupConfig;
+use omnes_proto::collective::BarrierGroupConfig;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -29,7 +29,7 @@ const HEARSAY: Duration = Duration::from_millis(400);
 
 /// Something that is done at a time, beside entering.
 enum Deed {
-    Open { rank: u32, group: GroupConfig },
+    Open { rank: u32, group: BarrierGroupConfig },
     Ask { rank: u32, group: CommunicatorId },
     Send { from: u32, to: u32, tag: u32, bytes: usize },
     Distract { rank: u32, time: Duration },
@@ -226,7 +226,7 @@ impl Drawing<'_> {
         Instant::ZERO + at.min(most)
     }
 
-    fn group(&mut self, group: &GroupConfig) {
+    fn group(&mut self, group: &BarrierGroupConfig) {
         let BarrierOptions { begun, spread, lateness, opening, closing, .. } = *self.options;
         let mut begins: Vec<Duration> =
             (0..self.options.barriers).map(|_| begun + self.within(spread)).collect();

@@ -6,7 +6,8 @@ use crate::rig::builder::{ClusterConfig, Printing};
 use crate::rig::node::{Looking, Previews};
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{
-    AckRule, Asking, BroadcastConfig, Collection, GapReports, GroupConfig, GroupId, Hold, Policy,
+    AckRule, Asking, BroadcastConfig, CastGroupConfig, Collection, GapReports, GroupId, Hold,
+    Policy,
 };
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::CollectiveConfig;
@@ -39,7 +40,7 @@ pub struct CastOptions {
     /// Multicasts lost for all receivers at once, in parts per million.
     pub uplink_loss_ppm: u32,
     /// The groups.
-    pub groups: Vec<GroupConfig>,
+    pub groups: Vec<CastGroupConfig>,
     /// Broadcasts in all groups together.
     pub messages: u32,
     /// Bytes of all of them together, at most.
@@ -97,7 +98,7 @@ impl CastOptions {
         let nodes = draw_nodes(random);
         let ranks = nodes.iter().map(Vec::len).sum::<usize>() as u32;
         let count = random.pick(&[1, 1, 1, 2, 3, 4]);
-        let groups: Vec<GroupConfig> =
+        let groups: Vec<CastGroupConfig> =
             (0..count).map(|number| draw_group(random, &nodes, number)).collect();
         let mut faults = draw_faults(random, ranks);
         faults.spare(runs, seed);
@@ -170,7 +171,7 @@ pub(super) fn draw_nodes(random: &mut Random) -> Vec<Vec<Rank>> {
 }
 
 /// All ranks or some; of each node some rank leads.
-fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u8) -> GroupConfig {
+fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u8) -> CastGroupConfig {
     let share = random.pick(&[1_000_000, 1_000_000, 700_000]);
     let mut members: Vec<Vec<Rank>> = Vec::new();
     for node in nodes {
@@ -185,7 +186,7 @@ fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u8) -> GroupConf
         members.push(nodes[0].clone());
     }
     let id = GroupId { communicator: CommunicatorId(random.within(1, 3) as u32), number };
-    GroupConfig { id, nodes: members.into(), policy: draw_policy(random) }
+    CastGroupConfig { id, nodes: members.into(), policy: draw_policy(random) }
 }
 
 fn draw_policy(random: &mut Random) -> Policy {

@@ -11,7 +11,7 @@ use crate::rig::cluster::Cluster;
 use crate::rig::ledger::{CastStream, Operation, State};
 use crate::rig::rule::drop;
 use crate::rig::stranger::Forgery;
-use omnes_proto::broadcast::{GroupConfig, GroupId};
+use omnes_proto::broadcast::{CastGroupConfig, GroupId};
 use omnes_proto::channel::Reply;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,7 +31,7 @@ const STREAMS_MAX: u64 = 4;
 
 /// Something that is done at a time.
 enum Deed {
-    Open { rank: u32, group: GroupConfig },
+    Open { rank: u32, group: CastGroupConfig },
     Broadcast { group: GroupId, root: u32, bytes: usize, reply: Reply },
     Receive(Receive),
     Send { from: u32, to: u32, tag: u32, bytes: usize },
@@ -389,7 +389,7 @@ fn check(cluster: &mut Cluster, options: &CastOptions) {
 
 /// Groups that all have closed are forgotten.
 fn check_closed(cluster: &Cluster, options: &CastOptions) {
-    for GroupConfig { id, nodes, .. } in &options.groups {
+    for CastGroupConfig { id, nodes, .. } in &options.groups {
         for rank in nodes.ranks() {
             let Some(machine) = cluster.endpoint(rank.0).broadcast() else { continue };
             if !machine.is_over(id.communicator) {

@@ -11,7 +11,9 @@ use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
 use omnes_net::{Operation, OperationError};
-use omnes_proto::collective::{CollectiveError, Contribution, GroupConfig, Runner, can_combine};
+use omnes_proto::collective::{
+    BarrierGroupConfig, CollectiveError, Contribution, Runner, can_combine,
+};
 use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Words};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -93,7 +95,7 @@ impl BarrierGroups {
         Some(openings.swap_remove(place))
     }
 
-    /// True if slots of the kernel's NIC are being opened.
+    /// True if slots of the kernel NIC are being opened.
     pub(super) fn is_opening(&self) -> bool {
         !self.openings().is_empty()
     }
@@ -126,7 +128,7 @@ impl BarrierGroups {
 impl Drop for BarrierGroups {
     fn drop(&mut self) {
         for group in self.lock().iter() {
-            self.job.engine.close_collective(group.id);
+            self.job.engine.close_barrier_group(group.id);
             if let Some(Unfinished::Pending(operation)) = group.unfinished {
                 self.job.engine.release(operation);
             }
@@ -306,7 +308,7 @@ impl Communicator {
     /// Opens a group on this rank.
     fn add_group(&self, id: CommunicatorId, algorithm: BarrierAlgorithm, runner: Runner) -> Group {
         if runner == Runner::Host {
-            self.job().engine.open_collective(self.group_config(id, algorithm, runner), None);
+            self.job().engine.open_barrier_group(self.group_config(id, algorithm, runner), None);
         }
         let (calls, nic_at, unfinished) = (0, CALLS_BEFORE_NIC, None);
         let group = Group { id, algorithm, runner, calls, nic_at, unfinished };
@@ -319,13 +321,13 @@ impl Communicator {
         communicator: CommunicatorId,
         algorithm: BarrierAlgorithm,
         runner: Runner,
-    ) -> GroupConfig {
+    ) -> BarrierGroupConfig {
         let nodes = self.nodes().by_node().to_vec().into();
         let is_multicast = self.is_worth_multicast();
-        GroupConfig { communicator, nodes, algorithm, runner, is_multicast }
+        BarrierGroupConfig { communicator, nodes, algorithm, runner, is_multicast }
     }
 
-    /// Goes one step on the way to a group whose barriers the kernel's NIC runs: begins to open
+    /// Goes one step on the way to a group whose barriers the kernel NIC runs: begins to open
     /// slots, or moves on to the group once all members have theirs. Collective.
     fn approach_nic(&self, algorithm: BarrierAlgorithm) -> Result<Approach, Error> {
         let barriers = &self.inner.barriers;
@@ -353,7 +355,7 @@ impl Communicator {
         })
     }
 
-    /// Begins to open slots for a group whose barriers the kernel's NIC runs, if all members may
+    /// Begins to open slots for a group whose barriers the kernel NIC runs, if all members may
     /// have one; the reason otherwise. Collective.
     fn begin_nic(&self, algorithm: BarrierAlgorithm) -> Result<Result<Opening, String>, Error> {
         // Numbers end: none is taken where some member cannot have a slot.
@@ -371,7 +373,7 @@ impl Communicator {
         Ok(Ok(Opening { id, algorithm, slot: self.begin_own_slot(id, algorithm) }))
     }
 
-    /// Moves on to a group whose barriers the kernel's NIC runs, if all members get a slot; waits
+    /// Moves on to a group whose barriers the kernel NIC runs, if all members get a slot; waits
     /// for those. The reason otherwise. Collective.
     fn finish_nic(&self, opening: Opening) -> Result<Result<Group, String>, Error> {
         let Opening { id, algorithm, slot } = opening;
@@ -381,11 +383,11 @@ impl Communicator {
             return Ok(Err(reason));
         }
         let config = self.group_config(id, algorithm, Runner::Nic);
-        self.job().engine.open_collective(config, slot.unwrap_or_default());
+        self.job().engine.open_barrier_group(config, slot.unwrap_or_default());
         let fault = self.undertake(Collective::Agreement, || self.nic_fault(id));
         let kept = fault.and_then(|own| self.kept_from_nic(own));
         if !matches!(kept, Ok(None)) {
-            self.job().engine.close_collective(id);
+            self.job().engine.close_barrier_group(id);
         }
         Ok(match kept? {
             Some(reason) => Err(reason),
@@ -393,7 +395,7 @@ impl Communicator {
         })
     }
 
-    /// What is wrong with barriers by the kernel's NIC, found out by a first one: packets need not
+    /// What is wrong with barriers by the kernel NIC, found out by a first one: packets need not
     /// take the way past the interface that has the address they are sent from. Collective.
     fn nic_fault(&self, id: CommunicatorId) -> Result<Option<&'static str>, Error> {
         let engine = self.engine_to_start()?;

@@ -70,7 +70,7 @@ impl Communicator {
         }
     }
 
-    /// The outcome of a barrier. That the kernel's NIC runs it no more is seen by the leader of one
+    /// The outcome of a barrier. That the kernel NIC runs it no more is seen by the leader of one
     /// node alone, so the others, for whom it never ends, are told.
     pub(crate) fn tell_if_nic_is_lost<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::Barrier { .. }) = &outcome {

@@ -257,7 +257,7 @@ impl Communicator {
         begun.map_or_else(|reason| OpeningSlot::Known(Err(reason)), OpeningSlot::Pending)
     }
 
-    /// Begins to open a slot of the kernel's NIC, if the job may have one, which its thread then
+    /// Begins to open a slot of the kernel NIC, if the job may have one, which its thread then
     /// hands to `then`; the reason otherwise.
     pub(crate) fn begin_slot<T: Send + 'static>(
         &self,
@@ -277,7 +277,7 @@ impl Communicator {
         Ok(OpeningThread { thread, _wanted: wanted })
     }
 
-    /// A slot of the kernel's NIC, if the job may have one; the reason otherwise.
+    /// A slot of the kernel NIC, if the job may have one; the reason otherwise.
     pub(crate) fn open_slot(&self, plan: SlotPlan) -> Result<OpenSlot, String> {
         let (preference, request) = self.slot_request(plan)?;
         self.job().nic.open(preference, &request, || true)

@@ -2,7 +2,7 @@
 //!
 //! Where the probe has found no multicast, packets to all go down a tree of multi-sends over the
 //! nodes [MS-R7, R15], below the same machine: window, reports and repair are those of broadcasts
-//! over multicast. Every rank opens its part by itself; a rank that has a slot of the kernel's NIC
+//! over multicast. Every rank opens its part by itself; a rank that has a slot of the kernel NIC
 //! lets it clone and pass on, a rank that has none does both in user space, and the two go
 //! together. A slot takes some milliseconds, so a communicator that came later than the job gets
 //! its own when it has been used, opened on a thread of its own.

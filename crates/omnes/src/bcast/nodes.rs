@@ -8,7 +8,7 @@ use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
-use omnes_proto::broadcast::{GroupConfig, GroupId, Policy};
+use omnes_proto::broadcast::{CastGroupConfig, GroupId, Policy};
 use omnes_wire::Rank;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -140,7 +140,7 @@ impl Communicator {
         }
         let id = GroupId { communicator, number: self.nodes().take_number(policy)? };
         let nodes = self.nodes().by_node.clone().into();
-        self.job().engine.open_group(GroupConfig { id, nodes, policy });
+        self.job().engine.open_group(CastGroupConfig { id, nodes, policy });
         Ok(id)
     }
 

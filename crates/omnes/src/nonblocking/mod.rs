@@ -95,7 +95,8 @@ fn fold(into: Bytes, from: Bytes) -> Fold {
 impl Communicator {
     /// Starts to combine the data of all ranks.
     ///
-    /// # Safety `data` must be valid, and used by nobody else, until the operation has ended or was
+    /// # Safety
+    /// `data` must be valid, and used by nobody else, until the operation has ended or was
     /// released.
     pub(crate) unsafe fn begin_allreduce(
         &self,
@@ -301,7 +302,8 @@ impl Communicator {
         Ok(self.inner.nonblocking.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// # Safety The memory of the plan must be valid, and used by nobody else, until the operation
+    /// # Safety
+    /// The memory of the plan must be valid, and used by nobody else, until the operation
     /// has ended or was released.
     unsafe fn begin_plan(
         &self,

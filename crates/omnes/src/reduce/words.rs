@@ -1,5 +1,5 @@
 //! Up to four numbers of every rank, combined in the packets of a barrier, where words travel with
-//! each step: nobody sends a message of its own, and where the kernel's NIC makes the steps, no
+//! each step: nobody sends a message of its own, and where the kernel NIC makes the steps, no
 //! host is woken before the results are there.
 //!
 //! Numbers become words of 64 bits: integers as they are, f32 as f64, and for minima and maxima

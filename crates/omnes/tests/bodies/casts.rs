@@ -215,7 +215,7 @@ pub fn parts(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// A part multi-sends in user space at first, and by a slot of the kernel's NIC where the job has
+/// A part multi-sends in user space at first, and by a slot of the kernel NIC where the job has
 /// one, without losing anything in between.
 pub fn late_slots(comm: &Communicator, bytes_max: usize) {
     let by_kernel = comm.multisend().is_some_and(|usage| usage.is_in_kernel);

@@ -153,7 +153,7 @@ impl Figures {
             self.half_round_trip_ns
         );
         if let Some(time) = self.nic_barrier_ns {
-            let _ = writeln!(text, "# barrier of two by the kernel's NIC: {time:.0} ns");
+            let _ = writeln!(text, "# barrier of two by the kernel NIC: {time:.0} ns");
         }
         text
     }
@@ -175,7 +175,7 @@ impl Figures {
         for key in ["bell", "step", "step_send"] {
             let _ = writeln!(
                 text,
-                "{key} = {{ {}, source = \"a third of a barrier of two by the kernel's NIC, less \
+                "{key} = {{ {}, source = \"a third of a barrier of two by the kernel NIC, less \
                  its known parts\", origin = \"calibrated\", points = [\"nic:dissemination of \
                  ranks 0 and 1\"] }}",
                 fixed(firmware)

@@ -4,7 +4,7 @@
 //! machine's work on a packet, turns of a core, and half of a round trip between ranks 0 and 1. So
 //! what the simulator then says of broadcasts and barriers is a prediction. The rest of the half
 //! round trip, which no part explains, is the time until a waiting host looks; a barrier of ranks 0
-//! and 1 by the kernel's NIC, less its known parts, is what the firmware takes. Both are marked as
+//! and 1 by the kernel NIC, less its known parts, is what the firmware takes. Both are marked as
 //! calibrated to that point.
 
 mod core;
@@ -137,7 +137,7 @@ fn half_round_trip(comm: &Communicator, bytes: usize) -> Result<f64> {
     Ok(median(times))
 }
 
-/// A barrier of ranks 0 and 1 by the kernel's NIC, where there is one; nothing elsewhere.
+/// A barrier of ranks 0 and 1 by the kernel NIC, where there is one; nothing elsewhere.
 fn nic_barrier(comm: &Communicator) -> Result<Option<f64>> {
     let pair = comm.split((comm.rank() <= 1).then_some(0), 0)?;
     let mut time = None;

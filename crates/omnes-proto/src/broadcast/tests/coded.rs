@@ -54,7 +54,7 @@ fn a_short_last_packet_is_decoded_and_helps_to_decode() {
         assert!(net.nodes[1].received.is_empty());
         let header = coded_header(38, 1);
         let mut data = message[bytes_of(38)..bytes_of(39)].to_vec();
-        combine(&mut data, &message[bytes_of(39)..]);
+        xor_into(&mut data, &message[bytes_of(39)..]);
         let bytes = [&header.emit()[..], &[0; 8], &data].concat();
         let packet = Packet { from: 0, to: Destination::Group, bytes, header };
         net.nodes[1].take(net.now, &packet);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const NOW: Instant = Instant::ZERO;
 
-fn machine(rank: u32, config: &GroupConfig) -> Collective {
+fn machine(rank: u32, config: &BarrierGroupConfig) -> Collective {
     let mut machine = Collective::new(Rank(rank), 8, CollectiveConfig::default());
     machine.open(config.clone());
     machine
@@ -65,7 +65,7 @@ fn a_leader_waits_for_its_node_before_it_speaks_for_it() {
 #[test]
 fn a_release_to_all_is_one_packet_where_there_is_multicast() {
     let config = group(&[1; 4], BarrierAlgorithm::Counter, Runner::Host);
-    let config = GroupConfig { is_multicast: true, ..config };
+    let config = BarrierGroupConfig { is_multicast: true, ..config };
     let mut machine = machine(0, &config);
     machine.enter(NOW, GROUP).unwrap();
     (1..4).for_each(|from| machine.handle_packet(NOW, &step(from, 1, 0), &[]));
@@ -195,7 +195,7 @@ fn steps_that_reach_the_host_of_a_nic_only_wake_it() {
 
 #[test]
 fn what_goes_to_all_reaches_ranks_that_have_no_use_for_it() {
-    let config = GroupConfig {
+    let config = BarrierGroupConfig {
         is_multicast: true,
         ..group(&[1, 2], BarrierAlgorithm::Counter, Runner::Host)
     };

@@ -6,7 +6,7 @@ use omnes_topo::BarrierAlgorithm;
 use proptest::prelude::*;
 use std::time::Duration;
 
-fn any_group() -> impl Strategy<Value = GroupConfig> {
+fn any_group() -> impl Strategy<Value = BarrierGroupConfig> {
     let shape = prop_oneof![
         4 => prop::collection::vec(1..=1u32, 1..=17),
         3 => prop::collection::vec(1..=4u32, 1..=8),
@@ -15,7 +15,7 @@ fn any_group() -> impl Strategy<Value = GroupConfig> {
     let runner = prop_oneof![Just(Runner::Host), Just(Runner::Nic)];
     let algorithm = prop::sample::select(BarrierAlgorithm::ALL.to_vec());
     (shape, algorithm, runner, any::<bool>()).prop_map(
-        |(shape, algorithm, runner, is_multicast)| GroupConfig {
+        |(shape, algorithm, runner, is_multicast)| BarrierGroupConfig {
             is_multicast,
             ..group(&shape, algorithm, runner)
         },
@@ -42,7 +42,12 @@ fn enter_at_will(net: &mut Net, barriers: u32, random: &mut Random) {
     }
 }
 
-fn check(config: GroupConfig, faults: Faults, seed: u64, start: u32) -> Result<(), TestCaseError> {
+fn check(
+    config: BarrierGroupConfig,
+    faults: Faults,
+    seed: u64,
+    start: u32,
+) -> Result<(), TestCaseError> {
     let mut net = Net::after(config, start);
     let barriers = 6;
     (net.faults, net.random) = (faults, Random(seed));

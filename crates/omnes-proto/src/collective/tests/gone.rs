@@ -55,7 +55,11 @@ fn the_first_failure_is_named_and_other_groups_live_on() {
     let config = group(&[1, 1, 1], BarrierAlgorithm::Counter, Runner::Host);
     let other = CommunicatorId(8);
     machine.open(config.clone());
-    machine.open(GroupConfig { communicator: other, nodes: nodes(&[1, 1]), ..config.clone() });
+    machine.open(BarrierGroupConfig {
+        communicator: other,
+        nodes: nodes(&[1, 1]),
+        ..config.clone()
+    });
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.fail_peer(Rank(2));
     machine.fail_peer(Rank(1));
@@ -67,7 +71,7 @@ fn the_first_failure_is_named_and_other_groups_live_on() {
     // A new group with a member that has failed is broken from the start.
     machine.open(config.clone());
     assert_eq!(machine.enter(Instant::ZERO, GROUP), error(1));
-    machine.open(GroupConfig { nodes: vec![vec![Rank(0)], vec![Rank(3)]].into(), ..config });
+    machine.open(BarrierGroupConfig { nodes: vec![vec![Rank(0)], vec![Rank(3)]].into(), ..config });
     assert_eq!(machine.enter(Instant::ZERO, GROUP), Ok(1));
 }
 
@@ -257,7 +261,7 @@ fn a_closed_group_is_not_known_to_the_caller() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
     machine.open(config.clone());
     machine.enter(Instant::ZERO, GROUP).unwrap();
-    machine.open(GroupConfig { runner: Runner::Host, ..config });
+    machine.open(BarrierGroupConfig { runner: Runner::Host, ..config });
     assert_eq!((machine.nic_waits().count(), machine.poll_timeout()), (0, None));
     assert_eq!(machine.poll_transmit(Instant::ZERO), None);
     assert_eq!(machine.enter(Instant::ZERO, GROUP), Ok(1));
@@ -272,7 +276,7 @@ fn of_groups_that_are_over_the_end_is_kept_however_many_there_are() {
     };
     let end = |machine: &mut Collective, communicator| {
         let config = group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Host);
-        machine.open(GroupConfig { communicator, ..config });
+        machine.open(BarrierGroupConfig { communicator, ..config });
         machine.enter(Instant::ZERO, communicator).unwrap();
         machine.handle_packet(Instant::ZERO, &about(communicator, Kind::Step, (1, 0)), &[]);
     };

@@ -18,7 +18,7 @@ fn shapes(ranks: u32) -> Vec<Vec<u32>> {
 }
 
 /// Three barriers; the packets of all of them.
-fn packets(config: GroupConfig) -> u64 {
+fn packets(config: BarrierGroupConfig) -> u64 {
     let mut net = Net::new(config);
     for round in 1..=3 {
         net.enter_all();
@@ -49,7 +49,7 @@ fn packets_are_those_of_the_algorithm_and_two_for_each_further_rank_of_a_node() 
             let between = algorithm.messages(nodes).unwrap();
             let config = group(shape, algorithm, runner);
             assert_eq!(packets(config.clone()), 3 * (inside + between), "{config:?}");
-            let config = GroupConfig { is_multicast: true, ..config };
+            let config = BarrierGroupConfig { is_multicast: true, ..config };
             // The counter's release is one packet then.
             let is_counter = algorithm == BarrierAlgorithm::Counter && nodes > 1;
             let between = if is_counter { u64::from(nodes) } else { between };
@@ -82,7 +82,7 @@ fn a_barrier_takes_the_latencies_of_its_steps() {
 #[test]
 fn one_rank_alone_is_done_at_once() {
     let mut alone = Collective::new(Rank(3), 8, CollectiveConfig::default());
-    let config = GroupConfig {
+    let config = BarrierGroupConfig {
         nodes: vec![vec![Rank(3)]].into(),
         ..group(&[1], BarrierAlgorithm::Counter, Runner::Nic)
     };
@@ -154,7 +154,7 @@ fn groups_do_not_disturb_each_other() {
         let config = group(&[1, 1], BarrierAlgorithm::PairwiseExchange, Runner::Host);
         let turned = vec![vec![Rank(1)], vec![Rank(0)]].into();
         machine.open(config.clone());
-        machine.open(GroupConfig { communicator: other, nodes: turned, ..config });
+        machine.open(BarrierGroupConfig { communicator: other, nodes: turned, ..config });
         machine
     });
     assert_eq!((ends[0].enter(at, other), ends[0].enter(at, GROUP)), (Ok(1), Ok(1)));

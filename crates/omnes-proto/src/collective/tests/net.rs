@@ -1,4 +1,4 @@
-//! Machines of some ranks and the kernel's NICs of their nodes, with a network in between that
+//! Machines of some ranks and the kernel NICs of their nodes, with a network in between that
 //! loses, doubles and overtakes as a test says.
 
 use super::super::*;
@@ -50,7 +50,7 @@ pub(super) struct Packet {
     pub(super) header: Header,
     pub(super) words: Words,
     pub(super) to: u32,
-    /// It comes in where the kernel's NIC looks.
+    /// It comes in where the kernel NIC looks.
     pub(super) by_nic: bool,
 }
 
@@ -84,7 +84,7 @@ type Loss = Box<dyn FnMut(&Packet) -> bool>;
 pub(super) struct Net {
     pub(super) machines: Vec<Collective>,
     pub(super) nics: Vec<Option<Nic>>,
-    pub(super) config: GroupConfig,
+    pub(super) config: BarrierGroupConfig,
     pub(super) now: Instant,
     pub(super) faults: Faults,
     pub(super) random: Random,
@@ -113,18 +113,22 @@ pub(super) fn nodes(ranks: &[u32]) -> Nodes {
 }
 
 /// A group of such nodes.
-pub(super) fn group(ranks: &[u32], algorithm: BarrierAlgorithm, runner: Runner) -> GroupConfig {
+pub(super) fn group(
+    ranks: &[u32],
+    algorithm: BarrierAlgorithm,
+    runner: Runner,
+) -> BarrierGroupConfig {
     let nodes = nodes(ranks);
-    GroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast: false }
+    BarrierGroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast: false }
 }
 
 impl Net {
-    pub(super) fn new(config: GroupConfig) -> Self {
+    pub(super) fn new(config: BarrierGroupConfig) -> Self {
         Self::after(config, 0)
     }
 
     /// All ranks are done with barrier `start`. One rank of the job is no member.
-    pub(super) fn after(config: GroupConfig, start: u32) -> Self {
+    pub(super) fn after(config: BarrierGroupConfig, start: u32) -> Self {
         let members = config.nodes.seats();
         let size = members + 1;
         let machine = |rank: u32| {
@@ -167,7 +171,7 @@ impl Net {
             return;
         }
         for node in 0..nodes {
-            let GroupConfig { algorithm, is_multicast, .. } = self.config;
+            let BarrierGroupConfig { algorithm, is_multicast, .. } = self.config;
             let table = Table::new(algorithm, node, nodes, is_multicast).unwrap();
             let nic = Nic { barrier: Barrier::after(&table, self.start), table };
             let leader = self.leader(node);
@@ -379,7 +383,7 @@ impl Net {
         self.sent.iter().filter(|packet| packet.header.kind == kind).count()
     }
 
-    // ---- the kernel's NIC -------------------------------------------------------------------
+    // ---- the kernel NIC -------------------------------------------------------------------
 
     /// What comes in at a slot; false if the host gets it.
     fn nic_takes(&mut self, packet: &Packet) -> bool {

@@ -5,7 +5,7 @@ use super::Stream;
 use crate::fuzz::{HONEST, endpoint, must};
 use crate::rig::memory::Memory;
 use omnes_proto::broadcast::{
-    Broadcast, BroadcastConfig, Event as CastEvent, GroupConfig, GroupId,
+    Broadcast, BroadcastConfig, CastGroupConfig, Event as CastEvent, GroupId,
 };
 use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent};
 use omnes_proto::endpoint::{Endpoint, Event};
@@ -75,7 +75,7 @@ impl Honest {
         }
     }
 
-    pub(super) fn open(&mut self, groups: &[GroupConfig]) {
+    pub(super) fn open(&mut self, groups: &[CastGroupConfig]) {
         groups.iter().for_each(|group| self.machine().open(group.clone()));
     }
 

@@ -18,7 +18,7 @@ use crate::rig::payload::content;
 use crate::rig::stranger::sealed;
 use honest::{Expected, Honest};
 use omnes_proto::broadcast::{
-    AckRule, Asking, CastMessage, Collection, GapReports, GroupConfig, GroupId, Hold, Policy,
+    AckRule, Asking, CastGroupConfig, CastMessage, Collection, GapReports, GroupId, Hold, Policy,
 };
 use omnes_proto::channel::{Message, Pattern, Reply};
 use omnes_proto::group::Nodes;
@@ -94,8 +94,8 @@ fn nodes(ranks: u32) -> Nodes {
 impl Rig {
     fn new(bytes: &mut Bytes) -> Self {
         let groups = [
-            GroupConfig { id: ALL, nodes: nodes(RANKS), policy: policy(bytes) },
-            GroupConfig { id: OWN, nodes: nodes(HONEST), policy: policy(bytes) },
+            CastGroupConfig { id: ALL, nodes: nodes(RANKS), policy: policy(bytes) },
+            CastGroupConfig { id: OWN, nodes: nodes(HONEST), policy: policy(bytes) },
         ];
         let is_late = bytes.byte().is_multiple_of(8);
         let ranks = (0..HONEST).map(Honest::new).collect();

@@ -11,7 +11,7 @@
 
 use super::{Ledger, Operation, Sort, State};
 use crate::rig::words;
-use omnes_proto::collective::{GroupConfig, STEP_RELEASE};
+use omnes_proto::collective::{BarrierGroupConfig, STEP_RELEASE};
 use omnes_wire::{CommunicatorId, Header, Instant, Kind, Rank, Words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(super) struct Crossing {
     rank: Rank,
-    group: Rc<GroupConfig>,
+    group: Rc<BarrierGroupConfig>,
     /// `None` where the machine has refused it.
     epoch: Option<u32>,
     /// Who is named as the cause, if it has failed.
@@ -62,7 +62,7 @@ pub(crate) struct Progress {
 #[derive(Debug, Default)]
 pub(super) struct Standings {
     progress: BTreeMap<(CommunicatorId, Rank), Progress>,
-    groups: BTreeMap<CommunicatorId, Rc<GroupConfig>>,
+    groups: BTreeMap<CommunicatorId, Rc<BarrierGroupConfig>>,
 }
 
 impl Ledger {
@@ -71,7 +71,7 @@ impl Ledger {
     pub(crate) fn add_barrier(
         &mut self,
         rank: Rank,
-        group: Rc<GroupConfig>,
+        group: Rc<BarrierGroupConfig>,
         epoch: u32,
     ) -> (Operation, Result<(), String>) {
         let communicator = group.communicator;
@@ -93,7 +93,7 @@ impl Ledger {
         &mut self,
         now: Instant,
         rank: Rank,
-        group: Rc<GroupConfig>,
+        group: Rc<BarrierGroupConfig>,
         culprit: Option<Rank>,
     ) -> Operation {
         let operation = self.add(Sort::Barrier(Crossing { rank, group, epoch: None, culprit }));
@@ -269,8 +269,8 @@ mod tests {
 
     const GROUP: CommunicatorId = CommunicatorId(4);
 
-    fn group(ranks: u32) -> Rc<GroupConfig> {
-        Rc::new(GroupConfig {
+    fn group(ranks: u32) -> Rc<BarrierGroupConfig> {
+        Rc::new(BarrierGroupConfig {
             communicator: GROUP,
             nodes: (0..ranks).map(|rank| vec![Rank(rank)]).collect(),
             algorithm: BarrierAlgorithm::Dissemination,

@@ -4,7 +4,7 @@
 //! message, byte for byte and as long as it was: so each message comes once and in order.
 
 use super::{Entry, Ledger, Operation, Sort, State};
-use omnes_proto::broadcast::{Collection, GroupConfig, GroupId};
+use omnes_proto::broadcast::{CastGroupConfig, Collection, GroupId};
 use omnes_topo::{CoRoots, Tree};
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 /// Broadcasts that must stay in order: those of one root in one group.
 #[derive(Clone, Debug)]
 pub(crate) struct CastStream {
-    pub(crate) group: Rc<GroupConfig>,
+    pub(crate) group: Rc<CastGroupConfig>,
     pub(crate) root: Rank,
 }
 
@@ -306,7 +306,7 @@ mod tests {
         let nodes = nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect();
         let id = GroupId { communicator: CommunicatorId(1), number: 0 };
         CastStream {
-            group: Rc::new(GroupConfig { id, nodes, policy: Policy::WINDOW }),
+            group: Rc::new(CastGroupConfig { id, nodes, policy: Policy::WINDOW }),
             root: Rank(0),
         }
     }
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn leaves_of_other_subgroups_and_those_behind_a_co_root_do_not_acknowledge_to_the_root() {
         let mut stream = stream(&[&[3], &[4], &[0], &[1], &[2]]);
-        let mut group = GroupConfig::clone(&stream.group);
+        let mut group = CastGroupConfig::clone(&stream.group);
         group.policy.collection = Collection::CoRoots { count: 2 };
         stream.group = Rc::new(group.clone());
         assert_eq!(stream.direct_receivers(), [Rank(1), Rank(2), Rank(3)]);

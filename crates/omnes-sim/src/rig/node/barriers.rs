@@ -8,7 +8,7 @@ use crate::rig::nic::{Host, Leaving, Nic, NicCounters, Passage};
 use crate::rig::script::BarrierGroup;
 use crate::rig::trace::What;
 use crate::rig::words;
-use omnes_proto::collective::{CollectiveError, Event, GroupConfig, Runner};
+use omnes_proto::collective::{BarrierGroupConfig, CollectiveError, Event, Runner};
 use omnes_wire::CommunicatorId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub enum Looking {
 /// What a rank has to do with barriers.
 pub(crate) struct Barriers {
     /// Groups that have been opened and not closed.
-    pub(crate) groups: BTreeMap<CommunicatorId, Rc<GroupConfig>>,
+    pub(crate) groups: BTreeMap<CommunicatorId, Rc<BarrierGroupConfig>>,
     /// Barriers under way, by the machine's name.
     pending: BTreeMap<(CommunicatorId, u32), Operation>,
     nic: Nic,
@@ -36,10 +36,10 @@ pub(crate) struct Barriers {
 }
 
 /// The group that all ranks use for barriers of scripts with the `number`-th of their groups.
-pub(crate) fn script_barriers(number: usize, group: &BarrierGroup) -> GroupConfig {
+pub(crate) fn script_barriers(number: usize, group: &BarrierGroup) -> BarrierGroupConfig {
     let BarrierGroup { nodes, algorithm, runner, is_multicast } = group.clone();
     let communicator = CommunicatorId(SCRIPT_BARRIERS + number as u32);
-    GroupConfig { communicator, nodes: nodes.into(), algorithm, runner, is_multicast }
+    BarrierGroupConfig { communicator, nodes: nodes.into(), algorithm, runner, is_multicast }
 }
 
 impl Barriers {
@@ -61,8 +61,8 @@ impl Barriers {
 impl Node {
     // ---- commands -------------------------------------------------------------------------
 
-    pub(crate) fn open_barriers(&mut self, world: &mut World, group: &Rc<GroupConfig>) {
-        let GroupConfig { communicator, nodes, algorithm, runner, is_multicast } = &**group;
+    pub(crate) fn open_barriers(&mut self, world: &mut World, group: &Rc<BarrierGroupConfig>) {
+        let BarrierGroupConfig { communicator, nodes, algorithm, runner, is_multicast } = &**group;
         let note = format!(
             "opens barriers of {} {algorithm} by {runner:?}, multicast {is_multicast}, {nodes:?}",
             communicator.0
@@ -72,7 +72,7 @@ impl Node {
         if *runner == Runner::Nic {
             self.barriers.nic.open((JOB, &KEY), self.rank, group);
         }
-        self.endpoint.collective_mut().open(GroupConfig::clone(group));
+        self.endpoint.collective_mut().open(BarrierGroupConfig::clone(group));
         let is_open = if self.endpoint.collective().is_open(*communicator) {
             Ok(())
         } else {
@@ -231,7 +231,7 @@ impl Node {
     /// # Panics
     /// If the group of the step has not been opened: a mistake of the rig.
     pub(super) fn begin_barrier(&mut self, world: &mut World, group: &BarrierGroup) -> Operation {
-        let is_it = |config: &&Rc<GroupConfig>| {
+        let is_it = |config: &&Rc<BarrierGroupConfig>| {
             config.communicator.0 >= SCRIPT_BARRIERS && group.is_of(config)
         };
         let config = self.barriers.groups.values().find(is_it);

@@ -3,7 +3,7 @@
 use super::{Node, World};
 use crate::rig::ledger::{CastStream, Operation, State};
 use crate::rig::script::Receipt;
-use omnes_proto::broadcast::{Broadcast, CastMessage, Event, GroupConfig, GroupId, Policy};
+use omnes_proto::broadcast::{Broadcast, CastGroupConfig, CastMessage, Event, GroupId, Policy};
 use omnes_proto::channel::Reply;
 use omnes_proto::group::Nodes;
 use omnes_wire::{CommunicatorId, Rank};
@@ -13,9 +13,9 @@ use std::rc::Rc;
 const SCRIPT_GROUPS: CommunicatorId = CommunicatorId(0x5c21);
 
 /// The group that all ranks use for broadcasts of scripts with the `number`-th policy.
-pub(crate) fn script_group(ranks: u32, number: u8, policy: Policy) -> GroupConfig {
+pub(crate) fn script_group(ranks: u32, number: u8, policy: Policy) -> CastGroupConfig {
     let nodes = Nodes::one_each(ranks);
-    GroupConfig { id: GroupId { communicator: SCRIPT_GROUPS, number }, nodes, policy }
+    CastGroupConfig { id: GroupId { communicator: SCRIPT_GROUPS, number }, nodes, policy }
 }
 
 /// Whether a script waits for the end of an operation that it has begun.
@@ -44,9 +44,9 @@ impl Node {
         self.endpoint.channels().len()
     }
 
-    pub(crate) fn open_group(&mut self, world: &mut World, group: &Rc<GroupConfig>) {
+    pub(crate) fn open_group(&mut self, world: &mut World, group: &Rc<CastGroupConfig>) {
         self.groups.insert(group.id, group.clone());
-        self.machine().open(GroupConfig::clone(group));
+        self.machine().open(CastGroupConfig::clone(group));
         world.network.casts.on_open(group.id, self.rank);
         let note = format!("opens {:?} {} {:?}", group.id, group.policy, group.nodes);
         world.network.trace.note(world.now, self.rank, note);
@@ -167,7 +167,7 @@ impl Node {
     }
 
     fn group_of(&self, policy: Policy) -> Option<GroupId> {
-        let of_scripts = |group: &&Rc<GroupConfig>| group.id.communicator == SCRIPT_GROUPS;
+        let of_scripts = |group: &&Rc<CastGroupConfig>| group.id.communicator == SCRIPT_GROUPS;
         let mut groups = self.groups.values().filter(of_scripts);
         groups.find(|group| group.policy == policy).map(|group| group.id)
     }

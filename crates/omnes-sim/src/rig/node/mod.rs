@@ -22,7 +22,7 @@ use crate::rig::script::{Receipt, Step};
 use crate::rig::trace::What;
 use barriers::Barriers;
 use broadcasts::Begun;
-use omnes_proto::broadcast::{Broadcast, GroupConfig, GroupId};
+use omnes_proto::broadcast::{Broadcast, CastGroupConfig, GroupId};
 use omnes_proto::channel::{Channel, Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::limits::truesize;
@@ -106,7 +106,7 @@ pub(crate) struct Node {
     /// It has left in good order.
     pub(crate) has_left: bool,
     pub(crate) program: Program,
-    pub(crate) groups: BTreeMap<GroupId, Rc<GroupConfig>>,
+    pub(crate) groups: BTreeMap<GroupId, Rc<CastGroupConfig>>,
     pub(crate) barriers: Barriers,
     /// Broadcasts of this rank under way, by their number in the stream.
     casts: BTreeMap<Operation, usize>,
