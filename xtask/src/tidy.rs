@@ -59,6 +59,7 @@ pub fn verdict(workspace: &Workspace) -> Verdict {
         check_words(file, &mut verdict.findings);
         if file.is_code() {
             check_width(file, &mut verdict.findings);
+            check_headings(file, &mut verdict.findings);
             check_file_length(file, &mut verdict);
         }
         let functions = functions_of(file).into_iter();
@@ -103,6 +104,17 @@ fn starts_a_path(line: &str, folder: &str) -> bool {
         let before = line[..at].chars().next_back();
         before.is_none_or(|mark| !mark.is_alphanumeric() && !"_.-~}*>/".contains(mark))
     })
+}
+
+/// Text on the line of a heading becomes part of the heading.
+fn check_headings(file: &TextFile, findings: &mut Vec<String>) {
+    for (index, line) in file.text.lines().enumerate() {
+        let heading = line.trim_start().strip_prefix("/// # ");
+        let Some((name, rest)) = heading.and_then(|text| text.split_once(' ')) else { continue };
+        if ["Errors", "Panics", "Safety"].contains(&name) && !rest.is_empty() {
+            findings.push(format!("{}:{}: break the line after `{name}`", file.path, index + 1));
+        }
+    }
 }
 
 fn check_width(file: &TextFile, findings: &mut Vec<String>) {

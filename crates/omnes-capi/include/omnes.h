@@ -269,14 +269,16 @@ int omnes_iprobe(omnes_comm *comm, int from, int tag, int *found, omnes_status *
  * omnes_sendrecv does what omnes_send() and omnes_recv() do at the same time,
  * so that ranks can exchange messages of any length. It sends bytes bytes of
  * data to rank to with tag, and receives the message that matches from and
- * wanted into buffer, which has room for room bytes and must not overlap data.
+ * receive_tag into buffer, which has room for buffer_bytes and must not overlap
+ * data.
  * status may be NULL; it is written only on success.
  * Errors: those of both. After an error other than OMNES_ERROR_TRUNCATED, data
  * still arrive if at most 4 MiB of them had not been sent; otherwise their
  * receiver gets OMNES_ERROR_PEER_GAVE_UP.
  */
 int omnes_sendrecv(omnes_comm *comm, int to, int tag, const void *data, size_t bytes,
-		   int from, int wanted, void *buffer, size_t room, omnes_status *status);
+		   int from, int receive_tag, void *buffer, size_t buffer_bytes,
+		   omnes_status *status);
 
 /*
  * omnes_bcast copies the root's buffer into that of every rank. Collective: all
@@ -743,10 +745,10 @@ int omnes_last_error_rank(void);
 /*
  * omnes_last_error_missing returns the number of ranks that had not arrived at
  * the barrier if the error of omnes_last_error() is
- * OMNES_ERROR_BARRIER_TIMEOUT, otherwise 0. The first of them, at most room,
- * are written to ranks, which may be NULL if room is 0.
+ * OMNES_ERROR_BARRIER_TIMEOUT, otherwise 0. The first of them, at most
+ * ranks_max, are written to ranks, which may be NULL if ranks_max is 0.
  */
-size_t omnes_last_error_missing(int *ranks, size_t room);
+size_t omnes_last_error_missing(int *ranks, size_t ranks_max);
 
 /*
  * omnes_version returns the version of the library, "MAJOR.MINOR.PATCH". Never

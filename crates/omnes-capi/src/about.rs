@@ -33,12 +33,12 @@ pub extern "C" fn omnes_last_error_rank() -> c_int {
 ///
 /// # Safety
 ///
-/// `ranks` is valid for writes of `room` numbers, or NULL where `room` is 0.
+/// `ranks` is valid for writes of `ranks_max` numbers, or NULL where `ranks_max` is 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omnes_last_error_missing(ranks: *mut c_int, room: usize) -> usize {
+pub unsafe extern "C" fn omnes_last_error_missing(ranks: *mut c_int, ranks_max: usize) -> usize {
     let missing = failure::last_missing();
-    for (place, rank) in missing.iter().take(room).enumerate() {
-        // SAFETY: below `room`, for which our caller vouches.
+    for (place, rank) in missing.iter().take(ranks_max).enumerate() {
+        // SAFETY: below `ranks_max`, for which our caller vouches.
         unsafe { ranks.add(place).write(clamped(*rank)) };
     }
     missing.len()

@@ -152,9 +152,9 @@ pub unsafe extern "C" fn omnes_iprobe(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
-/// bytes that nobody writes meanwhile; `buffer` is NULL or valid for reads and writes of `room`
-/// bytes that nobody else touches meanwhile; `status` is NULL or valid for the write of one, and
-/// overlaps neither.
+/// bytes that nobody writes meanwhile; `buffer` is NULL or valid for reads and writes of
+/// `buffer_bytes` bytes that nobody else touches meanwhile; `status` is NULL or valid for the write
+/// of one, and overlaps neither.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_sendrecv(
     comm: *mut OmnesComm,
@@ -163,9 +163,9 @@ pub unsafe extern "C" fn omnes_sendrecv(
     data: *const c_void,
     bytes: usize,
     from: c_int,
-    wanted: c_int,
+    receive_tag: c_int,
     buffer: *mut c_void,
-    room: usize,
+    buffer_bytes: usize,
     status: *mut OmnesStatus,
 ) -> c_int {
     guard(|| {
@@ -174,12 +174,12 @@ pub unsafe extern "C" fn omnes_sendrecv(
         let to = arguments::rank(to, communicator.size(), "to")?;
         let tag = arguments::tag(tag)?;
         let from = arguments::source(from, communicator.size())?;
-        let wanted = arguments::wanted_tag(wanted)?;
+        let receive_tag = arguments::wanted_tag(receive_tag)?;
         // SAFETY: as our caller promises.
         let data = unsafe { arguments::data(data, bytes, "data") }?;
         // SAFETY: as our caller promises.
-        let buffer = unsafe { arguments::buffer(buffer, room, "buffer") }?;
-        let received = communicator.sendrecv(to, tag, data, from, wanted, buffer)?;
+        let buffer = unsafe { arguments::buffer(buffer, buffer_bytes, "buffer") }?;
+        let received = communicator.sendrecv(to, tag, data, from, receive_tag, buffer)?;
         // SAFETY: as our caller promises.
         unsafe { tell(status, received) };
         Ok(SUCCESS)

@@ -31,14 +31,17 @@ SHIM_ENTRY int MPI_Reduce_scatter_block(const void *from, void *data, int count,
 	return shim_reduce_scatter(group, &reduction);
 }
 
-/* What all blocks have, or -1. */
-static MPI_Count common_count(const struct shim_group *group, const int *counts)
-{
-	for (int rank = 1; group && counts && rank < group->size; rank++)
-		if (counts[rank] != counts[0])
-			return -1;
-	return group && counts ? counts[0] : -1;
-}
+/* NAME gives what all blocks have, or -1. */
+#define DEFINE_COMMON_COUNT(NAME, TYPE)                                                            \
+	static MPI_Count NAME(const struct shim_group *group, const TYPE *counts)                  \
+	{                                                                                          \
+		for (int rank = 1; group && counts && rank < group->size; rank++)                  \
+			if (counts[rank] != counts[0])                                             \
+				return -1;                                                         \
+		return group && counts ? counts[0] : -1;                                           \
+	}
+
+DEFINE_COMMON_COUNT(common_count, int)
 
 SHIM_ENTRY int MPI_Reduce_scatter(const void *from, void *data, const int counts[],
 				  MPI_Datatype type, MPI_Op op, MPI_Comm comm)
@@ -63,13 +66,7 @@ SHIM_ENTRY int MPI_Reduce_scatter_block_c(const void *from, void *data, MPI_Coun
 	return shim_reduce_scatter(group, &reduction);
 }
 
-static MPI_Count common_large_count(const struct shim_group *group, const MPI_Count *counts)
-{
-	for (int rank = 1; group && counts && rank < group->size; rank++)
-		if (counts[rank] != counts[0])
-			return -1;
-	return group && counts ? counts[0] : -1;
-}
+DEFINE_COMMON_COUNT(common_large_count, MPI_Count)
 
 SHIM_ENTRY int MPI_Reduce_scatter_c(const void *from, void *data, const MPI_Count counts[],
 				    MPI_Datatype type, MPI_Op op, MPI_Comm comm)

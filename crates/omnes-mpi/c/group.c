@@ -183,7 +183,7 @@ void shim_groups_end(void)
 }
 
 /* True if it was there, and so has not ended. */
-static bool group_take(struct shim_group *group)
+static bool group_unlist(struct shim_group *group)
 {
 	struct shim_group **place;
 	bool was_there = false;
@@ -209,7 +209,7 @@ void shim_freeing_begin(struct shim_freeing *freeing, const MPI_Comm *comm)
 	if (shim_begin() && comm && *comm && *comm != MPI_COMM_NULL && *comm != MPI_COMM_WORLD &&
 	    PMPI_Comm_get_attr(*comm, shim_comm_key, &group, &has_group) == MPI_SUCCESS) {
 		freeing->comm = *comm;
-		if (has_group && group_take(group))
+		if (has_group && group_unlist(group))
 			group_end(group);
 	}
 	freeings = freeing;
@@ -223,7 +223,7 @@ void shim_freeing_end(const struct shim_freeing *freeing)
 int shim_group_delete(MPI_Comm comm, int key, void *value, void *extra)
 {
 	(void)comm, (void)key, (void)extra;
-	if (group_take(value))
+	if (group_unlist(value))
 		group_end(value);
 	free(value);
 	return MPI_SUCCESS;

@@ -159,10 +159,15 @@ bool shim_reduction_bring(struct shim_reduction *reduction, const void *from)
 	return from && from != MPI_IN_PLACE;
 }
 
-int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduction)
+void shim_reduction_load(const struct shim_reduction *reduction, void *data)
 {
 	if (reduction->from)
-		memmove(reduction->data, reduction->from, reduction->bytes);
+		memmove(data, reduction->from, reduction->bytes);
+}
+
+int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduction)
+{
+	shim_reduction_load(reduction, reduction->data);
 	if (omnes_allreduce(group->comm, reduction->data, reduction->count, reduction->type,
 			    reduction->op) != OMNES_SUCCESS)
 		return shim_raise_omnes(group->mpi);
@@ -171,8 +176,7 @@ int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduct
 
 static int reduce(struct shim_group *group, const struct shim_reduction *reduction, int root)
 {
-	if (reduction->from)
-		memmove(reduction->data, reduction->from, reduction->bytes);
+	shim_reduction_load(reduction, reduction->data);
 	if (omnes_reduce(group->comm, reduction->data, reduction->count, reduction->type,
 			 reduction->op, root) != OMNES_SUCCESS)
 		return shim_raise_omnes(group->mpi);

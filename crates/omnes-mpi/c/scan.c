@@ -21,8 +21,7 @@ bool shim_scan_set(struct shim_reduction *reduction, MPI_Count count, MPI_Dataty
 static int scan(struct shim_group *group, const struct shim_reduction *reduction,
 		scan_function *function)
 {
-	if (reduction->from)
-		memmove(reduction->data, reduction->from, reduction->bytes);
+	shim_reduction_load(reduction, reduction->data);
 	if (function(group->comm, reduction->data, reduction->count, reduction->type,
 		     reduction->op) != OMNES_SUCCESS)
 		return shim_raise_omnes(group->mpi);

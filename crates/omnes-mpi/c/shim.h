@@ -25,6 +25,8 @@
  * A call that is not taken goes to its PMPI_ twin. Whether one is taken follows
  * from what MPI guarantees to be equal on all ranks, and from what they have
  * told each other when they met, so all ranks decide alike.
+ *
+ * A `failure` is a result of libomnes, an `error` one of MPI.
  */
 #ifndef OMNES_SHIM_H
 #define OMNES_SHIM_H
@@ -285,6 +287,8 @@ bool shim_reduction_set(struct shim_reduction *reduction, MPI_Count count, MPI_D
 bool shim_reduction_place(struct shim_reduction *reduction, const void *from, void *data);
 /* The same of a rank that gets no result. */
 bool shim_reduction_bring(struct shim_reduction *reduction, const void *from);
+/* Puts the caller's numbers into data, where they are reduced. */
+void shim_reduction_load(const struct shim_reduction *reduction, void *data);
 
 int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduction);
 int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction, int root);

@@ -106,8 +106,7 @@ int shim_iallreduce(struct shim_group *group, const struct shim_reduction *reduc
 
 	if (!request)
 		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
-	if (reduction->from)
-		memmove(reduction->data, reduction->from, reduction->bytes);
+	shim_reduction_load(reduction, reduction->data);
 	return hand_over(group, request,
 			 omnes_iallreduce(group->comm, reduction->data, reduction->count,
 					  reduction->type, reduction->op, &request->under_way),
@@ -128,8 +127,7 @@ int shim_ireduce(struct shim_group *group, const struct shim_reduction *reductio
 		if (!data)
 			return give_up(group, request, MPI_ERR_NO_MEM);
 	}
-	if (reduction->from)
-		memmove(data, reduction->from, reduction->bytes);
+	shim_reduction_load(reduction, data);
 	return hand_over(group, request,
 			 omnes_ireduce(group->comm, data, reduction->count, reduction->type,
 				       reduction->op, root, &request->under_way),

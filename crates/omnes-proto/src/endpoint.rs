@@ -217,7 +217,7 @@ impl Endpoint {
             }
             Kind::Failed => {
                 self.note_mtu_black_hole(&header);
-                self.on_notice(now, from, Rank(header.argument));
+                self.on_failure_report(now, from, Rank(header.argument));
             }
             Kind::Bye => {
                 self.note_mtu_black_hole(&header);

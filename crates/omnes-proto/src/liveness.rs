@@ -34,9 +34,9 @@
 //! - not before the grace is over; and the time starts anew with each pause of the rank that
 //!   watches, and when that leaves.
 //!
-//! One that leaves is known to all within half a timeout, as long as the next rank of whoever missed
-//! it knows, or as one that has failed; of many farewells that one rank has missed, it hears of 32
-//! at a time.
+//! One that leaves is known to all within half a timeout, as long as the next rank of whoever
+//! missed it knows, or as one that has failed; of many farewells that one rank has missed, it hears
+//! of 32 at a time.
 //!
 //! Cost: at most two packets per rank and interval while the job is idle and nothing gets lost, two
 //! per half timeout where the successor talks anyway; one report and one answer per rank and
@@ -80,14 +80,14 @@ const QUESTIONS_PER_INTERVAL: u32 = 4;
 const QUESTIONS_TO_WIDEN: u32 = 2;
 /// Most ranks that are watched at once: the others behind them have to wait.
 const WATCHED_MAX: usize = 1024;
-/// Repetitions of a notice that nobody confirms.
-const NOTICE_REPEATS_MAX: u32 = 16;
+/// Repetitions of a report that nobody confirms.
+const REPORT_REPEATS_MAX: u32 = 16;
 /// Ranks that are told of at once where digests differ.
 const TOLD_AT_ONCE_MAX: usize = 32;
 
 /// What the endpoint is to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Notice {
+pub(crate) enum WatchMessage {
     Ping { to: Rank, question: u32 },
     Failed { to: Rank, failed: Rank },
     Departed { to: Rank, departed: Rank },
@@ -143,7 +143,7 @@ pub(crate) struct Liveness {
     asked: u32,
     ping_at: Option<Instant>,
     unconfirmed: BTreeSet<(Rank, Rank)>,
-    to_tell: Vec<Notice>,
+    to_tell: Vec<WatchMessage>,
     tell_at: Option<Instant>,
     repeats: u32,
 }
@@ -253,7 +253,7 @@ impl Liveness {
         }
     }
 
-    /// An answer of `rank` came: to a question, or to the notice that a rank has failed.
+    /// An answer of `rank` came: to a question, or to the report that a rank has failed.
     pub(crate) fn on_answer(&mut self, now: Instant, rank: Rank, number: u32) {
         if number < self.size {
             self.unconfirmed.remove(&(rank, Rank(number)));
@@ -324,8 +324,8 @@ impl Liveness {
         // Taken from the end: failures first, for which others leave.
         told.sort_by_key(|(_, how)| **how == Gone::Failed);
         self.to_tell.extend(told.into_iter().map(|(&gone, how)| match how {
-            Gone::Failed => Notice::Failed { to: rank, failed: gone },
-            Gone::Departed => Notice::Departed { to: rank, departed: gone },
+            Gone::Failed => WatchMessage::Failed { to: rank, failed: gone },
+            Gone::Departed => WatchMessage::Departed { to: rank, departed: gone },
         }));
     }
 
@@ -335,7 +335,8 @@ impl Liveness {
         let others = others.filter(|to| *to != self.me && !self.is_gone(*to));
         let news: Vec<(Rank, Rank)> = others.map(|to| (to, failed)).collect();
         self.unconfirmed.extend(&news);
-        self.to_tell.extend(news.into_iter().map(|(to, failed)| Notice::Failed { to, failed }));
+        self.to_tell
+            .extend(news.into_iter().map(|(to, failed)| WatchMessage::Failed { to, failed }));
         self.repeats = 0;
         self.tell_at = Some(now + self.config.interval / 4);
     }
@@ -355,7 +356,7 @@ impl Liveness {
 
     /// Runs due timers; a rank that has just failed, of which there may be more.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Rank> {
-        self.repeat_notices(now);
+        self.repeat_reports(now);
         if self.ping_at.is_none_or(|at| at > now) {
             return None;
         }
@@ -382,28 +383,28 @@ impl Liveness {
         None
     }
 
-    fn repeat_notices(&mut self, now: Instant) {
+    fn repeat_reports(&mut self, now: Instant) {
         if self.tell_at.is_none_or(|at| at > now) {
             return;
         }
         self.tell_at = None;
-        if !self.unconfirmed.is_empty() && self.repeats < NOTICE_REPEATS_MAX {
+        if !self.unconfirmed.is_empty() && self.repeats < REPORT_REPEATS_MAX {
             self.repeats += 1;
             let again = self.unconfirmed.iter();
-            self.to_tell = again.map(|&(to, failed)| Notice::Failed { to, failed }).collect();
+            self.to_tell = again.map(|&(to, failed)| WatchMessage::Failed { to, failed }).collect();
             self.tell_at = Some(now + self.config.interval);
         }
     }
 
-    pub(crate) fn poll_notice(&mut self) -> Option<Notice> {
-        if let Some(notice) = self.to_tell.pop() {
-            return Some(notice);
+    pub(crate) fn poll_message(&mut self) -> Option<WatchMessage> {
+        if let Some(message) = self.to_tell.pop() {
+            return Some(message);
         }
         let watched = self.watched.iter_mut().find(|it| it.is_ping_due)?;
         (watched.is_ping_due, watched.questions) = (false, watched.questions + 1);
         // Four in a second for each that is watched: none is open for as long as it takes to wrap.
         self.asked = self.asked.wrapping_add(1);
-        Some(Notice::Ping { to: watched.rank, question: self.asked })
+        Some(WatchMessage::Ping { to: watched.rank, question: self.asked })
     }
 }
 

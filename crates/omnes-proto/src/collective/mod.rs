@@ -139,8 +139,8 @@ impl Collective {
     /// asked for again later.
     ///
     /// A group that cannot be served is not open, and [`Self::enter`] says why: it is too large,
-    /// or the nodes are not made as [`BarrierGroupConfig::nodes`] demands. One with a member that has
-    /// failed is broken from the start.
+    /// or the nodes are not made as [`BarrierGroupConfig::nodes`] demands. One with a member that
+    /// has failed is broken from the start.
     pub fn open(&mut self, group: BarrierGroupConfig) {
         self.open_after(&group, 0);
     }

@@ -8,7 +8,7 @@ use crate::limits::CONTROL_QUEUE_MAX;
 use crate::packet::SendId;
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 
-/// The rank that a notice or a farewell names as failed, if it names one.
+/// The rank that a report or a farewell names as failed, if it names one.
 pub(super) fn failed_in(kind: Kind, argument: u32) -> Option<Rank> {
     match kind {
         Kind::Failed => Some(Rank(argument)),
@@ -66,7 +66,7 @@ impl Endpoint {
         self.liveness.on_digest(now, header.source, header.expects.0);
     }
 
-    /// A notice may say why the rank that it names was given up.
+    /// A report may say why the rank that it names was given up.
     pub(super) fn note_mtu_black_hole(&mut self, header: &Header) {
         let failed = failed_in(header.kind, header.argument);
         let is_told =
@@ -74,7 +74,7 @@ impl Endpoint {
         self.mtu_black_holes.extend(failed.filter(is_told));
     }
 
-    pub(super) fn on_notice(&mut self, now: Instant, from: Rank, failed: Rank) {
+    pub(super) fn on_failure_report(&mut self, now: Instant, from: Rank, failed: Rank) {
         if failed != self.gate.me {
             self.answer(from, Kind::Pong, failed.0);
         }
@@ -125,7 +125,7 @@ impl Endpoint {
     }
 
     /// `rank` has left in good order; if it did because another one had failed, that is `cause`.
-    /// So whoever waits for `rank` learns why it has left, also where the notice was lost.
+    /// So whoever waits for `rank` learns why it has left, also where the report was lost.
     pub fn depart_rank(&mut self, now: Instant, rank: Rank, cause: Option<Rank>) {
         if self.liveness.is_gone(rank) {
             return;

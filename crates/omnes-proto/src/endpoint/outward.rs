@@ -9,7 +9,7 @@ use crate::broadcast::{Broadcast, Suspicion};
 use crate::channel::Event as ChannelEvent;
 use crate::collective::Outbound;
 use crate::limits::truesize;
-use crate::liveness::Notice;
+use crate::liveness::WatchMessage;
 use crate::packet::{Destination, Head, Move, Segment, Transmit};
 use omnes_wire::{
     CAST_REPORT_BYTES, ENVELOPE_BYTES, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
@@ -194,10 +194,10 @@ impl Endpoint {
         let mut seq = Seq(0);
         let (to, kind, argument) = match self.control.pop_front() {
             Some(answer) => answer,
-            None => match self.liveness.poll_notice()? {
-                Notice::Ping { to, question } => (to, Kind::Ping, question),
-                Notice::Failed { to, failed } => (to, Kind::Failed, failed.0),
-                Notice::Departed { to, departed } => {
+            None => match self.liveness.poll_message()? {
+                WatchMessage::Ping { to, question } => (to, Kind::Ping, question),
+                WatchMessage::Failed { to, failed } => (to, Kind::Failed, failed.0),
+                WatchMessage::Departed { to, departed } => {
                     seq = Seq(departed.0 + 1);
                     (to, Kind::Bye, self.cause())
                 }

@@ -12,9 +12,9 @@ fn liveness(me: u32, size: u32) -> Liveness {
 fn silent_successor_is_asked_and_then_fails() {
     let mut liveness = liveness(3, 4);
     assert_eq!(liveness.handle_timeout(at(500)), None);
-    let question = Notice::Ping { to: Rank(0), question: 5 };
-    assert_eq!(liveness.poll_notice(), Some(question));
-    assert_eq!(liveness.poll_notice(), None);
+    let question = WatchMessage::Ping { to: Rank(0), question: 5 };
+    assert_eq!(liveness.poll_message(), Some(question));
+    assert_eq!(liveness.poll_message(), None);
     for ms in (1000..4000).step_by(500) {
         assert_eq!(liveness.handle_timeout(at(ms)), None);
     }
@@ -28,7 +28,7 @@ fn silent_successor_is_asked_four_times_as_often_until_it_answers() {
         let mut asked = Vec::new();
         for ms in from..to {
             assert_eq!(liveness.handle_timeout(at(ms)), None);
-            asked.extend(liveness.poll_notice().map(|_| ms));
+            asked.extend(liveness.poll_message().map(|_| ms));
         }
         asked
     };
@@ -69,10 +69,10 @@ fn found_out_at(nodes: &Nodes, dead: std::ops::Range<u32>) -> u64 {
                 found.insert(failed);
                 liveness.on_failed(at(ms), failed);
             }
-            asked.extend(std::iter::from_fn(|| liveness.poll_notice()).map(|it| (*rank, it)));
+            asked.extend(std::iter::from_fn(|| liveness.poll_message()).map(|it| (*rank, it)));
         }
-        for (from, notice) in asked {
-            let Notice::Ping { to, question } = notice else { panic!("{notice:?}") };
+        for (from, message) in asked {
+            let WatchMessage::Ping { to, question } = message else { panic!("{message:?}") };
             if living.contains_key(&to) {
                 let watcher = living.get_mut(&from).expect("it has asked");
                 watcher.on_heard(at(ms), to);
@@ -107,9 +107,9 @@ fn one_that_lives_ends_the_watch_over_those_behind_it() {
     let mut asked = |ms: u64, heard: Option<u32>| {
         heard.into_iter().for_each(|rank| liveness.on_heard(at(ms), Rank(rank)));
         assert_eq!(liveness.handle_timeout(at(ms)), None);
-        let asked = std::iter::from_fn(|| liveness.poll_notice());
-        let to = |notice| match notice {
-            Notice::Ping { to, .. } => to.0,
+        let asked = std::iter::from_fn(|| liveness.poll_message());
+        let to = |message| match message {
+            WatchMessage::Ping { to, .. } => to.0,
             other => panic!("{other:?}"),
         };
         asked.map(to).collect::<Vec<_>>()
@@ -138,7 +138,7 @@ fn talking_successor_is_not_asked() {
     let mut liveness = liveness(0, 2);
     liveness.on_heard(at(400), Rank(1));
     assert_eq!(liveness.handle_timeout(at(500)), None);
-    assert_eq!(liveness.poll_notice(), None);
+    assert_eq!(liveness.poll_message(), None);
 }
 
 #[test]
@@ -147,11 +147,11 @@ fn after_a_pause_the_successor_is_asked_at_once_and_has_a_whole_timeout() {
         let mut liveness = liveness(0, 2);
         let failed = (1..paused_at).find(|ms| liveness.handle_timeout(at(*ms)).is_some());
         assert_eq!(failed, None);
-        liveness.poll_notice();
+        liveness.poll_message();
         liveness.on_pause(at(60_000));
         assert_eq!(liveness.handle_timeout(at(60_000)), None);
-        assert!(matches!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(1), .. })));
-        assert_eq!(liveness.poll_notice(), None);
+        assert!(matches!(liveness.poll_message(), Some(WatchMessage::Ping { to: Rank(1), .. })));
+        assert_eq!(liveness.poll_message(), None);
         let failed = (60_000..70_000).find(|ms| liveness.handle_timeout(at(*ms)).is_some());
         assert!(failed.is_some_and(|ms| (64_000..=64_125).contains(&ms)), "{failed:?}");
     }
@@ -161,7 +161,9 @@ fn after_a_pause_the_successor_is_asked_at_once_and_has_a_whole_timeout() {
 fn whoever_answers_after_a_pause_is_watched_as_before() {
     let mut liveness = liveness(0, 2);
     liveness.on_pause(at(60_000));
-    let Some(Notice::Ping { question, .. }) = liveness.poll_notice() else { panic!("asked") };
+    let Some(WatchMessage::Ping { question, .. }) = liveness.poll_message() else {
+        panic!("asked")
+    };
     liveness.on_heard(at(63_000), Rank(1));
     liveness.on_answer(at(63_000), Rank(1), question);
     let failed = (60_000..70_000).find(|ms| liveness.handle_timeout(at(*ms)).is_some());
@@ -186,7 +188,7 @@ fn fails_though_heard(answer: impl Fn(u32) -> Vec<u32>) -> Option<u64> {
     (1..60_000).find(|ms| {
         liveness.on_heard(at(*ms), Rank(1));
         let failed = liveness.handle_timeout(at(*ms));
-        if let Some(Notice::Ping { question, .. }) = liveness.poll_notice() {
+        if let Some(WatchMessage::Ping { question, .. }) = liveness.poll_message() {
             for number in answer(question) {
                 liveness.on_answer(at(*ms), Rank(1), number);
             }
@@ -213,13 +215,19 @@ fn ring_closes_over_a_failed_rank() {
     assert!(liveness.on_failed(at(1), Rank(1)));
     assert!(!liveness.on_failed(at(1), Rank(1)));
     liveness.tell_all(at(1), Rank(1));
-    assert_eq!(liveness.poll_notice(), Some(Notice::Failed { to: Rank(2), failed: Rank(1) }));
+    assert_eq!(
+        liveness.poll_message(),
+        Some(WatchMessage::Failed { to: Rank(2), failed: Rank(1) })
+    );
     liveness.handle_timeout(at(600));
-    assert_eq!(liveness.poll_notice(), Some(Notice::Failed { to: Rank(2), failed: Rank(1) }));
-    assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(2), question: 4 }));
+    assert_eq!(
+        liveness.poll_message(),
+        Some(WatchMessage::Failed { to: Rank(2), failed: Rank(1) })
+    );
+    assert_eq!(liveness.poll_message(), Some(WatchMessage::Ping { to: Rank(2), question: 4 }));
     liveness.on_answer(at(1100), Rank(2), 1);
     liveness.handle_timeout(at(1200));
-    assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(2), question: 5 }));
+    assert_eq!(liveness.poll_message(), Some(WatchMessage::Ping { to: Rank(2), question: 5 }));
 }
 
 #[test]
@@ -236,9 +244,9 @@ fn first_failure_is_the_cause_and_is_told_until_all_have_confirmed() {
 }
 
 /// What `liveness` sends because a rank that knows of `digest` has asked or answered.
-fn told(liveness: &mut Liveness, ms: u64, digest: u32) -> Vec<Notice> {
+fn told(liveness: &mut Liveness, ms: u64, digest: u32) -> Vec<WatchMessage> {
     liveness.on_digest(at(ms), Rank(1), digest);
-    std::iter::from_fn(|| liveness.poll_notice()).collect()
+    std::iter::from_fn(|| liveness.poll_message()).collect()
 }
 
 #[test]
@@ -251,9 +259,9 @@ fn who_has_missed_a_farewell_is_told_and_failures_come_first() {
     knows.on_departed(at(3), Rank(4));
     knows.on_failed(at(3), Rank(3));
     let news = [
-        Notice::Failed { to: Rank(1), failed: Rank(3) },
-        Notice::Departed { to: Rank(1), departed: Rank(0) },
-        Notice::Departed { to: Rank(1), departed: Rank(4) },
+        WatchMessage::Failed { to: Rank(1), failed: Rank(3) },
+        WatchMessage::Departed { to: Rank(1), departed: Rank(0) },
+        WatchMessage::Departed { to: Rank(1), departed: Rank(4) },
     ];
     assert_eq!(told(&mut knows, 4, missed.digest()), news);
     assert_eq!(told(&mut knows, 5, missed.digest()), [], "so soon again");
@@ -268,8 +276,8 @@ fn of_many_that_are_gone_all_are_told_of_in_turn() {
     (2..100).for_each(|rank| assert!(liveness.on_departed(at(1), Rank(rank))));
     let told: BTreeSet<Rank> = (1..=4)
         .flat_map(|time| told(&mut liveness, time * 130, 0))
-        .filter_map(|notice| match notice {
-            Notice::Departed { departed, .. } => Some(departed),
+        .filter_map(|message| match message {
+            WatchMessage::Departed { departed, .. } => Some(departed),
             _ => None,
         })
         .collect();
@@ -283,12 +291,12 @@ fn both_neighbours_are_told_of_all_that_are_gone_though_they_ask_in_turn() {
     let mut told = BTreeSet::new();
     for time in 1..=8 {
         liveness.on_digest(at(time * 300), Rank(time as u32 % 2 * 2), 0);
-        told.extend(std::iter::from_fn(|| liveness.poll_notice()).filter_map(
-            |notice| match notice {
-                Notice::Departed { to, departed } => Some((to, departed)),
+        told.extend(std::iter::from_fn(|| liveness.poll_message()).filter_map(|message| {
+            match message {
+                WatchMessage::Departed { to, departed } => Some((to, departed)),
                 _ => None,
-            },
-        ));
+            }
+        }));
     }
     assert_eq!(told.len(), 2 * 64);
 }
@@ -299,5 +307,5 @@ fn last_rank_alone_watches_nobody() {
     assert!(liveness.on_departed(at(1), Rank(1)));
     assert_eq!(liveness.poll_timeout(), None);
     liveness.on_pause(at(9000));
-    assert_eq!((liveness.poll_timeout(), liveness.poll_notice()), (None, None));
+    assert_eq!((liveness.poll_timeout(), liveness.poll_message()), (None, None));
 }
