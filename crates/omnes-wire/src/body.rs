@@ -93,7 +93,12 @@ impl CastReport {
 pub const CARRIED_MAX: usize = 4;
 /// Bytes of each that follows the tag.
 const WORD_BYTES: usize = 8;
-const _: () = assert!(CARRIED_MAX - 1 == Flags::WORDS_BEHIND.0 as usize, "marks count them");
+const _: () = assert!(CARRIED_MAX - 1 == Flags::WORDS_BEHIND.0 as usize, "the flags count them");
+
+/// Bytes of the words that follow the tag, as the flags of a packet that carries words say.
+pub(crate) fn words_behind_bytes(flags: Flags) -> usize {
+    usize::from(flags.0 & Flags::WORDS_BEHIND.0) * WORD_BYTES
+}
 
 /// What a step of a barrier carries: a word in its header, which is 0 where nothing is combined,
 /// and up to three others as its control body. In memory as the firmware has it, `struct
@@ -146,7 +151,7 @@ impl Words {
 
     /// Bytes that follow the tag of a packet that carries words, as its header says.
     pub fn bytes_behind(header: &Header) -> usize {
-        usize::from(header.flags.0 & Flags::WORDS_BEHIND.0) * WORD_BYTES
+        words_behind_bytes(header.flags)
     }
 
     /// Reads those of a packet; `None` if the body is too short.

@@ -1,5 +1,6 @@
 //! The fixed header.
 
+use crate::body::{CAST_REPORT_BYTES, ENVELOPE_BYTES, GAP_MAP_BYTES, words_behind_bytes};
 use crate::{ChannelId, CommunicatorId, JobId, Rank, Seq, Tag};
 use std::fmt;
 
@@ -55,7 +56,8 @@ pub enum Kind {
     /// the newest arrival and this answer.
     Ack = 3,
     /// `expects` is missing, with a [`crate::GapMap`] of all that arrived beyond it; with
-    /// [`Flags::REJECT`] it came but found no buffer [PM-R15].
+    /// [`Flags::REJECT`] it came but found no buffer [PM-R15]; with [`Flags::ACK_NOW`] the sender
+    /// waits for a message.
     Nack = 4,
     /// Are you there? `argument`, the question's number and no rank's, comes back in the answer;
     /// `expects` is a digest of the ranks that the sender knows to be gone.
@@ -78,7 +80,8 @@ pub enum Kind {
     /// sender collects the receiver's acknowledgements, and misses that of what it has itself.
     CastAck = 10,
     /// As [`Kind::CastAck`], and `expects` is missing, with a [`crate::GapMap`] of what arrived
-    /// beyond it. With [`Flags::ACK_NOW`] it says so again, since nothing has come for a time.
+    /// beyond it. With [`Flags::ACK_NOW`] it says so again, since nothing has come for a time; with
+    /// [`Flags::REJECT`] what it expects has come since the last report, and found no buffer.
     CastNack = 11,
     /// To everybody: the sender's multicast works, and it has heard `argument` ranks by it.
     Hello = 12,
@@ -315,16 +318,20 @@ fn set<const N: usize>(bytes: &mut [u8; HEADER_BYTES], offset: usize, value: [u8
 /// True if a control body follows the tag in a packet that starts with these bytes. Looks only
 /// at kind and marks: the packet may still turn out to be none of ours.
 pub fn has_control_body(head: &[u8]) -> bool {
-    match (head.get(at::KIND), head.get(at::FLAGS)) {
-        (Some(kind), Some(flags)) => {
-            let has_envelope = *kind == Kind::Data as u8 || *kind == Kind::Cast as u8;
-            let may_have_words = *kind == Kind::Step as u8 || *kind == Kind::StepTell as u8;
-            *kind == Kind::Nack as u8
-                || *kind == Kind::CastNack as u8
-                || has_envelope && Flags(*flags).has(Flags::FIRST)
-                || may_have_words && flags & Flags::WORDS_BEHIND.0 != 0
-        }
-        _ => false,
+    let kind = head.get(at::KIND).and_then(|kind| Kind::from_wire(*kind));
+    kind.zip(head.get(at::FLAGS))
+        .is_some_and(|(kind, flags)| control_body_bytes(kind, Flags(*flags)) > 0)
+}
+
+/// Most bytes of the control body of a packet.
+fn control_body_bytes(kind: Kind, flags: Flags) -> usize {
+    match kind {
+        Kind::Data | Kind::Cast if !flags.has(Flags::FIRST) => 0,
+        Kind::Data if flags.has(Flags::CARRIES_REPORT) => ENVELOPE_BYTES + CAST_REPORT_BYTES,
+        Kind::Data | Kind::Cast => ENVELOPE_BYTES,
+        Kind::Nack | Kind::CastNack => GAP_MAP_BYTES,
+        Kind::Step | Kind::StepTell => words_behind_bytes(flags),
+        _ => 0,
     }
 }
 
@@ -358,6 +365,11 @@ impl Header {
             argument: u32::from_be_bytes(field(bytes, at::ARGUMENT)),
         };
         Ok((header, Tag(u64::from_be_bytes(*tag))))
+    }
+
+    /// Bytes after the tag that the tag covers, at most; a gap map may be shorter.
+    pub fn control_body_bytes(&self) -> usize {
+        control_body_bytes(self.kind, self.flags)
     }
 
     /// Makes this the header of the packet that follows in a run, and so `bytes`, in which it is as

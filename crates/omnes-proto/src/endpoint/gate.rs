@@ -5,9 +5,8 @@
 use super::Endpoint;
 use crate::packet::Head;
 use omnes_wire::{
-    CAST_REPORT_BYTES, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES, HEADER_BYTES, Header, HeaderError,
-    JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, SenderKey, Tag, TaggedRun, Words,
-    carries_data,
+    Flags, HEADER_BYTES, Header, HeaderError, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank,
+    SenderKey, Tag, TaggedRun, carries_data,
 };
 use std::collections::BTreeMap;
 
@@ -57,18 +56,6 @@ pub(super) fn is_to_all(header: &Header) -> bool {
     may_be && header.flags.has(Flags::GROUP)
 }
 
-/// Bytes after the tag that the tag covers, by kind.
-pub(super) fn control_body_bytes(header: &Header) -> usize {
-    match header.kind {
-        Kind::Data if carries_report(header) => ENVELOPE_BYTES + CAST_REPORT_BYTES,
-        Kind::Data if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
-        Kind::Cast if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
-        Kind::Nack | Kind::CastNack => GAP_MAP_BYTES,
-        Kind::Step | Kind::StepTell => Words::bytes_behind(header),
-        _ => 0,
-    }
-}
-
 /// What follows the tag, of a packet without user data.
 pub(super) fn control_body(head: &[u8]) -> &[u8] {
     head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default()
@@ -110,7 +97,7 @@ impl Gate {
             return None;
         }
         let body = control_body(head);
-        let body = &body[..body.len().min(control_body_bytes(&header))];
+        let body = &body[..body.len().min(header.control_body_bytes())];
         let bytes = head.first_chunk::<HEADER_BYTES>()?;
         let key = self.sender_key(header.source);
         if !key.verify(tag, bytes, if is_to_all(&header) { Rank::ALL } else { self.me }, body) {
@@ -185,7 +172,7 @@ impl Endpoint {
             return None;
         }
         let header = self.gate.admit_uncounted(packet)?;
-        Some((header.source, PACKET_OVERHEAD_BYTES + control_body_bytes(&header)))
+        Some((header.source, PACKET_OVERHEAD_BYTES + header.control_body_bytes()))
     }
 
     /// Counts a packet of [`Self::data_head`] whose data are not what its sender has sent.
