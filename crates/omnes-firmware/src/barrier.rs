@@ -62,6 +62,7 @@ impl Table {
     ) -> Result<Self, TopoError> {
         assert!(size as usize <= GROUP_MAX, "the firmware serves {GROUP_MAX} members");
         let schedule = algorithm.schedule(Rank(own), size)?;
+        const { assert!(STEPS_MAX == omnes_topo::barrier::STEPS_MAX as usize) };
         let mut step = [Step { send_to: NOBODY, receive_from: NOBODY }; STEPS_MAX];
         for (entry, from) in step.iter_mut().zip(&schedule) {
             *entry = Step { send_to: index(from.send_to), receive_from: index(from.receive_from) };

@@ -1,13 +1,12 @@
 //! Collectives as scripts over channels: whom to talk to comes from `omnes-topo`.
 
 use crate::rig::script::{Script, Step};
+use omnes_topo::barrier::STEPS_MAX;
 use omnes_topo::{BarrierAlgorithm, TopoError, Tree};
 use omnes_wire::Rank;
 
 /// Barriers have tags from here on, apart from those of messages.
 const BARRIER_TAG: u32 = 1 << 20;
-/// Room for the steps of one barrier among the tags.
-const STEPS_MAX: u32 = 64;
 
 /// Broadcast of `content` from `root` along a tree in chunks of `chunk_bytes`, one script per
 /// rank; a rank passes a chunk on as soon as it has it. Buffer 0 and on hold the chunks.

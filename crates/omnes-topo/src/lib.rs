@@ -2,7 +2,8 @@
 //!
 //! Which ranks a rank communicates with; not when, or with which packets. Every member of a group
 //! computes its own part from (rank, size, parameters); no member needs to be told anything. Only
-//! [`TreeTable`] holds a whole structure, for firmware that cannot compute it.
+//! [`TreeTable`] holds a whole structure, for firmware that cannot compute it, and [`network`] a
+//! network.
 //!
 //! | module | answers | source |
 //! |---|---|---|
@@ -15,8 +16,8 @@
 //! | [`barrier`] | steps of a rank, and their number in closed form | [`BarrierAlgorithm`] |
 //!
 //! Guarantees: the same arguments give the same answer on every machine; all members that agree
-//! on size and parameters agree on the structure. Mistakes of the caller give a [`TopoError`];
-//! nothing panics. Sizes up to `u32::MAX` are legal, except for postal trees
+//! on size and parameters agree on the structure. Mistakes of the caller give a [`TopoError`],
+//! in networks a [`network::NetworkError`]; only ids of another network panic. Sizes up to `u32::MAX` are legal, except for postal trees
 //! ([`postal::POSTAL_SIZE_MAX`]) and tables ([`TreeTable::SIZE_MAX`]).
 //!
 //! Assumes: ranks are `0..size`, without gaps. Where ranks run is not known here.

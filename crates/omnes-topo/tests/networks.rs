@@ -189,6 +189,12 @@ fn what_cannot_be_built_is_refused_with_its_limit() {
         DragonflyOptions { hosts: 73, hosts_per_router: 2, routers: 4, globals_per_router: 2 };
     let error = Network::dragonfly_of(options).unwrap_err();
     assert_eq!(error, NetworkError::TooManyHosts { hosts: 73, hosts_max: 72 });
+    let draw = |switches, links_per_switch| {
+        let options = IrregularOptions { switches, links_per_switch, hosts_per_switch: 1 };
+        Network::irregular(options, 1).unwrap_err()
+    };
+    assert!(matches!(draw(65_537, 65_536), NetworkError::TooManySwitches { .. }));
+    assert!(matches!(draw(5, 3), NetworkError::LinksImpossible { .. }));
     assert!(Network::irregular(IrregularOptions::eight_ports(4), 1).is_err());
     let loop_back = [(SwitchId(0), SwitchId(0))];
     assert!(matches!(Network::of_cables(1, 1, &loop_back), Err(NetworkError::BadCable { .. })));

@@ -13,10 +13,8 @@ use omnes_proto::collective::Event as BarrierEvent;
 use omnes_proto::endpoint::Event as EndpointEvent;
 use omnes_proto::packet::SendId;
 use omnes_topo::Tree;
+use omnes_topo::barrier::STEPS_MAX;
 use omnes_wire::Rank;
-
-/// Room for the steps of one barrier among the tags.
-const STEPS_MAX: u32 = 64;
 
 /// Whom a machine has given up on.
 fn lost_peer(event: &EndpointEvent) -> Option<Rank> {

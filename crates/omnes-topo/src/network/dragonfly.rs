@@ -11,8 +11,9 @@
 //!            global: behind those, (place of the pair of groups) * copies + copy
 //! ```
 //!
-//! A packet goes over at most one local, one global and one local link: minimal routing. Which of
-//! several copies is a hash of the flow. Cost: forwarding is arithmetic.
+//! A packet goes over at most one local, one global and one local link. Which of several copies of
+//! the global one is a hash of the flow, also where another copy would save a local link: so all of
+//! them carry equally much. Cost: forwarding is arithmetic.
 //! Not done: routes over a third group, which spread adverse traffic.
 
 use alloc::vec::Vec;

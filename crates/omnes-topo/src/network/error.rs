@@ -38,6 +38,13 @@ pub enum NetworkError {
         /// Links of each switch to others.
         links_per_switch: u32,
     },
+    /// No connected network was found in as many tries as are made.
+    NotDrawn {
+        /// Switches given.
+        switches: u32,
+        /// Links of each switch to others.
+        links_per_switch: u32,
+    },
     /// A cable ends at a switch that does not exist, or at the one where it begins.
     BadCable {
         /// One end.
@@ -80,6 +87,11 @@ impl fmt::Display for NetworkError {
             Self::LinksImpossible { switches, links_per_switch } => {
                 write!(f, "{switches} switches cannot have {links_per_switch} single links each")
             }
+            Self::NotDrawn { switches, links_per_switch } => write!(
+                f,
+                "no connected network of {switches} switches with {links_per_switch} links each was \
+                 drawn; fewer links are drawn sooner"
+            ),
             Self::BadCable { from, to } => {
                 write!(f, "no cable can join switch {} and switch {}", from.0, to.0)
             }

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Source: the folded Clos network as [Al-Fares 2008] draws it. With three levels the bisection is
-//! full unless an oversubscription takes uplinks away from the edge switches.
-//! Cost: forwarding is arithmetic; nothing is stored but eight numbers.
+//! full unless an oversubscription takes uplinks away from the edge switches, or the number of
+//! ports is odd.
+//! Cost: forwarding is arithmetic; nothing is stored but five numbers.
 
 use alloc::vec::Vec;
 
@@ -139,7 +140,8 @@ impl Network {
         Self::fat_tree(hosts, hosts.max(2))
     }
 
-    /// The smallest fat tree of full bisection for `hosts` hosts, of switches with `radix` ports.
+    /// The smallest fat tree of full bisection for `hosts` hosts, of switches with `radix` ports,
+    /// an even number of them.
     ///
     /// Errors as [`Network::fat_tree_of`].
     pub fn fat_tree(hosts: u32, radix: u32) -> Result<Self, NetworkError> {

@@ -3,7 +3,8 @@
 //! What it is: cables as given or drawn, and for each pair of switches how many links apart they
 //! are. A packet goes to any switch that is nearer, chosen by a hash of the flow and the switch.
 //! Irregular networks are drawn as regular graphs: ends of cables are paired at random, never two
-//! cables between the same switches, again from the start if that gets stuck or falls apart.
+//! cables between the same switches, again from the start if that gets stuck or falls apart, which
+//! it rarely does with few links per switch, and mostly where each switch has many.
 //! Cost: two bytes per pair of switches, O(switches * links) to build.
 
 use alloc::collections::VecDeque;
@@ -16,7 +17,7 @@ use super::{LinkId, Network, NetworkError, Shape, SwitchId};
 
 /// Most switches of a network without a regular shape.
 pub const SWITCHES_MAX: u32 = 2048;
-/// Tries to draw a network before giving up; a try fails less often than it succeeds.
+/// Tries to draw a network before giving up.
 const TRIES: u32 = 1000;
 const UNREACHED: u16 = u16::MAX;
 
@@ -125,6 +126,16 @@ fn paired(options: IrregularOptions, draw: &mut Draw) -> Option<Vec<(SwitchId, S
     Some(cables)
 }
 
+fn check_size(switches: u32, hosts_per_switch: u32) -> Result<(), NetworkError> {
+    if switches == 0 || hosts_per_switch == 0 {
+        return Err(NetworkError::Empty);
+    }
+    if switches > SWITCHES_MAX {
+        return Err(NetworkError::TooManySwitches { switches, switches_max: SWITCHES_MAX });
+    }
+    Ok(())
+}
+
 impl Network {
     /// A network of `switches` switches with `hosts_per_switch` hosts each and these cables.
     ///
@@ -136,12 +147,7 @@ impl Network {
         hosts_per_switch: u32,
         cables: &[(SwitchId, SwitchId)],
     ) -> Result<Self, NetworkError> {
-        if switches == 0 || hosts_per_switch == 0 {
-            return Err(NetworkError::Empty);
-        }
-        if switches > SWITCHES_MAX {
-            return Err(NetworkError::TooManySwitches { switches, switches_max: SWITCHES_MAX });
-        }
+        check_size(switches, hosts_per_switch)?;
         let mut links = vec![Vec::new(); switches as usize];
         for (from, to) in cables.iter().copied() {
             if from == to || from.0 >= switches || to.0 >= switches {
@@ -164,12 +170,14 @@ impl Network {
     /// A random connected network; the same seed gives the same one.
     ///
     /// Errors with [`NetworkError::LinksImpossible`] if the ends of cables are odd in number or
-    /// more than there are other switches, else as [`Network::of_cables`].
+    /// more than there are other switches, [`NetworkError::NotDrawn`] if a thousand tries have
+    /// found none, else as [`Network::of_cables`].
     pub fn irregular(options: IrregularOptions, seed: u64) -> Result<Self, NetworkError> {
         let IrregularOptions { switches, links_per_switch, hosts_per_switch } = options;
-        let impossible = NetworkError::LinksImpossible { switches, links_per_switch };
-        if links_per_switch >= switches || links_per_switch * switches % 2 == 1 {
-            return Err(impossible);
+        check_size(switches, hosts_per_switch)?;
+        let is_odd = links_per_switch % 2 == 1 && switches % 2 == 1;
+        if links_per_switch >= switches || is_odd {
+            return Err(NetworkError::LinksImpossible { switches, links_per_switch });
         }
         let mut draw = Draw::new(seed);
         for _ in 0..TRIES {
@@ -179,7 +187,7 @@ impl Network {
                 done => return done,
             }
         }
-        Err(impossible)
+        Err(NetworkError::NotDrawn { switches, links_per_switch })
     }
 
     /// The five-switch ring of the paper's example, one host per switch [IT-R4].

@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | [`Network::single_switch`] | one switch | down |
 //! | [`Network::fat_tree`] | 1, 2 or 3 levels | up by hash of the flow, then down |
-//! | [`Network::dragonfly`] | groups, all linked | local, global, local: minimal |
+//! | [`Network::dragonfly`] | groups, all linked | local, global, local |
 //! | [`Network::irregular`], [`Network::of_cables`] | any graph | a shortest path by hash |
 //!
 //! Source routes on irregular networks, which do not deadlock under back-pressure, are in
@@ -27,7 +27,7 @@
 //! a switch depends on that switch, the flow and the destination; of a multicast, on its source.
 //! Assumes: ids that were given to it are its own; others panic, as an index does.
 //! Cost: below 64 bytes per host at 65,536 hosts, except for graphs, which keep a distance for each
-//! pair of switches; `next_link` is O(1) (graphs: O(ports)), `multicast_links` O(ports of the
+//! pair of switches; `next_link` is O(1) (graphs: O(ports) of the switch and of its neighbours), `multicast_links` O(ports of the
 //! switch), a path O(hops). None of them allocates.
 //! Not done: adaptive and non-minimal routes on a dragonfly; failed links.
 
