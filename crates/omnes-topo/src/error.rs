@@ -1,6 +1,7 @@
 //! What a caller can get wrong about a structure.
 //!
-//! What it is: the error type of trees, pipelines and barriers, and the checks that every entry point shares.
+//! What it is: the error type of trees, pipelines and barriers, and the checks that every entry
+//! point shares.
 //! Guarantees: each variant carries the refused value and the limit it broke, and its text names
 //! both. Checks run in a fixed order (size, parameters, root, rank), so that the same mistake is
 //! always reported the same way. Cost: four comparisons per call.

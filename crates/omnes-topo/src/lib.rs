@@ -15,10 +15,11 @@
 //! | [`network`] | the way of packets through switches, and copies there | [`network::Network`] |
 //! | [`barrier`] | steps of a rank, and their number in closed form | [`BarrierAlgorithm`] |
 //!
-//! Guarantees: the same arguments give the same answer on every machine; all members that agree
-//! on size and parameters agree on the structure. Mistakes of the caller give a [`TopoError`],
-//! in networks a [`network::NetworkError`]; only ids of another network panic. Sizes up to `u32::MAX` are legal, except for postal trees
-//! ([`postal::POSTAL_SIZE_MAX`]) and tables ([`TreeTable::SIZE_MAX`]).
+//! Guarantees: the same arguments give the same answer on every machine; all members that agree on
+//! size and parameters agree on the structure. Mistakes of the caller give a [`TopoError`], in
+//! networks a [`network::NetworkError`]; only ids of another network panic. Sizes up to `u32::MAX`
+//! are legal, except for postal trees ([`postal::POSTAL_SIZE_MAX`]) and tables
+//! ([`TreeTable::SIZE_MAX`]).
 //!
 //! Assumes: ranks are `0..size`, without gaps. Where ranks run is not known here.
 //!

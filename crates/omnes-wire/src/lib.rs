@@ -1,9 +1,9 @@
 //! The wire format of Omnes packets: the only crate that knows byte offsets.
 //!
 //! Every packet starts with one fixed [`Header`] of 32 bytes and an 8-byte [`Tag`], both
-//! big-endian. The control body of a packet (envelope, report, words or gap map) follows and is covered by
-//! the tag; user data come last and are covered by the UDP checksum, since a SipHash over them
-//! would cost more than sending them, unless the job encrypts them.
+//! big-endian. The control body of a packet (envelope, report, words or gap map) follows and is
+//! covered by the tag; user data come last and are covered by the UDP checksum, since a SipHash
+//! over them would cost more than sending them, unless the job encrypts them.
 //!
 //! ```text
 //!  0        2         3      4     8              12        13      14       16

@@ -203,10 +203,8 @@ impl Host {
         let placement = self.endpoint.handle_packet(at.instant(), head, bytes as usize);
         net.packets.end(id);
         if let Some(placement) = placement
-            && let Target::Receive(receive) = placement.target
+            && let Target::Receive(_) = placement.target
         {
-            let is_cast = placement.channel == self.endpoint.channels().len();
-            self.task.on_placed(is_cast, receive, placement.bytes as u64);
             net.done_bytes += placement.bytes as u64;
         }
         at
@@ -215,12 +213,10 @@ impl Host {
     /// What lay in a buffer goes to the memory of a receive that came later.
     fn apply_moves(&mut self, net: &mut Net, at: Time) -> Time {
         let mut at = at;
-        let channels = self.endpoint.channels().len();
-        while let Some((index, step)) = self.endpoint.poll_move() {
+        while let Some((_, step)) = self.endpoint.poll_move() {
             let span = net.testbed.host.copy.per_byte * step.bytes as u64;
             at = net.work(self.rank, at, span, Doing::HostReceives);
             if let Origin::Slot(_) = step.origin {
-                self.task.on_placed(index == channels, step.receive, step.bytes as u64);
                 net.done_bytes += step.bytes as u64;
             }
         }

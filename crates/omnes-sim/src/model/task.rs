@@ -35,8 +35,6 @@ pub(super) struct Running {
     pub(super) held: Option<(GroupId, u64)>,
     pub(super) barrier: Option<(CommunicatorId, u32)>,
     pub(super) stepping: Option<Stepping>,
-    /// Bytes of a broadcast that are here.
-    pub(super) placed: u64,
     /// Those to whom it is passed on, with what has been begun for them.
     pub(super) children: Vec<Rank>,
     pub(super) passing: Vec<SendId>,
@@ -50,7 +48,7 @@ impl Running {
             return Box::new(Self { number, op, began, is_whole: true, ..Self::default() });
         };
         (running.number, running.op, running.began) = (number, op, began);
-        (running.placed, running.is_whole) = (0, true);
+        running.is_whole = true;
         running.passing.clear();
         running
     }
@@ -109,15 +107,6 @@ impl Task {
     /// True while the rank computes and makes no call.
     pub(super) fn computes(&self) -> bool {
         matches!(self.stage, Stage::Computing(_))
-    }
-
-    /// Data of a receive are in their place.
-    pub(super) fn on_placed(&mut self, is_cast: bool, id: ReceiveId, bytes: u64) {
-        if let Stage::Running(running) = &mut self.stage
-            && running.awaited.contains(&Awaited { is_cast, id })
-        {
-            running.placed += bytes;
-        }
     }
 
     pub(super) fn on_received(&mut self, is_cast: bool, id: ReceiveId) {

@@ -89,8 +89,8 @@ impl fmt::Display for NetworkError {
             }
             Self::NotDrawn { switches, links_per_switch } => write!(
                 f,
-                "no connected network of {switches} switches with {links_per_switch} links each was \
-                 drawn; fewer links are drawn sooner"
+                "no connected network of {switches} switches with {links_per_switch} links each \
+                 was drawn; fewer links are drawn sooner"
             ),
             Self::BadCable { from, to } => {
                 write!(f, "no cable can join switch {} and switch {}", from.0, to.0)

@@ -27,8 +27,8 @@
 //! a switch depends on that switch, the flow and the destination; of a multicast, on its source.
 //! Assumes: ids that were given to it are its own; others panic, as an index does.
 //! Cost: below 64 bytes per host at 65,536 hosts, except for graphs, which keep a distance for each
-//! pair of switches; `next_link` is O(1) (graphs: O(ports) of the switch and of its neighbours), `multicast_links` O(ports of the
-//! switch), a path O(hops). None of them allocates.
+//! pair of switches; `next_link` is O(1) (graphs: O(ports) of the switch and of its neighbours),
+//! `multicast_links` O(ports of the switch), a path O(hops). None of them allocates.
 //! Not done: adaptive and non-minimal routes on a dragonfly; failed links.
 
 use alloc::vec::Vec;
