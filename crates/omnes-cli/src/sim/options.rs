@@ -40,7 +40,8 @@ pub struct Wanted {
     /// [default: 0,200us,400us,1000us]
     #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_duration)]
     pub skew: Vec<Duration>,
-    /// How packets to all travel: multicast, or multisend:TREE with who passes on (:nic, :host)
+    /// How packets to all travel: multicast, or multisend:TREE with who passes on (:nic, :host);
+    /// barriers without multicast send to one rank after the other, whatever the tree
     /// [default: multicast]
     #[arg(long, value_delimiter = ',', value_name = "CARRIER",
           value_parser = str::parse::<CarrierKind>)]
