@@ -1,7 +1,7 @@
 //! The ways to broadcast, and their names.
 
 use crate::broadcast::{Policy, PolicyError};
-use omnes_topo::Tree;
+use omnes_topo::{TopoError, Tree};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -51,16 +51,30 @@ pub enum BcastAlgorithm {
 
 /// A text that names no broadcast algorithm.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error(
-    "`{text}` is no broadcast algorithm; over channels there are original, binomial, chain, flat, \
-     knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT, each but original with or \
-     without :store; by multicast there are multicast, basic, window, tree-ack[=RADIX], \
-     co-root[=COUNT], ack-every[=M], skewed[=M], nack \
-     and combined, and combinations such as co-root=4+skewed=8"
-)]
-pub struct BcastAlgorithmError {
-    /// The text.
-    pub text: String,
+pub enum BcastAlgorithmError {
+    /// There is none of that name.
+    #[error(
+        "`{text}` is no broadcast algorithm; over channels there are original, binomial, chain, \
+         flat, knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT, each but \
+         original with or without :store; by multicast there are multicast, basic, window, \
+         tree-ack[=RADIX], co-root[=COUNT], ack-every[=M], skewed[=M], nack and combined, and \
+         combinations such as co-root=4+skewed=8"
+    )]
+    Unknown {
+        /// The text.
+        text: String,
+    },
+    /// There is such a tree, but not with that number.
+    #[error("`{text}`: {reason}")]
+    Tree {
+        /// The text.
+        text: String,
+        /// What is wrong with the number.
+        reason: TopoError,
+    },
+    /// There is such a scheme, but not with that number.
+    #[error(transparent)]
+    Scheme(PolicyError),
 }
 
 impl BcastAlgorithm {
@@ -99,11 +113,17 @@ impl FromStr for BcastAlgorithm {
             Some((name, "store")) => (name, Some(Forwarding::Store)),
             Some((name, _)) => (name, None),
         };
-        if let (Ok(tree), Some(forwarding)) = (name.parse(), forwarding) {
-            return Ok(Self::Tree { tree, forwarding });
+        match (name.parse(), forwarding) {
+            (Ok(tree), Some(forwarding)) => return Ok(Self::Tree { tree, forwarding }),
+            (Err(TopoError::UnknownTree { .. }), _) | (_, None) => {}
+            (Err(reason), Some(_)) => {
+                return Err(BcastAlgorithmError::Tree { text: text.to_owned(), reason });
+            }
         }
-        let policy = text.parse().map_err(|PolicyError { text }| BcastAlgorithmError { text })?;
-        Ok(Self::Multicast(policy))
+        text.parse().map(Self::Multicast).map_err(|error| match error {
+            PolicyError::Unknown { text } => BcastAlgorithmError::Unknown { text },
+            error => BcastAlgorithmError::Scheme(error),
+        })
     }
 }
 
@@ -128,14 +148,28 @@ mod tests {
 
     #[test]
     fn what_names_no_algorithm_is_refused_with_the_names_there_are() {
-        for text in ["tree", "chain:later", "window:store", "knomial=1", "co-root=1", "", "basic+"]
-            .into_iter()
-            .chain(["kary=0", "postal=0.5", "postal=2/0", "postal="])
-        {
+        for text in ["tree", "chain:later", "window:store", "", "basic+", "postal=", "knomial=x"] {
             let error = text.parse::<BcastAlgorithm>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{text}` is no broadcast algorithm")), "{error}");
             assert!(error.contains("kary=ARITY, postal=LAMBDA"), "{error}");
             assert!(error.contains("knomial=RADIX") && error.contains("co-root=4+"), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_an_algorithm_cannot_have_are_told_with_their_limits() {
+        for (text, part) in [
+            ("knomial=1", "2"),
+            ("kary=0:store", "0"),
+            ("postal=0.5", "0.5"),
+            ("postal=2/0", "0"),
+            ("co-root=1", "COUNT of co-root are 2 to 4096"),
+            ("combined+skewed=0", "M of ack-every and skewed 1 to 4096"),
+            ("basic=2", "the others have no number"),
+        ] {
+            let error = text.parse::<BcastAlgorithm>().unwrap_err().to_string();
+            let told = error.strip_prefix(&format!("`{text}`: "));
+            assert!(told.is_some_and(|told| told.contains(part)), "{error}");
         }
     }
 }

@@ -216,15 +216,16 @@ impl Algorithm {
         {
             return Ok(Self::Reduce(reduce));
         }
-        text.parse().map(Self::Bcast).map_err(|omnes::BcastAlgorithmError { text }| {
-            format!(
+        text.parse().map(Self::Bcast).map_err(|error| match error {
+            omnes::BcastAlgorithmError::Unknown { text } => format!(
                 "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
                  co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
                  co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
                  postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
                  gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
                  channel, nic:counter; allreduce: words, blocks, ring, and the trees"
-            )
+            ),
+            error => error.to_string(),
         })
     }
 

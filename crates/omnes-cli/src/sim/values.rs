@@ -4,7 +4,7 @@
 
 use crate::units::{format_share, parse_share};
 use omnes::{BarrierForm, BarrierKind};
-use omnes_proto::algorithm::BcastAlgorithm;
+use omnes_proto::algorithm::{BcastAlgorithm, BcastAlgorithmError};
 use omnes_proto::broadcast::Policy;
 use omnes_proto::collective::Runner;
 use omnes_sim::model::{self, Carrier, Cloning, Steps};
@@ -125,22 +125,16 @@ impl FromStr for Algorithm {
         if let Ok(barrier) = text.parse() {
             return Ok(Self::Barrier(barrier));
         }
-        text.parse().map(Self::Bcast).map_err(|_| {
-            let tree = text.split(':').next().unwrap_or(text).parse::<Tree>();
-            if let Some(error) =
-                tree.err().filter(|it| !matches!(it, TopoError::UnknownTree { .. }))
-            {
-                return format!("`{text}`: {error}");
-            }
-            format!(
+        text.parse().map(Self::Bcast).map_err(|error| match error {
+            BcastAlgorithmError::Unknown { text } => format!(
                 "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
                  co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
                  co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
                  postal (for the testbed), postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
                  gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
-                 channel, nic:counter. RADIX, COUNT and M of multicast are at most 4096, RADIX and \
-                 COUNT at least 2, M at least 1"
-            )
+                 channel, nic:counter"
+            ),
+            error => error.to_string(),
         })
     }
 }

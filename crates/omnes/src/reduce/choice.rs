@@ -2,7 +2,7 @@
 //! follows from what all of them know.
 
 use crate::communicator::Communicator;
-use omnes_topo::Tree;
+use omnes_topo::{TopoError, Tree};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -44,13 +44,24 @@ pub enum ReduceAlgorithm {
 
 /// A text that does not name an algorithm of reductions.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error(
-    "`{text}` is no algorithm of reductions; there are words, blocks, ring, flat, binomial, chain, \
-     knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
-)]
-pub struct ReduceAlgorithmError {
-    /// The text.
-    pub text: String,
+pub enum ReduceAlgorithmError {
+    /// There is none of that name.
+    #[error(
+        "`{text}` is no algorithm of reductions; there are words, blocks, ring, flat, binomial, \
+         chain, knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
+    )]
+    Unknown {
+        /// The text.
+        text: String,
+    },
+    /// There is such a tree, but not with that number.
+    #[error("`{text}`: {reason}")]
+    Tree {
+        /// The text.
+        text: String,
+        /// What is wrong with the number.
+        reason: TopoError,
+    },
 }
 
 impl fmt::Display for ReduceAlgorithm {
@@ -72,10 +83,10 @@ impl FromStr for ReduceAlgorithm {
             "blocks" => Ok(Self::Blocks),
             "ring" => Ok(Self::Ring),
             "words" => Ok(Self::Words),
-            tree => tree
-                .parse()
-                .map(Self::Tree)
-                .map_err(|_| ReduceAlgorithmError { text: text.to_owned() }),
+            tree => tree.parse().map(Self::Tree).map_err(|error| match error {
+                TopoError::UnknownTree { name } => ReduceAlgorithmError::Unknown { text: name },
+                reason => ReduceAlgorithmError::Tree { text: text.to_owned(), reason },
+            }),
         }
     }
 }
