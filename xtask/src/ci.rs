@@ -79,5 +79,9 @@ fn mpi4py(workspace: &Workspace) -> anyhow::Result<bool> {
         return Ok(true);
     }
     let status = Command::new(workspace.root.join("tools/test-mpi4py.sh")).status()?;
-    Ok(status.success() || status.code() == Some(SKIPPED))
+    let is_skipped = status.code() == Some(SKIPPED);
+    if is_skipped {
+        eprintln!("mpi4py: skipped");
+    }
+    Ok(status.success() || is_skipped)
 }

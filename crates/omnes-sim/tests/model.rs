@@ -69,16 +69,6 @@ fn a_network_that_lets_nothing_through_is_told_in_words() {
 }
 
 #[test]
-fn a_buffer_holds_as_much_where_frames_cost_a_fixed_time() {
-    let mut setup = setup(4);
-    setup.testbed.link.wire.fixed = Span::from_ns(100);
-    setup.testbed.link.wire.per_byte = Span::ZERO;
-    (setup.testbed.switch.buffer_bytes, setup.testbed.switch.when_full) = (20_000, WhenFull::Drop);
-    let report = run(setup, Plan::new([bcast("combined", 8)], 1));
-    assert_eq!(report.counters.dropped_by_switches, 0);
-}
-
-#[test]
 fn a_barrier_that_a_machine_refuses_is_no_barrier_of_no_time() {
     // One NIC counts 1,024 at most.
     let kind = barrier(BarrierAlgorithm::Counter, Steps::Machine(Runner::Nic));

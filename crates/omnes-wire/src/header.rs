@@ -62,7 +62,7 @@ pub enum Kind {
     /// Are you there? `argument`, the question's number and no rank's, comes back in the answer;
     /// `expects` is a digest of the ranks that the sender knows to be gone.
     Ping = 5,
-    /// I am here; `argument` is that of the question, or the rank of the notice; `expects` is as
+    /// I am here; `argument` is that of the question, or the rank of the report; `expects` is as
     /// there.
     Pong = 6,
     /// Rank `argument` has failed, says the sender; answered by [`Kind::Pong`].

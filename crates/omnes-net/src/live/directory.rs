@@ -26,7 +26,7 @@ const ENDING: &str = ".live";
 /// What follows the name of a file until it is complete.
 const INCOMPLETE: &str = ".new";
 /// Age from which a file that is not complete belongs to a rank that was killed as it made it.
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// Names looked at in one directory.
 const NAMES_MAX: usize = 1 << 16;
 
@@ -212,12 +212,12 @@ impl Directory {
     /// removed.
     pub(super) fn remove_given_up(&self) -> Result<(), LiveError> {
         for name in self.names_with(&format!("{ENDING}{INCOMPLETE}"))? {
-            let age = self.modified(&name).map(|modified| modified.elapsed());
-            // A time that is yet to come is an error: the clock was wrong, then or now.
-            if age.is_some_and(|age| age.is_ok_and(|age| age < GIVEN_UP_AFTER)) {
-                continue;
+            let Some(modified) = self.modified(&name) else { continue };
+            // A time that is yet to come counts, too: the clock was wrong, then or now.
+            let distance = modified.elapsed().unwrap_or_else(|early| early.duration());
+            if distance > GIVEN_UP_AFTER {
+                self.remove(&name)?;
             }
-            self.remove(&name)?;
         }
         Ok(())
     }

@@ -68,6 +68,9 @@ pub enum LiveError {
         /// What it should be.
         needed: usize,
     },
+    /// Nothing is in it, as after a loss of power.
+    #[error("is empty")]
+    Empty,
     /// The first bytes are others.
     #[error("is no file of live counters")]
     NoLiveFile,

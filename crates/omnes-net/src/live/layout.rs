@@ -121,6 +121,9 @@ fn is_name(name: &str) -> bool {
 /// [`LiveError`] names what is wrong with them.
 pub(super) fn parse(bytes: &[u8]) -> Result<Content, LiveError> {
     let wrong_size = |needed| LiveError::WrongSize { bytes: bytes.len(), needed };
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Err(LiveError::Empty);
+    }
     let header: &[u8; NAMES_AT] = bytes.first_chunk().ok_or(wrong_size(NAMES_AT))?;
     let number = |index: usize| u32::from_ne_bytes(field(header, 8 + 4 * index));
     if word(header, 0) != MAGIC {
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn every_truncation_is_refused() {
         let bytes = file();
-        for length in 0..bytes.len() {
+        for length in 1..bytes.len() {
             let error = parse(&bytes[..length]).unwrap_err();
             let LiveError::WrongSize { bytes, needed } = error else { panic!("{error}") };
             assert!(bytes == length && needed > length);

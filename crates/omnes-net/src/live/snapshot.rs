@@ -180,7 +180,8 @@ impl Survey {
 
     /// Removes the files of dead ranks for which `is_meant` is true, and returns what they said.
     ///
-    /// What ranks left that were killed as they made their files goes, too.
+    /// What ranks left that were killed as they made their files goes, too, and what has been empty
+    /// for an hour.
     pub fn clean(place: &StatsPlace, is_meant: impl Fn(&Snapshot) -> bool) -> Self {
         let mut survey = Self::default();
         survey.visit(place, |survey, directory| {
@@ -190,6 +191,7 @@ impl Survey {
                         survey.ranks.push(rank);
                         directory.remove(&name)
                     }
+                    Err(LiveError::Empty) if is_old(directory, &name) => directory.remove(&name),
                     _ => Ok(()),
                 };
                 if let Err(error) = removed {
@@ -243,6 +245,7 @@ pub(super) fn remove_old(directory: &Directory) {
     for name in names {
         let is_meant = match read(directory, &name, now) {
             Ok(rank) => rank.life == Life::Dead && is_long_ago(moment(rank.updated_ns), now),
+            Err(LiveError::Empty) => true,
             Err(_) => false,
         };
         if is_meant {

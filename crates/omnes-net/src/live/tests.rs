@@ -179,7 +179,9 @@ fn cleaning_removes_the_dead_that_are_meant_and_what_was_never_complete() {
     for name in ["young.live.new", "old.live.new", "other.new"] {
         std::fs::write(path.join(name), "").unwrap();
     }
-    set_age(&path.join("old.live.new"), Duration::from_secs(11));
+    set_age(&path.join("old.live.new"), Duration::from_secs(61));
+    std::fs::write(path.join("empty.live"), [0; 500]).unwrap();
+    set_age(&path.join("empty.live"), HOUR * 2);
     set_age(&path.join("other.new"), HOUR);
     let place = StatsPlace::In(path.to_owned());
     let cleaned = Survey::clean(&place, |rank| rank.rank != 1);

@@ -233,8 +233,9 @@ impl FromStr for Policy {
         let mut parts = text.split('+');
         let policy = parts.try_fold(Self::WINDOW, |policy, part| policy.with(part.trim()));
         let is_named = |part: &str| {
-            let name = part.split('=').next().unwrap_or(part).trim();
-            Self::WINDOW.with(name).is_some()
+            let (name, number) = part.trim().split_once('=').unwrap_or((part.trim(), "0"));
+            let is_number = !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit());
+            is_number && Self::WINDOW.with(name).is_some()
         };
         policy.ok_or_else(|| {
             let text = text.to_owned();
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn what_names_no_policy_is_refused_with_the_names_there_are() {
-        for text in ["", "windows", "basic+", "skewed=3+x"] {
+        for text in ["", "windows", "basic+", "skewed=3+x", "skewed=8:store", "tree-ack=x"] {
             let error = text.parse::<Policy>().unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("co-root=4+skewed=8"), "{error}");
         }

@@ -117,6 +117,8 @@ pub(super) struct SendLane {
 pub(super) struct Round {
     epoch: u16,
     began_at: Instant,
+    /// One past the last packet that had gone before.
+    next: Seq,
 }
 
 /// How often the oldest packet has gone again while nothing showed that it, or another one as long,
@@ -294,8 +296,8 @@ impl SendLane {
     }
 
     /// Round-trip time that the first report on a round shows: unlike the answer to a packet that
-    /// went again, it cannot be to what went before. Repairs and pauses of the peer say little of
-    /// the path, so only if one message after the other was late.
+    /// went again, it cannot be to what went before; but it may be to what came later. Repairs and
+    /// pauses of the peer say little of the path, so only if one message after the other was late.
     pub(super) fn sample_round(
         &mut self,
         round: Round,
@@ -303,7 +305,8 @@ impl SendLane {
         held_back: Duration,
         timeout: Duration,
     ) -> Option<Duration> {
-        if self.late_at.replace(self.base) == Some(self.base) {
+        let is_later = round.next.precedes(self.base);
+        if is_later || self.late_at.replace(self.base) == Some(self.base) {
             return None;
         }
         self.late_in_a_row += 1;
@@ -499,7 +502,8 @@ impl SendLane {
         if self.rounds.len() == ROUNDS_MAX {
             self.rounds.pop_front();
         }
-        self.rounds.push_back(Round { epoch: self.epoch, began_at: now });
+        let (epoch, next) = (self.epoch, self.next());
+        self.rounds.push_back(Round { epoch, began_at: now, next });
     }
 
     /// The peer has buffers again for what it rejected. If the reject itself got lost, this is

@@ -325,8 +325,7 @@ impl Net {
         let wire = costs.wire.of(bytes);
         let server = &mut self.links[link as usize];
         if let Some(came_by) = came_by {
-            // As long as packets of this length are on the wire, what is fixed for each included.
-            let byte_ps = wire.as_ps() / bytes;
+            let byte_ps = costs.wire.per_byte.as_ps();
             let room = Span::from_ps(byte_ps.saturating_mul(switch.buffer_bytes));
             let backlog = server.free_at().since(at) + wire;
             if backlog > room && switch.when_full == WhenFull::Drop {

@@ -200,7 +200,7 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     let Some((rank, at)) = faults.crash else { return };
     let liveness = cluster.config.liveness;
     // A replay may have made the dead rank look alive until the network was healed; then come
-    // the timeout, the round in which it is noticed, and the way of the notice.
+    // the timeout, the round in which it is noticed, and the way of the report.
     let healed = (Instant::ZERO + at).max(Instant::ZERO + HEALED);
     let time = liveness.timeout + 3 * liveness.interval;
     cluster.run_until(healed + time);

@@ -112,6 +112,7 @@ mod tests {
                 "byte_ns = 1e15",
                 "`link.wire` is 1000000000000000 ns for each byte",
             ),
+            ("byte_ns = 0.32", "fixed_ns = 9", "`link.wire` is a fixed time of 9 ns; it must be"),
             ("count = 44,", "count = 0,", "`host.train_packets` is 0; it must be at least 1"),
             (
                 "count = 44,",

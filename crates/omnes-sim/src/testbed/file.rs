@@ -341,6 +341,11 @@ impl Reader {
     }
 
     fn link(&mut self, table: &LinkTable) -> Link {
+        if table.wire.fixed_ns != 0.0 {
+            let fixed = format_args!("a fixed time of {} ns", table.wire.fixed_ns);
+            let must = "`byte_ns` alone; what a frame takes besides is `link.frame_bytes`";
+            self.refuse("link.wire", fixed, must);
+        }
         Link {
             wire: self.cost("link.wire", Some(&table.wire)),
             latency: self.time("link.latency", table.latency.as_ref()),

@@ -4,7 +4,7 @@
 //! communicator, tag) must be matched in the order of sending: taken in the order in which they
 //! were posted, the receives that completed hold the stream's messages, each once, byte for byte.
 //! Zero bytes have no content to compare, so there the count decides. Nor may a message overtake
-//! one with another tag, unless that was not all in memory ([`order`], D-10).
+//! one with another tag ([`order`]).
 //!
 //! [`broadcasts`] does the same for broadcasts, [`barriers`] looks at barriers.
 

@@ -1,6 +1,7 @@
 //! Order between tags: messages from one rank to another in one channel and communicator match in
-//! the order of sending. A receive that any of several messages would have fitted holds the first
-//! of them.
+//! the order of sending. Of the messages that have been received, a receive that several would have
+//! fitted holds the first. One that was not all in memory, and those that wait behind it with its
+//! tag, may be overtaken (D-10).
 //!
 //! Which message a receive holds is known of streams without holes alone: the receives of a stream
 //! hold its messages one after the other.
@@ -47,7 +48,9 @@ fn matches(entries: &[Entry], dead: &BTreeSet<Rank>) -> BTreeMap<Path, Vec<Match
     for (index, entry) in entries.iter().enumerate() {
         match &entry.sort {
             Sort::Send { stream, is_ready, .. } => {
-                sends.entry(*stream).or_default().push((index, *is_ready));
+                let sent = sends.entry(*stream).or_default();
+                let waits = sent.last().is_some_and(|(_, was_ready)| !was_ready);
+                sent.push((index, *is_ready && !waits));
             }
             Sort::Receive { got: Some(got), pattern, .. } => {
                 received.entry(got.stream).or_default().push((index, *pattern));
@@ -113,5 +116,20 @@ mod tests {
         let none = BTreeSet::new();
         assert_eq!(exchange(true, [(Some(1), 1), (None, 0)]).check_delivery(&none), Ok(()));
         assert_eq!(exchange(false, [(None, 1), (None, 0)]).check_delivery(&none), Ok(()));
+    }
+
+    #[test]
+    fn messages_behind_one_that_was_not_ready_have_no_order() {
+        let mut ledger = Ledger::default();
+        for (tag, is_ready) in [(0, false), (0, true), (1, true)] {
+            ledger.add_send(stream(tag), [].into(), is_ready);
+        }
+        for held in [1, 0, 0] {
+            let (communicator, source) = (COMMUNICATOR, Some(Rank(0)));
+            let pattern = Pattern { communicator, source, tag: None };
+            let receive = ledger.add_receive(Rank(1), 0, pattern, 0);
+            ledger.on_received(Instant::ZERO, receive, stream(held), 0, Vec::new()).unwrap();
+        }
+        assert_eq!(ledger.check_delivery(&BTreeSet::new()), Ok(()));
     }
 }
