@@ -6,7 +6,7 @@ mod pair;
 use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::packet::Head;
-use omnes_wire::{CommunicatorId, Instant, Rank};
+use omnes_wire::{CommunicatorId, Header, Instant, Kind, Rank};
 
 const DATA: &[u8] = b"12345678";
 
@@ -77,4 +77,29 @@ fn whatever_goes_in_lets_packets_and_events_out() {
         drain(due, &mut from).len()
     };
     assert!((0..9).any(|_| next() == 1));
+}
+
+#[test]
+fn who_gets_no_more_of_a_message_hears_first_of_the_failure_that_is_why() {
+    let three = |me| Endpoint::new(Instant::ZERO, EndpointConfig { size: 3, ..pair::config(me) });
+    let (mut from, mut teller) = (three(0), three(1));
+    let now = Instant::from_ns(1000);
+    // Rank 1 has found out that 2 has failed, and tells 0, which has nobody to tell.
+    teller.fail_rank(now, Rank(2));
+    drain(now, &mut teller).iter().for_each(|it| _ = from.handle_packet(now, it, it.len()));
+    drain(now, &mut from);
+    let message = Message {
+        to: Rank(1),
+        communicator: CommunicatorId(0),
+        tag: 1,
+        bytes: 100,
+        available: 0,
+        reply: Reply::Soon,
+    };
+    let id = from.channel_mut(0).send(message).unwrap();
+    assert!(drain(now, &mut from).is_empty());
+    from.cut(0, id, u64::MAX);
+    let sent = drain(now, &mut from);
+    let kinds = sent.iter().map(|packet| Header::parse(packet).unwrap().0.kind);
+    assert!(kinds.eq([Kind::Failed, Kind::Data]));
 }

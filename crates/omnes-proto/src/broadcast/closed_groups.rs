@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 /// Answers that wait to go out.
-const ASKED_MAX: usize = 4096;
+pub(super) const ASKED_MAX: usize = 4096;
 
 /// What is left of a stream that this rank has taken in.
 #[derive(Clone, Copy, Debug)]

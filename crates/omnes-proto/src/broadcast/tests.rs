@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use super::closed_groups::ASKED_MAX;
 use super::*;
 use crate::channel::Reply;
 use crate::group::Nodes;
@@ -12,6 +13,8 @@ use std::time::Duration;
 mod basic;
 mod co_roots;
 mod coded;
+mod gone;
+mod lies;
 mod mute;
 mod overdue;
 mod rest;
@@ -349,6 +352,7 @@ fn a_failed_member_breaks_the_group_and_is_named() {
             let error = BroadcastError::PeerFailed { rank: Rank(failed) };
             assert_eq!(refused.unwrap_err(), error);
             assert!(node.machine.is_idle());
+            assert_eq!(node.machine.active_streams(), 0);
             assert_eq!(node.machine.free_slots(), node.machine.config().pool_slots);
         }
     }
@@ -603,4 +607,33 @@ fn that_a_packet_found_no_buffer_is_told_also_after_an_acknowledgement() {
     net.run(30_000);
     let told: Vec<bool> = receiver.try_iter().collect();
     assert!(told.len() > 3 && told.iter().all(|is_told| *is_told), "{told:?}");
+}
+
+#[test]
+fn roots_that_send_at_once_are_together_offered_no_more_than_the_socket_holds() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut net = Net::new(5, "combined");
+    net.lose = Box::new(move |header, to| {
+        if header.source == Rank(0) && matches!(header.kind, Kind::CastAck | Kind::CastNack) {
+            sender.send((to, u32::from(header.credits))).unwrap();
+        }
+        false
+    });
+    let bytes = 2_000_000;
+    for root in 1..5 {
+        (0..5).filter(|rank| *rank != root).for_each(|rank| net.receive(rank, root, bytes));
+    }
+    (1..5).for_each(|root| net.send(root, content(root as usize, bytes), Reply::Soon));
+    let mut looked = 0;
+    while net.nodes[0].received.is_empty() {
+        net.run(1);
+        let latest: BTreeMap<u32, u32> = receiver.try_iter().collect();
+        if latest.len() == 4 && net.nodes[0].machine.active_streams() == 4 {
+            let offered = latest.values().sum::<u32>() * crate::limits::CREDIT_UNIT_BYTES;
+            let socket = net.nodes[0].machine.config().receive_truesize_bytes;
+            assert!(offered <= socket, "{latest:?} of {socket}");
+            looked += 1;
+        }
+    }
+    assert!(looked > 5, "{looked}");
 }

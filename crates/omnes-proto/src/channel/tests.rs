@@ -8,6 +8,7 @@
 mod asking;
 mod cut;
 mod full_pool;
+mod gone;
 mod notice;
 mod receive;
 mod reject;

@@ -596,4 +596,21 @@ mod tests {
         assert_eq!(lane.classify(Seq::nth(WINDOW_PACKETS_MAX - 1)), Arrival::Ahead);
         assert_eq!(lane.classify(Seq::nth(u32::MAX)), Arrival::Duplicate);
     }
+
+    #[test]
+    fn a_packet_that_was_overtaken_does_not_bring_back_an_earlier_epoch() {
+        let mut lane = Arrivals::default();
+        for (seen, newest) in [
+            (3, 3),
+            (2, 3),
+            (40_000 - 1, 3),
+            (30_000, 30_000),
+            (60_000, 60_000),
+            (1, 1),
+            (60_000, 1),
+        ] {
+            lane.on_packet(at(0), seen);
+            assert_eq!(lane.epoch(), newest);
+        }
+    }
 }

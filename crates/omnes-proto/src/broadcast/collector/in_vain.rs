@@ -56,3 +56,20 @@ impl InVain {
         self.by_rank.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_comes_on_from_repair_to_repair_lacks_none_of_them_in_vain() {
+        let mut in_vain = InVain::default();
+        let limit = Duration::from_secs(4);
+        for repair in 0..200u16 {
+            // Of three repairs of each packet, the last arrives.
+            let now = Instant::from_ns(u64::from(repair) * 100_000_000);
+            in_vain.on_lacking(now, Rank(1), Seq(u32::from(repair / 3)), repair);
+            assert_eq!(in_vain.first_of(now, Rank(1), limit), None, "{repair}");
+        }
+    }
+}

@@ -38,6 +38,7 @@ fn slowest_comes_on_when_the_last_has_reported() {
     assert_eq!(collector.limit(), Some(Seq::nth(105)));
     collector.forget(Rank(1));
     assert_eq!(collector.slowest(), Some(Seq::nth(6)));
+    assert_eq!(collector.limit(), Some(Seq::nth(106)), "nor does who has left hold others back");
     collector.forget_all();
     assert_eq!(collector.slowest(), None);
 }
@@ -196,4 +197,37 @@ fn who_is_silent_is_also_asked_alone_now_and_then() {
         }
     }
     assert_eq!(alone, [(4, 1, true), (4, 2, true)]);
+}
+
+#[test]
+fn what_went_in_vain_before_a_pause_says_nothing_after_it() {
+    let mut collector = collector(2);
+    let limit = Duration::from_micros(900);
+    collector.history.on_sent(at(0), Seq::nth(0));
+    for number in 1..9 {
+        let now = at(number * 100);
+        collector.on_gaps(now, WITNESS, (Seq::nth(0), &GapMap::default()), Seq::nth(1));
+        collector.want(Rank(1), Seq::nth(0), false);
+        let repair = collector.next_repair(2, |_| 0).unwrap();
+        collector.on_repaired(now, &repair, Seq::nth(1));
+    }
+    collector.on_pause(at(9_000_000));
+    for us in [9_000_100, 9_000_800] {
+        collector.on_gaps(at(us), WITNESS, (Seq::nth(0), &GapMap::default()), Seq::nth(1));
+        collector.want(Rank(1), Seq::nth(0), false);
+        let repair = collector.next_repair(2, |_| 0).unwrap();
+        collector.on_repaired(at(us), &repair, Seq::nth(1));
+        assert_eq!(collector.lacks_in_vain(at(us), Rank(1), limit), None);
+    }
+}
+
+#[test]
+fn silence_that_is_forgiven_counts_from_then_on_for_that_rank() {
+    let mut collector = collector(2);
+    let limit = Duration::from_micros(1000);
+    collector.answers.arm(at(0), ASKED);
+    assert!(collector.on_timeout(at(500_000), Seq::nth(1)));
+    collector.forgive_silence(at(900_000), Rank(2));
+    assert_eq!(silent(&collector, 900_999, limit), [1]);
+    assert_eq!(silent(&collector, 901_000, limit), [1, 2]);
 }

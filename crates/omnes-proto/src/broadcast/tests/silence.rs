@@ -6,7 +6,12 @@ const TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Three ranks, of which 2 gets no packet of data but the last of a message that has several.
 fn net(policy: &str) -> Net {
-    let config = BroadcastConfig { payload_bytes: 8000, peer_timeout: TIMEOUT, ..config() };
+    net_of(policy, 8000)
+}
+
+/// The same with packets of so many bytes.
+fn net_of(policy: &str, payload_bytes: u16) -> Net {
+    let config = BroadcastConfig { payload_bytes, peer_timeout: TIMEOUT, ..config() };
     let mut net = Net::with(3, policy, config);
     net.lose = Box::new(|header, to| {
         let is_data = matches!(header.kind, Kind::Cast | Kind::CastCoded);
@@ -59,5 +64,14 @@ fn a_silent_rank_that_lives_is_one_that_long_packets_do_not_get_to() {
         let found = std::iter::from_fn(|| suspicion(&mut net)).find(|it| Some(*it) != quiet);
         let silent = Some(Suspicion::Silent(Rank(2)));
         assert_eq!(found, if lives { MTU_BLACK_HOLE } else { silent });
+    }
+}
+
+#[test]
+fn short_packets_that_never_arrive_say_nothing_of_long_ones() {
+    for policy in POLICIES {
+        let mut net = net_of(policy, 1000);
+        net.broadcast(0, &content(1, 1100));
+        assert_ne!(suspicion(&mut net), MTU_BLACK_HOLE, "{policy}");
     }
 }

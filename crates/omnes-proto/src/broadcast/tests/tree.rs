@@ -182,3 +182,26 @@ fn a_question_of_a_stranger_to_the_tree_is_refused() {
     assert_eq!((counters.malformed, counters.beyond_window), (1, 1));
     assert!(net.nodes[3].poll(now, 3).is_empty());
 }
+
+#[test]
+fn no_message_carries_the_acknowledgement_of_a_rank_that_speaks_for_others() {
+    // Rank 3 reports to rank 2, and gets nothing in the end.
+    for policy in ["tree-ack=2+combined", "tree-ack=2+skewed=9"] {
+        let mut net = Net::new(4, policy);
+        for number in 0..20 {
+            net.broadcast(0, &content(number, 8));
+            net.run(200);
+        }
+        net.lose = Box::new(|_, to| to == 3);
+        let mut carried = [0, 0];
+        for number in 0..16 {
+            net.broadcast(0, &content(number, 8));
+            net.run(1);
+            for (rank, carried) in [1, 2].into_iter().zip(&mut carried) {
+                let report = net.nodes[rank].machine.take_carried(Rank(0));
+                *carried += u32::from(report.is_some());
+            }
+        }
+        assert!(carried[0] > 0 && carried[1] == 0, "{policy}: {carried:?}");
+    }
+}

@@ -119,3 +119,48 @@ fn messages_go_to_receives_in_the_order_of_posting_whether_these_name_a_source_o
     let by_order = [(1, PEER), (2, PEER), (0, OTHER), (4, OTHER)];
     assert_eq!(events(&mut channel), by_order.map(|(place, from)| received(posted[place], from)));
 }
+
+#[test]
+fn those_who_send_are_offered_no_more_together_than_there_is_with_room_for_one_who_begins() {
+    let config = config().build().unwrap();
+    for senders in 0..100u32 {
+        let share = u32::from(Channel::credits(&config, senders)) * CREDIT_UNIT_BYTES;
+        let all = share * (senders.max(1) + 1);
+        let least = share == CREDIT_UNIT_BYTES;
+        assert!(least || all <= config.receive_truesize_bytes, "{share} to each of {senders}");
+    }
+}
+
+#[test]
+fn a_message_goes_to_the_receive_that_was_posted_first_whether_it_names_its_sender_or_not() {
+    for is_named_first in [false, true] {
+        let mut channel = channel();
+        let named = from(PEER);
+        let anybody = Pattern { source: None, ..named };
+        let patterns = if is_named_first { [named, anybody] } else { [anybody, named] };
+        let ids = patterns.map(|pattern| channel.receive(at(0), pattern, 10).unwrap());
+        for (seq, id) in (0..).zip(ids) {
+            hand_first(&mut channel, 1, PEER, seq, 10, 10);
+            let received = Event::Received { id, from: PEER, tag: 5, bytes: 10 };
+            assert_eq!(events(&mut channel), [received]);
+        }
+    }
+}
+
+#[test]
+fn more_data_than_the_message_has_left_are_refused() {
+    let mut channel = channel();
+    let id = channel.receive(at(0), from(PEER), 9999).unwrap();
+    hand_first(&mut channel, 1, PEER, 0, 300, FIRST);
+    assert_eq!(hand(&mut channel, at(2), header(PEER, Kind::Data, 1, 0), &[], NEXT), None);
+    assert_eq!((channel.counters().malformed, channel.received_bytes(id)), (1, FIRST as u64));
+}
+
+#[test]
+fn what_comes_ahead_of_its_turn_takes_half_of_the_slots_at_most() {
+    let mut channel = channel();
+    for seq in 1..5 {
+        hand(&mut channel, at(1), header(PEER, Kind::Data, seq, 0), &[], NEXT);
+    }
+    assert_eq!((channel.pool.used(), channel.counters().discarded), (2, 2));
+}

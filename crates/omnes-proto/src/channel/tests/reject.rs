@@ -176,3 +176,12 @@ fn packet_that_was_reported_and_then_discarded_is_sent_again() {
     ack(&mut channel, 100, 1);
     assert_eq!(sent(&mut channel, 100), ["data 1 e0 @240+256", "data 2 e0 @496+256 ack_now"]);
 }
+
+#[test]
+fn a_rank_that_was_rejected_hears_at_once_that_a_receive_waits_for_it() {
+    let mut channel = channel();
+    (0..5).for_each(|seq| _ = hand_first(&mut channel, 0, PEER, seq, 100, 100));
+    assert!(sent(&mut channel, 0).iter().any(|line| line.ends_with("reject")));
+    channel.receive(at(10), Pattern { tag: Some(6), ..from(PEER) }, 100).unwrap();
+    assert!(sent(&mut channel, 10).iter().any(|line| line.ends_with("resume")));
+}

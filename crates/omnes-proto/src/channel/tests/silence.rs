@@ -117,3 +117,65 @@ fn long_packets_of_which_some_arrive_are_lost_by_chance() {
     });
     assert_eq!((noticed, arrived.len()), (None, 5));
 }
+
+#[test]
+fn a_rank_that_asks_and_never_answers_is_silent() {
+    // The way to it carries nothing.
+    let mut channel = channel();
+    channel.send(message(PEER, 500)).unwrap();
+    sent(&mut channel, 0);
+    let found = run(&mut channel, |channel, us, _| {
+        let question = Header { flags: Flags::ACK_NOW, ..header(PEER, Kind::Nack, 0, 0) };
+        hand(channel, at(us + 1), question, &[], 0);
+    });
+    let (us, event) = found.unwrap();
+    assert_eq!(event, Event::PeerSilent { rank: PEER });
+    assert!((TIMEOUT_US..TIMEOUT_US * 3 / 2).contains(&us), "{us}");
+}
+
+#[test]
+fn what_went_in_vain_before_a_pause_says_nothing_after_it() {
+    let mut channel = channel();
+    channel.send(message(PEER, LONG + 100)).unwrap();
+    sent(&mut channel, 0);
+    // All of a timeout, less a little, and then the same again.
+    let mut rounds = 0;
+    for start in [0, 3 * TIMEOUT_US] {
+        let mut us = start;
+        while us < start + TIMEOUT_US * 9 / 10 {
+            us += 100_000;
+            rounds += sent(&mut channel, us).len();
+            nack(&mut channel, us + 1, 0, &[TAIL]);
+            assert_eq!(events(&mut channel), [], "{us}");
+        }
+        channel.on_pause(at(3 * TIMEOUT_US));
+    }
+    assert!(rounds >= 20, "{rounds}");
+}
+
+#[test]
+fn a_rank_without_room_that_falls_silent_is_not_one_that_long_packets_do_not_get_to() {
+    let mut channel = channel();
+    channel.send(message(PEER, LONG)).unwrap();
+    sent(&mut channel, 0);
+    reject(&mut channel, 100, 0, 0);
+    let (_, event) = run(&mut channel, |_, _, _| ()).unwrap();
+    assert_eq!(event, Event::PeerSilent { rank: PEER });
+}
+
+#[test]
+fn long_packets_that_arrive_at_the_second_try_are_lost_by_chance() {
+    let mut channel = channel();
+    for number in 0..20 {
+        let mut us = u64::from(number) * END_US / 20 + 1;
+        let id = channel.send(message(PEER, LONG - 16)).unwrap();
+        assert_eq!(sent(&mut channel, us).len(), 1);
+        let mut lines = Vec::new();
+        while lines.is_empty() {
+            us = channel.poll_timeout().unwrap().as_ns().div_ceil(1000);
+            lines = sent(&mut channel, us);
+        }
+        ack(&mut channel, us + 1, number + 1);
+        assert_eq!(events(&mut channel), [Event::Sent { id }], "{number}");
+    }
+}

@@ -299,3 +299,26 @@ fn of_groups_that_are_over_the_end_is_kept_however_many_there_are() {
     assert_eq!(answer(1000, Kind::StepAsk, (1, 0)), Some((1000, Kind::StepTell, 0, 0)));
     assert_eq!((machine.counters().ignored, machine.counters().unknown_group), (2, 1));
 }
+
+#[test]
+fn a_leader_that_is_behind_is_told_again_what_this_rank_brought_into_that_barrier() {
+    let mut machine = Collective::new(Rank(1), 4, CollectiveConfig::default());
+    machine.open(group(&[2, 1, 1], BarrierAlgorithm::GatherBroadcast, Runner::Host));
+    for word in [5, 9] {
+        let own = Contribution::new(Combine::ALL[0], &[word]);
+        machine.enter_with(Instant::ZERO, GROUP, own).unwrap();
+    }
+    machine.depart_peer(Rank(3));
+    // By hearsay this rank knows that the first is done, and joins the second.
+    machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, 1, 1), &[]);
+    let next = |machine: &mut Collective| {
+        let outbound = machine.poll_transmit(Instant::ZERO).unwrap();
+        (outbound.header.seq.0, outbound.words.as_slice().to_vec())
+    };
+    assert_eq!(next(&mut machine), (2, vec![9]));
+    for (epoch, word) in [(1, 5), (2, 9)] {
+        let nack = message(Kind::StepNack, 0, epoch, STEP_JOIN);
+        machine.handle_packet(Instant::ZERO, &nack, &[]);
+        assert_eq!(next(&mut machine), (epoch, vec![word]));
+    }
+}
