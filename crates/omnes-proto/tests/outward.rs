@@ -103,3 +103,19 @@ fn who_gets_no_more_of_a_message_hears_first_of_the_failure_that_is_why() {
     let kinds = sent.iter().map(|packet| Header::parse(packet).unwrap().0.kind);
     assert!(kinds.eq([Kind::Failed, Kind::Data]));
 }
+
+#[test]
+fn a_farewell_names_the_rank_whose_failure_its_sender_knows_of() {
+    let three = |me| Endpoint::new(Instant::ZERO, EndpointConfig { size: 3, ..pair::config(me) });
+    let now = Instant::from_ns(1000);
+    for (failed, cause) in [(None, 0), (Some(Rank(2)), 3)] {
+        let mut leaver = three(0);
+        failed.into_iter().for_each(|rank| leaver.fail_rank(now, rank));
+        drain(now, &mut leaver);
+        leaver.leave();
+        let sent = drain(now, &mut leaver);
+        let farewells = sent.iter().map(|packet| Header::parse(packet).unwrap().0);
+        let farewells: Vec<_> = farewells.filter(|header| header.kind == Kind::Bye).collect();
+        assert!(!farewells.is_empty() && farewells.iter().all(|it| it.argument == cause));
+    }
+}
