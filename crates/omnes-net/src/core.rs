@@ -109,7 +109,7 @@ pub(crate) struct Core {
     cipher: Option<Cipher>,
     me: Rank,
     packet_bytes: u32,
-    swallows: Vec<usize>,
+    keeping_place: Vec<usize>,
     line: Line,
     bounce: Vec<u8>,
     received: Vec<Received>,
@@ -154,8 +154,8 @@ pub(crate) struct CoreParts {
     pub(crate) me: Rank,
     /// Length of the job's longest IP packets.
     pub(crate) packet_bytes: u32,
-    /// [`JobConfig::swallows`](crate::JobConfig).
-    pub(crate) swallows: Vec<usize>,
+    /// [`JobConfig::keeping_place`](crate::JobConfig).
+    pub(crate) keeping_place: Vec<usize>,
     /// How long a caller waits before timers that had run out when it came may fire.
     pub(crate) patience: Duration,
     /// Silence after which a rank has failed.
@@ -166,7 +166,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Self {
         let CoreParts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let CoreParts { cipher, me, packet_bytes, swallows, .. } = parts;
+        let CoreParts { cipher, me, packet_bytes, keeping_place, .. } = parts;
         let CoreParts { patience, peer_timeout, clock, .. } = parts;
         Self {
             endpoint,
@@ -185,7 +185,7 @@ impl Core {
             cipher,
             me,
             packet_bytes,
-            swallows,
+            keeping_place,
             line: Line::new(),
             bounce: vec![0; DATAGRAMS_PER_CALL * DATAGRAM_BYTES],
             received: Vec::with_capacity(DATAGRAMS_PER_CALL),

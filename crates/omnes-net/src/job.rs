@@ -30,7 +30,7 @@ pub struct JobConfig {
     pub rank: u32,
     /// Ranks of the job.
     pub size: u32,
-    /// `host:port` of rank 0.
+    /// `host:port` at which rank 0 listens for the other ranks.
     pub rendezvous: String,
     /// Addresses of this host of which this rank takes one for its packets; that by which it
     /// reaches rank 0, if it is among them. Without any, that one.
@@ -39,26 +39,27 @@ pub struct JobConfig {
     pub key: Option<JobKey>,
     /// How long to wait for all ranks at the start, in time in which this process runs.
     pub join_timeout: Duration,
-    /// Time within which all know of a rank that has failed, one that is silent for four fifths of
-    /// it, but not in the first 1.5 s of the job; below [`TIMEOUT_MIN`] all have; silence starts
-    /// anew when this process has not run for a quarter of it, or 500 ms if that is more.
+    /// Time within which all ranks learn of a failure. A rank counts as failed after four fifths of
+    /// it in silence, but not within the first 1.5 s of the job, unless this is below
+    /// [`TIMEOUT_MIN`]. Silence is counted anew after this process has not run for a quarter of
+    /// it, and at least 500 ms.
     pub peer_timeout: Duration,
-    /// Ranks that share this machine's cores, where they are not those of this job.
+    /// Number of ranks that share this machine's cores. `None`: this job's ranks on it.
     pub local_size: Option<u32>,
-    /// Time for which waiting calls spin, other than what suits the ranks per core.
+    /// How long waiting calls spin. `None`: chosen by the number of ranks per core.
     pub spin: Option<Duration>,
-    /// Time for which they then give their core away between looks, likewise.
+    /// How long they then yield the CPU between polls, before they block. `None`: as for `spin`.
     pub yield_time: Option<Duration>,
-    /// Time slices that waiting threads ask for where other programs compute, other than the usual
-    /// ones; zero for none.
+    /// The scheduler's time slice for threads that other programs have kept from their core. Zero
+    /// leaves all as they are. `None`: the usual one.
     pub time_slice: Option<Duration>,
-    /// What waiting calls do beside.
+    /// Called now and then while a call waits.
     pub while_waiting: Option<WhileWaiting>,
     /// Settings of each channel; payload and credits are set by what the network allows.
     pub channels: Vec<ChannelConfig>,
-    /// Channels, by index, on which a receive that is given up before its message has come stays
-    /// where it is, without memory, and takes that message. On others the next receive gets it.
-    pub swallows: Vec<usize>,
+    /// Channels, by index, on which a receive that is given up still takes its message, without
+    /// memory, and so keeps its place. On others the next receive gets the message.
+    pub keeping_place: Vec<usize>,
     /// Longest IP packet that this rank may send and be sent, where its links take longer ones.
     /// If it is at most 1,500 bytes at some rank, it is not tried what the paths between the hosts
     /// pass.
@@ -67,8 +68,7 @@ pub struct JobConfig {
     pub offloads: Offloads,
     /// How multicast is used.
     pub multicast: MulticastConfig,
-    /// Whether ranks of one node talk through shared memory. Where it is false for a rank, that
-    /// one counts as a node of its own.
+    /// Whether ranks of one node use shared memory; a rank without it counts as a node of its own.
     pub shared_memory: bool,
     /// Whether user data are encrypted on the network; the same on all ranks, which need a
     /// [`key`](Self::key).

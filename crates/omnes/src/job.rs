@@ -70,7 +70,7 @@ impl Job {
             time_slice: config.time_slice,
             while_waiting: config.while_waiting.clone(),
             channels: vec![channel.clone(), channel],
-            swallows: vec![COLLECTIVE],
+            keeping_place: vec![COLLECTIVE],
             mtu_bytes: config.mtu_bytes,
             offloads: config.offloads,
             multicast: MulticastConfig {

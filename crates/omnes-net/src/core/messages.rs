@@ -218,7 +218,7 @@ impl Core {
 
     fn release_receive(&mut self, channel: usize, receive: ReceiveId) {
         // A broadcast, or another collective's message, stands before others of its root.
-        let stays = channel == self.cast_channel() || self.swallows.contains(&channel);
+        let stays = channel == self.cast_channel() || self.keeping_place.contains(&channel);
         if !stays && self.endpoint.channel_mut(channel).cancel(receive) {
             self.close(channel, receive);
         } else if let Some(sink) = self.memory.drop_sink(channel, receive) {

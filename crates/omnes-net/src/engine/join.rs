@@ -114,7 +114,7 @@ impl Engine {
         let own = own.map_err(|source| NetError::System { what: "local address", source })?;
         let packet_bytes = u32::from(met.payload_bytes) + overhead_bytes(&config, own);
         let request = QueueRequest::new(&config, met.job.0, &links);
-        let JobConfig { rank, size, peer_timeout, while_waiting, swallows, .. } = config;
+        let JobConfig { rank, size, peer_timeout, while_waiting, keeping_place, .. } = config;
         let Met {
             job, key, addresses, payload_bytes, narrow, core_sharing, nodes, streams, ..
         } = met;
@@ -133,7 +133,7 @@ impl Engine {
             cipher,
             me: Rank(rank),
             packet_bytes,
-            swallows,
+            keeping_place,
             patience: core_sharing.patience(),
             peer_timeout,
             clock: Clock::start(),

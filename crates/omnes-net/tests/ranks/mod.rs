@@ -28,7 +28,7 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         time_slice: None,
         while_waiting: None,
         channels: vec![ChannelConfig::default(), ChannelConfig::default()],
-        swallows: Vec::new(),
+        keeping_place: Vec::new(),
         mtu_bytes: None,
         offloads: Offloads { gso: true, gro: true },
         multicast: MulticastConfig { wanted: false, ..MulticastConfig::default() },
