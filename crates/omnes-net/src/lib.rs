@@ -4,16 +4,21 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `driver`, `core` | who makes progress, and one step of it |
+//! | `engine`, `job`, `error` | what callers see: operations, settings, counters |
+//! | `driver`, `core`, `operations`, `clock` | who makes progress, and one step of it |
 //! | `links`, `socket`, `line` | sockets, and the batching of packets into trains |
-//! | `memory`, `scatter` | where message bytes are; receiving straight into user memory |
+//! | `memory`, `scatter`, `self_messages` | where message bytes are; receiving into user memory |
 //! | [`ring`] | shared memory between ranks of one node, in place of sockets |
-//! | `multicast`, `relay` | the job's multicast group; forwarding of what arrives |
+//! | `multicast`, `multisend`, `relay` | what goes to all: the group, or a tree; forwarding |
+//! | `doorbell`, `queue_request` | the way to the kernel NIC: barriers, receive queues |
 //! | `schedule` | messages that follow one another, for nonblocking collectives |
 //! | `cipher` | encryption of user data |
-//! | `rendezvous`, `watch` | bootstrap; noticing ranks that end |
-//! | `waiting`, `poller` | how callers wait |
+//! | `rendezvous`, `table`, `trial`, `port`, `deadline` | the start: who is there, what passes |
+//! | `watch`, `peer_user`, `boot` | ranks that end; whose process, which machine |
+//! | `waiting`, `poller`, `idle_sleep`, `while_waiting` | how threads wait |
+//! | `core_sharing`, `broadcast_yield`, `time_slice` | ranks that share cores with others |
 //! | [`live`] | counters published to other processes |
+//! | [`descriptors`], `file_size`, [`duration`] | limits of this process; times as text |
 
 mod boot;
 mod broadcast_yield;

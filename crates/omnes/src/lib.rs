@@ -50,6 +50,26 @@
 //! collective operations in different orders, may block until a rank that they wait for leaves the
 //! job, and for ever if none does.
 
+// Where what is:
+//
+//   communicator, job          what a rank holds; what all communicators of a process share
+//   config, variables,         settings, and the environment they come from; launchers
+//     environment, launcher,
+//     ancestors
+//   point_to_point, request,   messages; operations that outlive a call, with borrowed memory
+//     scope, pending, in_flight  (scope) or without
+//   bcast, owned_bcast         broadcasts, and how an algorithm is chosen (bcast::tune)
+//   barrier                    barriers, in the kernel NIC too
+//   reduce, gather, pairwise,  the other collectives over channels, and the shapes that they share:
+//     nonblocking, parts, ring,  where parts lie, rings, trees, short parts in large jobs
+//     tree_gather,
+//     two_level_tree, bottleneck
+//   collective, compare,       names of collectives; comparing calls; giving one up half-way
+//     given_up
+//   split, numbers, exchange,  new communicators and their numbers; agreeing on something; ranks
+//     exchanged                  that already have an exchange
+//   stats, error               counts and errors
+//   bytes, fnv                 memory as bytes; a hash
 mod ancestors;
 mod barrier;
 mod bcast;
