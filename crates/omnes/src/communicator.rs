@@ -468,7 +468,7 @@ impl Communicator {
         match gone {
             Disruption::Failed(rank) => self.has_member(rank),
             Disruption::Left { rank, .. } => self.has_member(rank) && !self.job().is_finalizing(),
-            Disruption::Notice { .. } => self.has_told(gone) && !self.job().is_finalizing(),
+            Disruption::Notice { .. } => self.is_notice(gone) && !self.job().is_finalizing(),
         }
     }
 

@@ -131,7 +131,7 @@ impl Communicator {
         self.check_whole()?;
         if self.job().config.compare_calls && !self.job().is_finalizing() {
             let compare = || self.table_of(&call.emit());
-            return difference(&self.undertake(call.collective, compare)?);
+            return difference(&self.run_collective(call.collective, compare)?);
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ impl Communicator {
     /// Every rank's words, one after the other in order of ranks; all are as long as `own`, which
     /// is not empty. Nobody gets them before all have spoken.
     pub(crate) fn exchange(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
-        self.undertake(Collective::Agreement, || self.table_of(own))
+        self.run_collective(Collective::Agreement, || self.table_of(own))
     }
 
     /// As [`Self::exchange`], within a collective that is under way.

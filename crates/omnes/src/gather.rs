@@ -84,7 +84,7 @@ impl Communicator {
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Gather).with_bytes(own.len()).with_root(root))?;
-        self.undertake(Collective::Gather, || self.gather_at(root, own, all))
+        self.run_collective(Collective::Gather, || self.gather_at(root, own, all))
     }
 
     fn gather_at(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
@@ -130,7 +130,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Gatherv).with_root(root))?;
-        self.undertake(Collective::Gatherv, || {
+        self.run_collective(Collective::Gatherv, || {
             if self.rank() == root {
                 self.gatherv_here(own, all, lengths)
             } else {
@@ -185,7 +185,7 @@ impl Communicator {
     pub fn allgather_in_place(&self, all: &mut [u8]) -> Result<(), Error> {
         let parts = equal_parts("all", all.len(), self.size())?;
         self.begin(Call::of(Collective::Allgather).with_bytes(parts.longest()))?;
-        self.undertake(Collective::Allgather, || self.allgather_parts(all, &parts))
+        self.run_collective(Collective::Allgather, || self.allgather_parts(all, &parts))
     }
 
     /// As [`Self::allgather`], but parts may have different lengths, including 0: `lengths` has
@@ -209,7 +209,7 @@ impl Communicator {
         let parts = Parts::varied("lengths", lengths, self.size())?;
         parts.check_memory("all", all.len())?;
         self.begin(Call::of(Collective::Allgatherv).with_lengths(lengths))?;
-        self.undertake(Collective::Allgatherv, || self.allgather_parts(all, &parts))
+        self.run_collective(Collective::Allgatherv, || self.allgather_parts(all, &parts))
     }
 
     /// Brings each rank's part of `all` to all.
@@ -237,7 +237,7 @@ impl Communicator {
     pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Scatter).with_bytes(own.len()).with_root(root))?;
-        self.undertake(Collective::Scatter, || self.scatter_from(root, all, own))
+        self.run_collective(Collective::Scatter, || self.scatter_from(root, all, own))
     }
 
     fn scatter_from(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
@@ -276,7 +276,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Scatterv).with_root(root))?;
-        self.undertake(Collective::Scatterv, || {
+        self.run_collective(Collective::Scatterv, || {
             if self.rank() == root {
                 self.scatter_parts(self.parts_of(all.len(), lengths, own.len()), all, own)
             } else {
@@ -327,7 +327,9 @@ impl Communicator {
         let parts = equal_parts("data", data.len(), self.size())?;
         parts.check_memory("buffer", buffer.len())?;
         self.begin(Call::of(Collective::Alltoall).with_bytes(data.len()))?;
-        self.undertake(Collective::Alltoall, || self.exchange_parts(data, &parts, buffer, &parts))
+        self.run_collective(Collective::Alltoall, || {
+            self.exchange_parts(data, &parts, buffer, &parts)
+        })
     }
 
     /// As [`Self::alltoall`], but parts may have different lengths, including 0: `data_lengths` has
@@ -352,7 +354,7 @@ impl Communicator {
         outgoing.check_memory("data", data.len())?;
         incoming.check_memory("buffer", buffer.len())?;
         self.begin(Call::of(Collective::Alltoallv))?;
-        self.undertake(Collective::Alltoallv, || {
+        self.run_collective(Collective::Alltoallv, || {
             self.exchange_parts(data, &outgoing, buffer, &incoming)
         })
     }

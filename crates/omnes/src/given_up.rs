@@ -99,7 +99,7 @@ impl Communicator {
     /// those.
     pub(crate) fn check_whole(&self) -> Result<(), Error> {
         if self.job().engine.has_notices() {
-            self.hear();
+            self.hear_notices();
         }
         match self.inner.given_up.get() {
             Some(given_up) if !self.job().is_finalizing() => Err(Error::from(*given_up)),
@@ -108,17 +108,17 @@ impl Communicator {
     }
 
     /// Does this rank's part in a collective, which is given up if that fails.
-    pub(crate) fn undertake<T>(
+    pub(crate) fn run_collective<T>(
         &self,
         collective: Collective,
         part: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.check_whole()?;
-        self.see_through(collective, part)
+        self.finish_collective(collective, part)
     }
 
     /// The same for what remains of a part that has begun before.
-    pub(crate) fn see_through<T>(
+    pub(crate) fn finish_collective<T>(
         &self,
         collective: Collective,
         part: impl FnOnce() -> Result<T, Error>,
@@ -126,11 +126,11 @@ impl Communicator {
         let undertaking = Undertaking { communicator: self, collective };
         let outcome = part();
         std::mem::forget(undertaking);
-        self.undertaken(collective, outcome)
+        self.conclude(collective, outcome)
     }
 
     /// How this rank's part in a collective has ended, which is given up if that was badly.
-    pub(crate) fn undertaken<T>(
+    pub(crate) fn conclude<T>(
         &self,
         collective: Collective,
         outcome: Result<T, Error>,
@@ -150,7 +150,11 @@ impl Communicator {
 
     /// The program has no use for this rank's part in a collective, nor for how it has ended, if it
     /// has: that is no reason to give it up.
-    pub(crate) fn dropped<T>(&self, collective: Collective, ended: Option<Result<T, Error>>) {
+    pub(crate) fn conclude_dropped<T>(
+        &self,
+        collective: Collective,
+        ended: Option<Result<T, Error>>,
+    ) {
         let rank = match ended {
             Some(Ok(_)) => return,
             Some(Err(error)) if is_whole_after(&error, collective) => return,
@@ -163,7 +167,7 @@ impl Communicator {
     /// Ends all collectives here, as `rank` has given one up, and tells all members, unless another
     /// one has; what was given up first.
     pub(crate) fn give_up(&self, rank: u32, collective: Collective) -> GivenUp {
-        self.hear();
+        self.hear_notices();
         if let Some(given_up) = self.inner.given_up.get() {
             return *given_up;
         }
@@ -183,8 +187,8 @@ impl Communicator {
     }
 
     /// Remembers what others have told.
-    fn hear(&self) {
-        if let Some(told) = self.job().engine.failure(|gone| self.has_told(gone)) {
+    fn hear_notices(&self) {
+        if let Some(told) = self.job().engine.failure(|gone| self.is_notice(gone)) {
             let _ = self.error(told);
         }
     }
@@ -195,7 +199,7 @@ impl Communicator {
     }
 
     /// True if it is a notice that a collective here has been given up.
-    pub(crate) fn has_told(&self, gone: Disruption<'_>) -> bool {
+    pub(crate) fn is_notice(&self, gone: Disruption<'_>) -> bool {
         matches!(gone, Disruption::Notice { tag, .. } if is_about(tag, self.inner.id))
     }
 

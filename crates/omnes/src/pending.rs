@@ -106,7 +106,7 @@ impl Communicator {
             }
             Pending::Scheduled(scheduled) => {
                 let Scheduled { operation, collective, status, given_up } = scheduled;
-                self.see_through(collective, || match given_up {
+                self.finish_collective(collective, || match given_up {
                     Some((rank, _)) => Err(Error::PeerGaveUp { rank }),
                     None => self.wait_for(operation).map(|_| status),
                 })
@@ -141,7 +141,7 @@ impl Communicator {
     }
 
     /// The outcome of a schedule, if it has ended and, where a rank has given its part up, that is
-    /// known: [`Self::undertaken`] would wait for it, and a test waits for nobody.
+    /// known: [`Self::conclude`] would wait for it, and a test waits for nobody.
     fn test_scheduled(&self, scheduled: &mut Scheduled) -> Option<Result<Status, Error>> {
         let Scheduled { operation, collective, status, given_up } = scheduled;
         let engine = &self.job().engine;
@@ -150,7 +150,7 @@ impl Communicator {
             Some(known) => known,
             None => match engine.test(*operation, breaks)?.map_err(|error| self.error(error)) {
                 Err(Error::PeerGaveUp { rank }) => *given_up.insert((rank, Instant::now())),
-                outcome => return Some(self.undertaken(*collective, outcome.map(|_| *status))),
+                outcome => return Some(self.conclude(*collective, outcome.map(|_| *status))),
             },
         };
         if engine.failure(breaks).is_none() && since.elapsed() < self.job().config.peer_timeout {
@@ -197,7 +197,7 @@ impl Communicator {
                     None => self.job().engine.release(*operation),
                 };
                 let ended = ended.map(|outcome| outcome.map_err(|error| self.error(error)));
-                self.dropped(*collective, ended);
+                self.conclude_dropped(*collective, ended);
             }
             Pending::Broadcast(Broadcast { started, .. }) => self.release(started),
         }

@@ -384,7 +384,7 @@ impl Communicator {
         }
         let config = self.group_config(id, algorithm, Runner::Nic);
         self.job().engine.open_barrier_group(config, slot.unwrap_or_default());
-        let fault = self.undertake(Collective::Agreement, || self.nic_fault(id));
+        let fault = self.run_collective(Collective::Agreement, || self.nic_fault(id));
         let kept = fault.and_then(|own| self.kept_from_nic(own));
         if !matches!(kept, Ok(None)) {
             self.job().engine.close_barrier_group(id);

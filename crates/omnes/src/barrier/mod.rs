@@ -117,7 +117,7 @@ impl Communicator {
             return meet();
         }
         if kind.form == Some(BarrierForm::Channel) {
-            return self.undertake(Collective::Barrier, meet);
+            return self.run_collective(Collective::Barrier, meet);
         }
         self.enter_group(kind.form, algorithm)
     }

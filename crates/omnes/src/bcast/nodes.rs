@@ -157,7 +157,7 @@ impl Communicator {
     pub(crate) fn open_together(&self, policy: Policy) -> Result<(), Error> {
         if self.has_multicast() && self.nodes().number(policy).is_none() {
             self.group(policy)?;
-            self.undertake(Collective::Agreement, || self.barrier())?;
+            self.run_collective(Collective::Agreement, || self.barrier())?;
         }
         Ok(())
     }

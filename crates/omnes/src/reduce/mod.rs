@@ -230,7 +230,7 @@ impl Communicator {
     ) -> Result<Range<usize>, Error> {
         self.begin(Call::of(Collective::ReduceScatter).combining(data.len(), element, op))?;
         element.with_combine(op, |combine| {
-            self.undertake(Collective::ReduceScatter, || self.reduce_scattered(data, combine))
+            self.run_collective(Collective::ReduceScatter, || self.reduce_scattered(data, combine))
         })
     }
 
@@ -241,7 +241,7 @@ impl Communicator {
         algorithm: ReduceAlgorithm,
     ) -> Result<(), Error> {
         let data = combine.whole_elements(data);
-        self.undertake(Collective::Allreduce, || match algorithm {
+        self.run_collective(Collective::Allreduce, || match algorithm {
             ReduceAlgorithm::Tree(tree) => {
                 self.reduce_up(tree, MEETING_RANK, data, combine)?;
                 self.broadcast(MEETING_RANK, data, self.usual_bcast(data.len()))
@@ -254,7 +254,7 @@ impl Communicator {
 
     fn reduced(&self, root: u32, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
         let data = combine.whole_elements(data);
-        self.undertake(Collective::Reduce, || match self.usual_reduce(data.len()) {
+        self.run_collective(Collective::Reduce, || match self.usual_reduce(data.len()) {
             ReduceAlgorithm::Tree(tree) => self.reduce_up(tree, root, data, combine),
             ReduceAlgorithm::Blocks | ReduceAlgorithm::Ring => {
                 self.reduce_blocks(root, data, combine)

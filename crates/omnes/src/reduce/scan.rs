@@ -287,7 +287,7 @@ impl Communicator {
     fn scanned(&self, prefix: Prefix, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
         let data = combine.whole_elements(data);
         let are_gathered = are_gathered(data.len(), self.size(), self.waits_for_cores());
-        self.undertake(prefix.collective(), || {
+        self.run_collective(prefix.collective(), || {
             if are_gathered {
                 self.scan_gathered(prefix, data, combine)
             } else {

@@ -165,7 +165,7 @@ impl Communicator {
         }
         let Some(packing) = Packing::of(element, op) else { return Ok(false) };
         let own = packing.pack(data);
-        let results = self.undertake(Collective::Allreduce, || {
+        let results = self.run_collective(Collective::Allreduce, || {
             let results = self.combine_in_barrier(own)?;
             let bytes = |count| (count * element.bytes()) as u64;
             match results.as_slice().len() {
