@@ -20,6 +20,7 @@ mod format;
 mod help;
 mod lab;
 mod manual;
+mod mounts;
 mod mpirun;
 mod nic;
 mod papers;

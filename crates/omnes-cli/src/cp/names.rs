@@ -103,7 +103,8 @@ pub fn destination(dest: &Path, source: &Path, rank: u32) -> Result<PathBuf, Str
             format!("{}: the source has no name of its own; name the copy", source.display())
         })?);
     }
-    if path.file_name().is_none() {
+    // Of `a/.` the standard library takes `a` for the name.
+    if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/.") {
         return Err(format!("{}: a copy needs a name at its end", path.display()));
     }
     Ok(path)
@@ -159,5 +160,6 @@ mod tests {
         assert_eq!(to("out/", "dir/").unwrap(), Path::new("out/dir"));
         assert!(to("out/", "/").unwrap_err().contains("no name of its own"));
         assert!(to("..", "dir").unwrap_err().contains("needs a name"));
+        assert!(to("out/.", "dir").unwrap_err().contains("needs a name"));
     }
 }

@@ -1,13 +1,14 @@
 //! System calls that the standard library has no words for.
 
+use crate::mounts::mount_points;
 use rustix::fs::{
     AtFlags, CWD, Dir, Mode, OFlags, StatxAttributes, StatxFlags, fstatfs, openat, statfs, statx,
 };
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -106,29 +107,6 @@ pub fn mount_below(directory: &Path) -> Option<PathBuf> {
     let directory = directory.canonicalize().ok()?;
     let mounts = std::fs::read("/proc/self/mountinfo").ok()?;
     mount_points(&mounts).find(|mount| *mount != directory && mount.starts_with(&directory))
-}
-
-/// The mount points of a `mountinfo`; see proc_pid_mountinfo(5).
-fn mount_points(mountinfo: &[u8]) -> impl Iterator<Item = PathBuf> {
-    let lines = mountinfo.split(|&byte| byte == b'\n');
-    let escaped = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(4));
-    escaped.map(|path| OsString::from_vec(without_escapes(path)).into())
-}
-
-/// Spaces, tabs, line ends and backslashes are written as a backslash and three octal digits.
-fn without_escapes(mut text: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(text.len());
-    loop {
-        let (byte, rest) = match text {
-            [] => return plain,
-            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', rest @ ..] => {
-                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), rest)
-            }
-            [byte, rest @ ..] => (*byte, rest),
-        };
-        plain.push(byte);
-        text = rest;
-    }
 }
 
 /// Which mount something lies on. Kernels below 5.8 do not number mounts: there, two mounts of one
@@ -242,17 +220,4 @@ pub fn next_data(file: &File, from: u64, size: u64) -> io::Result<Option<(u64, u
     };
     let end = seek(start, libc::SEEK_HOLE)?.min(size);
     Ok((start < end).then_some((start, end)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mount_points_are_read_as_they_are_named() {
-        let mountinfo = b"22 1 0:5 / /proc rw shared:2 - proc proc rw\n\
-            98 22 8:1 /x /a\\040b\\134c\\0 rw - ext4 /dev/sda1 rw\n";
-        let points: Vec<_> = mount_points(mountinfo).collect();
-        assert_eq!(points, [Path::new("/proc"), Path::new("/a b\\c\\0")]);
-    }
 }

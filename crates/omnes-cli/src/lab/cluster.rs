@@ -143,7 +143,8 @@ impl Lab {
     pub(super) fn rewire(&self, link: &Link) -> Result<()> {
         let mut wiring = self.wiring();
         let done = self.change(&mut wiring, link);
-        done.and(self.save(&wiring))
+        let saved = self.save(&wiring);
+        done.and(saved)
     }
 
     fn change(&self, wiring: &mut Wiring, link: &Link) -> Result<()> {

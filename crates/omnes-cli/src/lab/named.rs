@@ -20,6 +20,7 @@ use super::keeper;
 use super::namespace::{HostSpace, Spaces, checked, mount, path_of};
 use super::options::Link;
 use super::process::{self, Process, identity};
+use crate::mounts::mount_points;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
@@ -353,9 +354,9 @@ fn check_is_empty(name: &str, networks: &[(u64, u64)]) -> Result<()> {
 
 /// Mounts at `folder` and below, the last mounted first.
 fn mounts_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let table = fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
-    let targets = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
-    let mut targets: Vec<_> = targets.filter(|target| target.starts_with(folder)).collect();
+    let table = fs::read("/proc/self/mountinfo").context("cannot read the mounts")?;
+    let targets = mount_points(&table).filter(|target| target.starts_with(folder));
+    let mut targets: Vec<_> = targets.collect();
     targets.reverse();
     Ok(targets)
 }

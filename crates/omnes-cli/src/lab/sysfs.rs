@@ -5,9 +5,11 @@
 //! groups, BPF, tracing) is kept. The rest of `/sys` is the same for all: it tells of the machine.
 
 use super::namespace::{checked, mount};
+use crate::mounts::mount_points;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Where the new one is put together: in the host's own `/dev/shm`.
 const PLACE: &CStr = c"/dev/shm/.omnes-sys";
@@ -32,9 +34,10 @@ fn put_together() -> io::Result<()> {
     let own = flags(SYS)?;
     let flags = kept.into_iter().filter(|flag| own & flag != 0).fold(0, |all, flag| all | flag);
     mount(c"omnes-lab", PLACE, c"sysfs", flags, c"")?;
-    for below in mounts_below(&std::fs::read_to_string("/proc/thread-self/mountinfo")?) {
-        let from = CString::new(format!("/sys{below}"))?;
-        let to = CString::new([PLACE.to_bytes(), below.as_bytes()].concat())?;
+    for below in mounts_below(&std::fs::read("/proc/thread-self/mountinfo")?) {
+        let below = below.as_os_str().as_bytes();
+        let from = CString::new([b"/sys/", below].concat())?;
+        let to = CString::new([PLACE.to_bytes(), b"/", below].concat())?;
         mount(&from, &to, c"none", libc::MS_BIND | libc::MS_REC, c"")?;
     }
     Ok(())
@@ -51,19 +54,16 @@ fn flags(path: &CStr) -> io::Result<libc::c_ulong> {
 
 /// What is mounted directly below `/sys`, as paths behind it; not what lies below these, which
 /// comes with them.
-fn mounts_below(mountinfo: &str) -> Vec<&str> {
-    let places = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
-    let mut below: Vec<&str> = places
-        .filter_map(|place| place.strip_prefix("/sys"))
-        .filter(|it| it.starts_with('/'))
-        .collect();
+fn mounts_below(mountinfo: &[u8]) -> Vec<PathBuf> {
+    let places = mount_points(mountinfo).filter_map(|place| {
+        let below = place.strip_prefix("/sys").ok()?;
+        (!below.as_os_str().is_empty()).then(|| below.to_owned())
+    });
+    let mut below: Vec<PathBuf> = places.collect();
     below.sort_unstable();
-    let mut tops: Vec<&str> = Vec::new();
+    let mut tops: Vec<PathBuf> = Vec::new();
     for place in below {
-        let is_in = |top: &&str| {
-            place.strip_prefix(*top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        if !tops.iter().any(is_in) {
+        if !tops.iter().any(|top| place.starts_with(top)) {
             tops.push(place);
         }
     }
@@ -76,14 +76,15 @@ mod tests {
 
     #[test]
     fn only_the_uppermost_mounts_below_are_taken() {
-        let mountinfo = "\
+        let mountinfo = b"\
 23 27 0:22 / /sys rw - sysfs sysfs rw
 31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
 32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw
 33 23 0:30 / /sys/fs/cgroup2 rw - cgroup2 none rw
 40 27 0:31 / /system rw - tmpfs tmpfs rw
+41 23 0:32 / /sys/with\\040space rw - tmpfs tmpfs rw
 34 23 0:13 / /sys/kernel/tracing rw - tracefs none rw";
-        let expected = ["/fs/cgroup", "/fs/cgroup2", "/kernel/tracing"];
+        let expected = ["fs/cgroup", "fs/cgroup2", "kernel/tracing", "with space"].map(Path::new);
         assert_eq!(mounts_below(mountinfo), expected);
     }
 }

@@ -67,8 +67,9 @@ fn start_agent(names: &[String]) -> Result<()> {
     let mut command = Command::new(&program);
     command.args(names.iter().flat_map(|name| ["--interface", name]));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.try_clone()?);
-    command.current_dir("/").process_group(0);
-    // SAFETY: a system call of the child alone: no terminal's signals reach it.
+    command.current_dir("/");
+    // SAFETY: a system call of the child alone: no terminal's signals reach it. It fails for the
+    // leader of a process group, which the child is not.
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
@@ -105,7 +106,11 @@ fn wait_for(agent: &mut Child, mut said: impl FnMut() -> std::io::Result<String>
         match Client::connect() {
             Ok(_) => return Ok(()),
             Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK),
-            Err(error) => return Err(error).context("omnesd does not serve"),
+            Err(error) => {
+                let _ = agent.kill();
+                let _ = agent.wait();
+                return Err(error).context("omnesd does not serve");
+            }
         }
     }
 }
@@ -167,7 +172,11 @@ pub fn detach(wanted: &Wanted) -> Result<()> {
 /// Names of all interfaces that something of ours is attached to.
 fn everything(agent: Option<&Client>) -> Result<Vec<String>> {
     let mut names: Vec<String> = match agent {
-        Some(agent) => agent.report()?.interfaces.into_iter().map(|it| it.name).collect(),
+        Some(agent) => {
+            let there = agent.report()?.interfaces.into_iter();
+            let there = there.filter(|it| interfaces::name_of(it.index).is_some());
+            there.map(|it| it.name).collect()
+        }
         None => Vec::new(),
     };
     names.extend(occupied()?.into_iter().flatten().map(|it| it.name));
@@ -177,11 +186,14 @@ fn everything(agent: Option<&Client>) -> Result<Vec<String>> {
 }
 
 fn one(name: &str, by_force: bool, agent: Option<&Client>) -> Result<()> {
-    let Some(index) = interfaces::index_of(name) else { bail!("no interface {name}") };
-    if let Some(agent) = agent {
-        agent.detach(name, by_force)?;
+    let index = interfaces::index_of(name);
+    match agent {
+        // It may still know one that is gone.
+        Some(agent) => agent.detach(name, by_force)?,
+        None if index.is_none() => bail!("no interface {name}"),
+        None => {}
     }
-    let left = sweep(index);
+    let left = index.map_or(0, sweep);
     match left {
         0 => print::line(format_args!("{name}: detached"))?,
         _ => print::line(format_args!(
@@ -189,7 +201,7 @@ fn one(name: &str, by_force: bool, agent: Option<&Client>) -> Result<()> {
         ))?,
     };
     // What living processes hold.
-    let held = occupied()?.into_iter().flatten().find(|it| it.index == index);
+    let held = occupied()?.into_iter().flatten().find(|it| Some(it.index) == index);
     for pid in held.iter().flat_map(owners) {
         notice(format_args!("{name}: process {pid} has attached its own, which goes with it"));
     }

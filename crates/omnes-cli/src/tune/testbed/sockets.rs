@@ -113,12 +113,15 @@ fn parse(text: &[u8]) -> Result<(SocketAddr, SocketAddr)> {
 
 /// The address by which this host reaches rank 0, or is reached as rank 0.
 pub fn own_address(rendezvous: &str) -> Result<Ipv4Addr> {
-    let there = rendezvous.to_socket_addrs()?.next().context("no address of rank 0")?;
+    let there = rendezvous.to_socket_addrs()?.find(SocketAddr::is_ipv4);
+    let there = there.with_context(|| {
+        format!("{rendezvous} is no IPv4 address of rank 0: only IPv4 networks can be measured")
+    })?;
     let probe = UdpSocket::bind("0.0.0.0:0")?;
     probe.connect(there)?;
     match probe.local_addr()?.ip() {
         IpAddr::V4(address) => Ok(address),
-        IpAddr::V6(address) => anyhow::bail!("{address}: only IPv4 networks can be measured"),
+        IpAddr::V6(_) => unreachable!("of a socket for IPv4"),
     }
 }
 
