@@ -360,9 +360,9 @@ int omnes_reduce_by(omnes_comm *comm, void *data, size_t count, size_t bytes_eac
 /*
  * omnes_reduce_scatter reduces the data of all ranks; each rank gets a block of
  * the result. The *length elements from *first on hold the caller's block; the
- * others are unchanged. Blocks follow in order of ranks; if count is not
- * divisible by the number of ranks, the first blocks have one element more.
- * Otherwise as omnes_allreduce().
+ * others are unchanged. first and length must not be the same place. Blocks
+ * follow in order of ranks; if count is not divisible by the number of ranks,
+ * the first blocks have one element more. Otherwise as omnes_allreduce().
  */
 int omnes_reduce_scatter(omnes_comm *comm, void *data, size_t count, int type, int op,
 			 size_t *first, size_t *length);

@@ -117,8 +117,7 @@ pub unsafe extern "C" fn omnes_irecv(
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let from = arguments::source(from, communicator.size())?;
         let tag = arguments::wanted_tag(tag)?;
-        // SAFETY: as our caller promises; the slice itself is gone before others use the memory.
-        let base = NonNull::from(unsafe { arguments::buffer(buffer, bytes, "buffer") }?).cast();
+        let base = arguments::memory(buffer, bytes, "buffer")?.cast();
         // SAFETY: as our caller promises.
         let request = unsafe { communicator.irecv_raw(from, tag, base, bytes) }?;
         place.write(Box::into_raw(Box::new(OmnesRequest { request, status })));
@@ -147,8 +146,7 @@ pub unsafe extern "C" fn omnes_ibcast(
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
-        // SAFETY: as our caller promises; the slice itself is gone before others use the memory.
-        let base = NonNull::from(unsafe { arguments::buffer(buffer, bytes, "buffer") }?).cast();
+        let base = arguments::memory(buffer, bytes, "buffer")?.cast();
         // SAFETY: as our caller promises.
         let started = unsafe { communicator.ibcast_raw(root, base, bytes) }?;
         place.write(OmnesRequest::into_handle(started));

@@ -193,7 +193,7 @@ static int reduce(struct shim_group *group, const struct shim_reduction *reducti
 static int reduce_blocks(struct shim_group *group, const struct shim_reduction *reduction,
 			 char *all)
 {
-	size_t block = reduction->bytes / (size_t)group->size, unused;
+	size_t block = reduction->bytes / (size_t)group->size, first, count;
 	int failure;
 
 	memcpy(all, reduction->from ? reduction->from : reduction->data, reduction->bytes);
@@ -202,7 +202,7 @@ static int reduce_blocks(struct shim_group *group, const struct shim_reduction *
 					  reduction->op);
 	else
 		failure = omnes_reduce_scatter(group->comm, all, reduction->count, reduction->type,
-					       reduction->op, &unused, &unused);
+					       reduction->op, &first, &count);
 	if (failure != OMNES_SUCCESS)
 		return shim_raise_omnes(group->mpi);
 	memcpy(reduction->data, all + (size_t)group->rank * block, block);

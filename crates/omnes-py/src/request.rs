@@ -70,11 +70,13 @@ impl Request {
 
     /// What the end was; nothing before it.
     fn outcome(&self, py: Python<'_>) -> PyResult<Option<Status>> {
-        match &*self.lock()? {
-            State::Open(_) | State::Waiting => Ok(None),
-            State::Done(status) => Ok(Some(*status)),
-            State::Failed(error) => Err(without_frames(py, error)),
-        }
+        let error = match &*self.lock()? {
+            State::Open(_) | State::Waiting => return Ok(None),
+            State::Done(status) => return Ok(Some(*status)),
+            State::Failed(error) => error.clone_ref(py),
+        };
+        // Unlocked, as it runs Python, and so perhaps another thread or a signal handler.
+        Err(without_frames(py, &error))
     }
 
     /// The operation, for who waits for it; nothing if another thread does, or it has ended.
@@ -122,15 +124,21 @@ impl Drop for Request {
 impl Request {
     /// Whether the operation has ended; waits for nobody. Raises what the operation raises.
     fn test(&self, py: Python<'_>) -> PyResult<bool> {
-        let tested = match &mut *self.lock()? {
+        let mut state = self.lock()?;
+        let tested = match &mut *state {
             // Does not wait, so no signal handler has its turn under the lock.
             State::Open(open) => open.request.test(),
             _ => Ok(None),
         };
-        if let Some(outcome) = tested.transpose() {
-            self.end(py, outcome)?;
-        }
-        Ok(self.outcome(py)?.is_some())
+        let Some(outcome) = tested.transpose() else {
+            drop(state);
+            return Ok(self.outcome(py)?.is_some());
+        };
+        // Nobody asks it again while its end is noted.
+        let _old = std::mem::replace(&mut *state, State::Waiting);
+        drop(state);
+        self.end(py, outcome)?;
+        Ok(true)
     }
 
     /// Waits until the operation has ended. Raises what the operation raises.

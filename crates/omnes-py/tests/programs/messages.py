@@ -1,6 +1,7 @@
 """Messages that do not block, and communicators of ranks that exchange already."""
 
 import array
+import copy
 import sys
 import threading
 
@@ -46,6 +47,30 @@ with omnes.Communicator.from_env() as world:
     world.isend(b"abc", after, tag=8).wait()
     received.wait()
     assert received.status == (before, 8, 3), received.status
+
+    # Whoever is being told of a failure may ask for it again meanwhile.
+    received = world.irecv(bytearray(2), before, tag=10)
+    world.isend(b"abc", after, tag=10).wait()
+    really_copied, asked = copy.copy, []
+
+    def copied(error):
+        copy.copy = really_copied
+        assert received.status is None
+        try:
+            received.test()
+        except omnes.Truncated:
+            asked.append(error)
+        return really_copied(error)
+
+    for call in (received.wait, received.test):
+        try:
+            call()
+        except omnes.Truncated:
+            copy.copy = copied
+        else:
+            raise AssertionError("nobody has noticed")
+    copy.copy = really_copied
+    assert len(asked) == 1, asked
 
     # Several threads wait for one message, and another one asks for it meanwhile.
     received = world.irecv(bytearray(10), before, tag=9)
