@@ -7,7 +7,8 @@
 //!
 //! - The directory is `$XDG_RUNTIME_DIR/omnes`, `/run/omnes-<uid>` or `/tmp/omnes-<uid>`,
 //!   whichever of them can be used first; it must belong to the user and be closed to others. The
-//!   file is `<job>-<rank>.live`; its bytes are drawn in `layout`.
+//!   file is `<job>-<rank>.live`, with `.new` behind it until it is complete; its bytes are drawn
+//!   in `layout`.
 //! - A rank that leaves in good order removes its file. That of a killed rank stays, with values
 //!   of at most about 0.1 s before its end, until `omnes stat --clean`, or until a rank that
 //!   starts finds it an hour old. Nothing else is left behind.

@@ -233,9 +233,9 @@ impl FromStr for Policy {
         let mut parts = text.split('+');
         let policy = parts.try_fold(Self::WINDOW, |policy, part| policy.with(part.trim()));
         let is_named = |part: &str| {
-            let (name, number) = part.trim().split_once('=').unwrap_or((part.trim(), "0"));
+            let (name, number) = part.trim().split_once('=').unwrap_or((part, "1"));
             let is_number = !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit());
-            is_number && Self::WINDOW.with(name).is_some()
+            is_number && Self::WINDOW.with(name.trim()).is_some()
         };
         policy.ok_or_else(|| {
             let text = text.to_owned();
