@@ -196,8 +196,9 @@ pub(crate) fn clamped(number: u32) -> c_int {
 ///
 /// # Safety
 ///
-/// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads and writes
-/// of `bytes` bytes that nobody else touches meanwhile.
+/// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads, and but
+/// for the root writes, of `bytes` bytes that nobody else touches meanwhile; at the root others may
+/// read them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_bcast(
     comm: *mut OmnesComm,
@@ -209,8 +210,9 @@ pub unsafe extern "C" fn omnes_bcast(
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
+        let base = arguments::memory(buffer, bytes, "buffer")?.cast();
         // SAFETY: as our caller promises.
-        communicator.bcast(root, unsafe { arguments::buffer(buffer, bytes, "buffer") }?)?;
+        unsafe { communicator.bcast_raw(root, base, bytes) }?;
         Ok(SUCCESS)
     })
 }

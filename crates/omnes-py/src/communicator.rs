@@ -2,7 +2,9 @@
 
 use crate::failure::exception;
 use crate::process::{self, OfProcess};
-use crate::signals::{forget_raised, leaving, raise_by_handler, take_raised, while_waiting};
+use crate::signals::{
+    forget_raised, leaving, let_go, raise_by_handler, take_raised, while_waiting,
+};
 use omnes::{Communicator as Ranks, Config, Error, MulticastState};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -50,13 +52,17 @@ pub(crate) struct Communicator {
 
 impl Communicator {
     fn world(ranks: Ranks) -> Self {
-        process::note_joined();
-        let (rank, size) = (ranks.rank(), ranks.size());
-        Self { ranks: RwLock::new(Some(OfProcess::new(ranks))), rank, size, is_world: true }
+        Self::new(ranks, true)
     }
 
     pub(crate) fn part(ranks: Ranks) -> Self {
-        Self { is_world: false, ..Self::world(ranks) }
+        Self::new(ranks, false)
+    }
+
+    fn new(ranks: Ranks, is_world: bool) -> Self {
+        process::note_joined();
+        let (rank, size) = (ranks.rank(), ranks.size());
+        Self { ranks: RwLock::new(Some(OfProcess::new(ranks))), rank, size, is_world }
     }
 
     pub(crate) fn ranks(&self) -> PyResult<Ranks> {
@@ -85,6 +91,15 @@ impl Communicator {
              omnes.leave() leaves those of join()"
         );
         Err(PyValueError::new_err(reason))
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // The last one leaves the job, and waits for the last answers.
+        if let Some(ranks) = self.take() {
+            let_go(ranks);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::failure::exception;
 use crate::limit;
 use crate::memory::Memory;
 use crate::process::OfProcess;
-use crate::signals::{INTERVAL, forget_raised, raise_by_handler};
+use crate::signals::{INTERVAL, forget_raised, let_go, raise_by_handler};
 use omnes::{Error, OwnedRequest, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -116,7 +116,7 @@ impl Drop for Request {
     fn drop(&mut self) {
         let Ok(Some(Open { request, _memory })) = self.take() else { return };
         // What is still to be sent is copied; others go on meanwhile.
-        Python::attach(|py| py.detach(|| drop(request)));
+        let_go(request);
     }
 }
 

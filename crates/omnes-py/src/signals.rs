@@ -36,11 +36,17 @@ thread_local! {
 
     /// True while this thread leaves a job.
     static LEAVES: Cell<bool> = const { Cell::new(false) };
+
+    /// True while this thread lets go of what waits for its end.
+    static LETS_GO: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What calls of this package do while they wait.
 pub(crate) fn while_waiting() -> WhileWaiting {
     WhileWaiting::every(INTERVAL, || {
+        if LETS_GO.get() {
+            return ControlFlow::Continue(());
+        }
         let earlier = take_raised();
         // Without an interpreter, as when it ends, there are no handlers.
         let by_handler = Python::try_attach(|py| py.check_signals().err()).flatten();
@@ -64,6 +70,18 @@ pub(crate) fn leaving<T>(leave: impl FnOnce() -> T) -> T {
     let left = leave();
     LEAVES.set(false);
     left
+}
+
+/// Drops what may wait for its end meanwhile, while other threads go on. It cannot raise anything,
+/// so handlers have their turn afterwards, by the interpreter.
+pub(crate) fn let_go<T: Send>(value: T) {
+    Python::attach(|py| {
+        py.detach(|| {
+            let before = LETS_GO.replace(true);
+            drop(value);
+            LETS_GO.set(before);
+        });
+    });
 }
 
 /// What a handler has raised, or a limit, in the waits of this thread's call that has just ended.

@@ -138,6 +138,13 @@ fn calls_within_a_limit_of_time_end_with_it() {
 }
 
 #[test]
+fn other_threads_and_handlers_go_on_where_a_communicator_is_dropped() {
+    if let Some(package) = Package::with(None) {
+        package.run("dropped.py", 2);
+    }
+}
+
+#[test]
 fn a_forked_child_is_refused_and_its_parent_goes_on() {
     if let Some(package) = Package::with(None) {
         package.run("forking.py", 2);

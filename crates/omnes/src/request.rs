@@ -46,7 +46,7 @@ impl Communicator {
     ///
     /// # Safety
     /// The memory must be valid for reading and writing, and used by nobody else, until this
-    /// returns; at the root it is only read.
+    /// returns; at the root it is only read, and others may read it.
     ///
     /// # Errors
     /// As [`Self::bcast`].
@@ -58,8 +58,9 @@ impl Communicator {
     ) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Bcast).with_bytes(bytes).with_root(root))?;
-        // SAFETY: promised by the caller; the request has ended when this returns.
-        unsafe { self.ibcast_raw(root, base, bytes)? }.wait().map(|_| ())
+        let data = Bytes { base, length: bytes };
+        // SAFETY: promised by the caller.
+        unsafe { self.broadcast_bytes(root, data, self.usual_bcast(bytes)) }
     }
 
     /// Starts a broadcast of the root's `bytes` bytes at `base`, the same number on all ranks, as

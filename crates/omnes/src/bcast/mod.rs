@@ -112,17 +112,31 @@ impl Communicator {
         buffer: &mut [u8],
         algorithm: BcastAlgorithm,
     ) -> Result<(), Error> {
+        // SAFETY: the buffer outlives the call, and nobody else has it.
+        unsafe { self.broadcast_bytes(root, Bytes::of_mut(buffer), algorithm) }
+    }
+
+    /// As [`Self::broadcast`], of memory that is only read at the root.
+    ///
+    /// # Safety
+    /// `data` must stay valid until this returns, and be used by nobody else; at the root others
+    /// may read it.
+    pub(crate) unsafe fn broadcast_bytes(
+        &self,
+        root: u32,
+        data: Bytes,
+        algorithm: BcastAlgorithm,
+    ) -> Result<(), Error> {
         if let BcastAlgorithm::Multicast(policy) = algorithm {
             self.open_together(policy)?;
         }
-        let part = self.part(root, buffer.len(), algorithm)?;
-        let data = Bytes::of_mut(buffer);
+        let part = self.part(root, data.length, algorithm)?;
         // Of a short message there is no part to pass on before the whole.
         let is_whole = part.forwarding == Forwarding::Store || data.length as u64 <= PIPELINE_BYTES;
         if is_whole && part.origin != Origin::Itself {
             let promise =
                 Promise { communicator: self, children: &part.children, length: data.length };
-            // SAFETY: the buffer outlives the wait.
+            // SAFETY: promised by the caller; it is waited for.
             let received = unsafe { self.receive_whole(&part, data) };
             promise.settle(&received);
             received?;

@@ -1,0 +1,48 @@
+"""A communicator that is dropped leaves its job: meanwhile other threads go on, and what a signal
+handler raises comes afterwards."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import omnes
+
+
+class Ended(Exception):
+    """What the handler raises."""
+
+
+def end(*_):
+    raise Ended
+
+
+world = omnes.Communicator.from_env()
+if world.rank == 1:
+    world.send(str(os.getpid()).encode(), 0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+else:
+    room = bytearray(16)
+    other = int(room[: world.recv(room, 1)[2]])
+    while open(f"/proc/{other}/stat").read().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.001)
+    # Who leaves waits for its answer, which cannot come.
+    world.send(b"late", 1)
+    signal.signal(signal.SIGALRM, end)
+    sys.setswitchinterval(1000)  # a thread comes to its turn only where another makes room
+    go, ran = threading.Event(), []
+    waiting = threading.Thread(target=lambda: (go.wait(), ran.append(True)))
+    waiting.start()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        go.set()
+        del world
+        time.sleep(10)
+    except Ended:
+        assert ran, "the other thread has waited"
+    else:
+        raise AssertionError("the handler had no turn")
+    finally:
+        os.kill(other, signal.SIGCONT)
+    waiting.join()
