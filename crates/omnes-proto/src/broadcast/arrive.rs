@@ -85,7 +85,8 @@ impl Broadcast {
             // What is sent to this rank alone was not known to have come.
             let is_to_all = header.flags.has(Flags::GROUP);
             if header.flags.has(Flags::ACK_NOW) || !is_to_all {
-                self.rest.on_question(key, (!is_to_all).then_some(header.source));
+                let from = (!is_to_all).then_some(header.source);
+                self.answer_at_rest(key, from, header.seq.plus(1));
             }
             return false;
         }
@@ -100,7 +101,7 @@ impl Broadcast {
                 }
                 // What goes to all goes to each alone before long, if nobody answers.
                 if header.flags.has(Flags::ACK_NOW) && !header.flags.has(Flags::GROUP) {
-                    self.rest.on_question(key, Some(header.source));
+                    self.rest.on_question(key, Some(header.source), None);
                 }
                 false
             }
@@ -313,9 +314,11 @@ impl Broadcast {
     /// Whoever collects this rank's acknowledgements waits for that of everything before `expects`.
     fn on_question(&mut self, news: News) {
         let Some(at) = self.find_told(news.key) else {
-            let is_unknown = !self.groups.contains_key(&news.key.group);
-            if is_unknown || self.is_at_rest(news.key) {
-                self.rest.on_question(news.key, Some(news.from));
+            let News { from, key, expects, .. } = news;
+            if self.is_at_rest(key) {
+                self.answer_at_rest(key, Some(from), expects);
+            } else if !self.groups.contains_key(&key.group) {
+                self.rest.on_question(key, Some(from), None);
             }
             return;
         };

@@ -4,7 +4,8 @@
 //! yet: its last acknowledgement may be lost, and the rank that collects it asks again. So a stream
 //! goes on until nothing is under way in it, and then rests: all that is kept is how far it has
 //! come, for ranks that ask. A rank that sends more there, though this rank is through, gets the
-//! same answer each time.
+//! same answer each time. What a root has sent that has left since is not waited for, so those that
+//! keep it for this rank are told that it has come.
 //!
 //! Groups that are not open here yet are answered in the same way, with nothing: others may open
 //! them long before, and a rank that is silent is taken for dead.
@@ -54,12 +55,20 @@ impl Rest {
 
     /// Somebody wants an answer about a stream of which nothing else is left: `from`, if it has
     /// asked this rank alone. Of a stream that it has had no part in this rank has nothing; but it
-    /// is there.
-    pub(super) fn on_question(&mut self, key: StreamKey, from: Option<Rank>) {
+    /// is there. It does without what comes before `needless`.
+    pub(super) fn on_question(
+        &mut self,
+        key: StreamKey,
+        from: Option<Rank>,
+        needless: Option<Seq>,
+    ) {
         let nothing = from.map(|collector| Resting { expects: Seq::FIRST, collector });
-        let answer = self.streams.get(&key).copied().or(nothing);
+        let Some(mut answer) = self.streams.get(&key).copied().or(nothing) else { return };
+        if let Some(end) = needless.filter(|end| answer.expects.precedes(*end)) {
+            answer.expects = end;
+        }
         if self.asked.len() < ASKED_MAX {
-            self.asked.extend(answer.map(|answer| (key, answer)));
+            self.asked.insert(key, answer);
         }
     }
 
@@ -124,6 +133,14 @@ impl Broadcast {
                 self.groups.remove(&id);
             }
         }
+    }
+
+    /// Somebody wants an answer about a stream that [is at rest](Self::is_at_rest), as of all
+    /// before `end`. What a root has sent that has left since, nobody here waits for any more:
+    /// others that keep it for this rank need not.
+    pub(super) fn answer_at_rest(&mut self, key: StreamKey, from: Option<Rank>, end: Seq) {
+        let needless = self.departed.contains(&key.root).then_some(end);
+        self.rest.on_question(key, from, needless);
     }
 
     /// The next acknowledgement that is given once more.

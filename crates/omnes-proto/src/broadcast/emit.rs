@@ -410,8 +410,9 @@ impl Stream {
             return None;
         }
         // Once for all that goes out now: there may be many such ranks.
-        if self.copies_judged_at.replace(now) != Some(now) {
-            self.end_copies(now);
+        let is_judged = self.copies_judged_at.replace(now) == Some(now);
+        if !is_judged && self.end_copies(now) && self.sending.is_none() {
+            self.free(common); // What was kept for them alone.
         }
         let end = self.end();
         let open = match self.sending {

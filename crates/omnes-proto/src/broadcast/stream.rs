@@ -280,11 +280,14 @@ impl Stream {
         }
     }
 
-    /// Ranks that multicast did not reach get no more copies where it does, or may by now.
-    pub(super) fn end_copies(&mut self, now: Instant) {
+    /// Ranks that multicast did not reach get no more copies where it does, or may by now. True if
+    /// there were any.
+    pub(super) fn end_copies(&mut self, now: Instant) -> bool {
         self.collector.retry_deaf(now);
         let Self { copied, collector, roles, .. } = self;
+        let before = copied.len();
         copied.retain(|(rank, _)| collector.is_deaf(*rank) || roles.copies_to.contains(rank));
+        copied.len() < before
     }
 
     /// A rank has left: it reports nothing, and needs nothing.

@@ -18,8 +18,9 @@ pub fn delivered_once_in_order(cluster: &Cluster) -> Result<(), String> {
     cluster.ledger().check_broadcasts()
 }
 
-/// Every message between living ranks has been received, every broadcast in groups where nobody
-/// has died, and every barrier that a living rank has entered has ended there.
+/// Every message between living ranks has been received, and of ranks that have left those that had
+/// arrived; every broadcast in groups where nobody has died; and every barrier that a living rank
+/// has entered has ended there.
 ///
 /// # Errors
 /// Names the streams with the number of messages that are missing, or the barrier.
@@ -32,7 +33,7 @@ pub fn nothing_is_missing(cluster: &Cluster) -> Result<(), String> {
     if let Some(text) = cluster.ledger().missing_barrier() {
         return Err(format!("missing: {text}"));
     }
-    let missing = cluster.ledger().missing(&cluster.dead());
+    let missing = cluster.ledger().missing(&cluster.dead(), &cluster.delivered());
     if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
 }
 
@@ -117,12 +118,12 @@ pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
 }
 
 /// No living rank has been told that it is out, and none that has left is taken for dead, unless a
-/// socket buffer was full: nobody repeats a farewell that has found no room.
+/// farewell was lost.
 ///
 /// # Errors
 /// Names the pair.
 pub fn nobody_is_wronged(cluster: &Cluster) -> Result<(), String> {
-    let has_lost_farewells = cluster.network_counters().overruns > 0;
+    let has_lost_farewells = cluster.network_counters().lost_farewells > 0;
     for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
         if let Some(by) = node.excluded_by.keys().next() {
             return Err(format!("rank {by} has told the living rank {} that it is out", node.rank));

@@ -213,6 +213,7 @@ impl Cluster {
     /// A rank says farewell and leaves the job in good order, with its last packets.
     pub fn leave(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "leaves".to_owned());
+        self.nodes[rank as usize].has_delivered = self.is_idle(rank);
         self.act(rank, |node, world| {
             node.endpoint.leave();
             // Nobody leaves before all has been sent.
@@ -306,6 +307,7 @@ impl Cluster {
         let head: Vec<u8> = packet.bytes.iter().copied().take(48).collect();
         if !node.enqueue(packet, bytes_max) {
             self.network.counters.overruns += 1;
+            self.network.note_farewell_lost(&head);
             self.network.trace.packet(self.now, What::Overrun, from, to, &head);
             return;
         }
@@ -479,6 +481,12 @@ impl Cluster {
         };
         let left = self.nodes.iter().filter(|node| node.has_left).map(|node| node.rank);
         left.filter(|rank| !is_named(rank)).collect()
+    }
+
+    /// Those of [`Self::left`] whose messages had all arrived.
+    pub(crate) fn delivered(&self) -> BTreeSet<Rank> {
+        let has_delivered = |rank: &Rank| self.nodes[rank.index()].has_delivered;
+        self.left().into_iter().filter(has_delivered).collect()
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {

@@ -75,6 +75,8 @@ pub struct NetworkCounters {
     pub checksum_errors: u64,
     /// Packets that found a receive queue full.
     pub overruns: u64,
+    /// Farewells that did not arrive as they were sent; nobody repeats them.
+    pub lost_farewells: u64,
     /// Packets of strangers.
     pub forged: u64,
     /// Packets that ranks have given to the NIC of their own node.
@@ -318,6 +320,7 @@ impl Network {
         let Verdict { is_dropped, delay: more, copies, corruptions } = verdict;
         if is_dropped {
             self.counters.dropped += 1;
+            self.note_farewell_lost(&packet.bytes);
             self.trace.packet(now, What::Lost, from.unwrap_or(to), to, &packet.bytes);
             return Vec::new();
         }
@@ -339,6 +342,9 @@ impl Network {
         let head_bytes = packet.head_bytes;
         let is_data_hit = packet.bytes[head_bytes..] != before[head_bytes..];
         packet.is_corrupt |= packet.bytes != before;
+        if packet.is_corrupt {
+            self.note_farewell_lost(&before);
+        }
         if is_data_hit {
             self.counters.checksum_errors += 1;
             let from = packet.from.unwrap_or(packet.to);
@@ -347,6 +353,12 @@ impl Network {
             self.counters.corrupted += 1;
         }
         !is_data_hit
+    }
+
+    /// A packet with these bytes did not arrive, or not as they were.
+    pub(crate) fn note_farewell_lost(&mut self, bytes: &[u8]) {
+        let is_farewell = Header::parse(bytes).is_ok_and(|(header, _)| header.kind == Kind::Bye);
+        self.counters.lost_farewells += u64::from(is_farewell);
     }
 
     fn depart(&mut self, now: Instant, delay: Duration, packet: InFlight) {

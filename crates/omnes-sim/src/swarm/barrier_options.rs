@@ -64,8 +64,10 @@ pub struct BarrierOptions {
     pub channel_messages: u32,
     /// Times that some rank looks away.
     pub distractions: u32,
-    /// A rank that leaves in good order, as soon as it has taken part in everything, in phase 2.
+    /// A rank that leaves in good order, when it has taken part in everything.
     pub leaver: Option<u32>,
+    /// It leaves as soon as that is so, and not in phase 2.
+    pub leaves_early: bool,
 }
 
 fn ms(ms: u64) -> Duration {
@@ -89,7 +91,9 @@ impl BarrierOptions {
             .chance(250_000)
             .then(|| random.below(u64::from(ranks)) as u32)
             .filter(|rank| faults.crash.is_none_or(|(victim, _)| victim != *rank));
+        let leaves_early = leaver.is_some() && Random::named(seed, "departure", 0).chance(500_000);
         let healed = match leaver {
+            Some(_) if leaves_early => ms(1200),
             Some(_) => ms(random.below(600)),
             None => ms(random.pick(&[300, 1200, 1200])),
         };
@@ -120,6 +124,7 @@ impl BarrierOptions {
             channel_messages: random.pick(&[0, 0, 5]),
             distractions: random.below(6) as u32,
             leaver,
+            leaves_early,
         }
     }
 }

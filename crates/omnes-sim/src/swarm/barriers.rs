@@ -71,12 +71,17 @@ pub(super) fn run(cluster: &mut Cluster, options: &BarrierOptions) -> Duration {
         cluster.check(nobody_is_forgotten);
     }
     programs.finish(cluster);
-    settle(cluster, options);
+    let is_all_over = settle(cluster, options);
     let settled_after = match (options.faults.crash, options.leaver) {
         (None, None) => cluster.now().since(Instant::ZERO + HEALED),
         _ => Duration::ZERO,
     };
     check(cluster, options);
+    if is_all_over {
+        // Copies of packets that come late.
+        cluster.run_for(Duration::from_secs(1));
+        cluster.check_quiet_for(Duration::from_secs(2));
+    }
     settled_after
 }
 
@@ -114,6 +119,8 @@ struct Program {
 struct Programs {
     programs: Vec<Program>,
     outstanding: usize,
+    /// Who leaves as soon as it has nothing left to do.
+    early_leaver: Option<u32>,
 }
 
 impl Program {
@@ -185,6 +192,12 @@ impl Programs {
             }
         }
         self.programs.retain(|program| !program.has_ended());
+        if let Some(rank) = self.early_leaver {
+            let has_more = self.programs.iter().any(|program| program.rank == rank);
+            if !has_more && !dead.contains(&Rank(rank)) && cluster.has_finished(rank) {
+                cluster.leave(rank);
+            }
+        }
     }
 }
 
@@ -198,7 +211,8 @@ fn draw_deeds(random: &mut Random, options: &BarrierOptions) -> (Vec<(Instant, D
     drawing.disturbances();
     let Drawing { mut deeds, programs, .. } = drawing;
     deeds.sort_by_key(|(at, _)| *at);
-    (deeds, Programs { programs, outstanding: options.outstanding as usize })
+    let early_leaver = options.leaver.filter(|_| options.leaves_early);
+    (deeds, Programs { programs, outstanding: options.outstanding as usize, early_leaver })
 }
 
 /// Deeds as far as they are drawn.
@@ -279,8 +293,10 @@ impl Drawing<'_> {
 // ---- the end ----------------------------------------------------------------------------------
 
 /// Lets time pass until everything has begun and has ended. The leaver leaves when it has nothing
-/// left to do, while others may still miss a message of it.
-fn settle(cluster: &mut Cluster, options: &BarrierOptions) {
+/// left to do, while others may still miss a message of it. False if some barriers cannot end,
+/// which ranks go on asking about, ever more rarely.
+fn settle(cluster: &mut Cluster, options: &BarrierOptions) -> bool {
+    let mut is_all_over = true;
     cluster.run_until((Instant::ZERO + options.healed).max(cluster.now()));
     if let Some(rank) = options.leaver {
         let is_dead = |cluster: &Cluster| cluster.dead().contains(&Rank(rank));
@@ -288,31 +304,34 @@ fn settle(cluster: &mut Cluster, options: &BarrierOptions) {
         cluster.run_while(patience, |cluster| !is_dead(cluster) && !cluster.has_finished(rank));
         if !is_dead(cluster) {
             cluster.leave(rank);
-            give_up_stranded(cluster);
         }
+        is_all_over = give_up_stranded(cluster) == 0;
     }
     cluster.run_until_quiescent();
     cluster.run_until(Instant::ZERO + HEALED);
+    is_all_over
 }
 
 /// The caller's part after a rank has left: a barrier whose messages may have gone with it, and
-/// that nobody else is done with, cannot end. All others must.
-fn give_up_stranded(cluster: &mut Cluster) {
+/// that nobody else is done with, cannot end. All others must. How many ranks give one up.
+fn give_up_stranded(cluster: &mut Cluster) -> usize {
     // Whoever looks away comes back before that.
     let time = HEARSAY + Duration::from_millis(300) + cluster.config.collective.nack_after_max;
     let until = cluster.now() + time;
     cluster.run_while(time, |cluster| !cluster.is_quiescent());
     if cluster.is_quiescent() {
-        return;
+        return 0;
     }
     cluster.run_until(until);
     let dead = cluster.dead();
     let living: BTreeSet<Rank> =
         (0..cluster.size()).map(Rank).filter(|rank| !dead.contains(rank)).collect();
     let left = cluster.left();
-    for (rank, group) in cluster.ledger().stranded_barriers(&living, &left) {
-        cluster.close_barriers(rank.0, group);
+    let stranded = cluster.ledger().stranded_barriers(&living, &left);
+    for (rank, group) in &stranded {
+        cluster.close_barriers(rank.0, *group);
     }
+    stranded.len()
 }
 
 fn check(cluster: &mut Cluster, options: &BarrierOptions) {
@@ -326,9 +345,6 @@ fn check(cluster: &mut Cluster, options: &BarrierOptions) {
     cluster.check(broken_groups_are_at_rest);
     check_refusals(cluster, options);
     cluster.check(only_the_dead_fail);
-    // Copies of packets that come late.
-    cluster.run_for(Duration::from_secs(1));
-    cluster.check_quiet_for(Duration::from_secs(2));
 }
 
 /// Every member that lives has left as many barriers as it has entered, where nobody has gone.

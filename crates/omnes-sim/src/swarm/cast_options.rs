@@ -57,9 +57,12 @@ pub struct CastOptions {
     pub channel_messages: u32,
     /// Times that some rank looks away.
     pub distractions: u32,
-    /// A rank that leaves in good order, as soon as it has taken part in everything. That is in
-    /// phase 2: nobody repeats a farewell, as the end of the connection to rank 0 says the same.
+    /// A rank that leaves in good order, when it has taken part in everything. Nobody repeats a
+    /// farewell, as the end of the connection to rank 0 says the same: who misses it in phase 1
+    /// takes the rank for dead.
     pub leaver: Option<u32>,
+    /// It leaves as soon as that is so, and not in phase 2.
+    pub leaves_early: bool,
     /// Ranks close groups as soon as they have received everything there.
     pub closes: bool,
     /// When multicast reaches some or all ranks no more, also in phase 2.
@@ -106,7 +109,9 @@ impl CastOptions {
             .chance(250_000)
             .then(|| random.below(u64::from(ranks)) as u32)
             .filter(|rank| faults.crash.is_none_or(|(victim, _)| victim != *rank));
+        let leaves_early = leaver.is_some() && Random::named(seed, "departure", 0).chance(500_000);
         let healed = match leaver {
+            Some(_) if leaves_early => ms(1200),
             Some(_) => ms(random.below(600)),
             None => ms(random.pick(&[300, 1200, 1200])),
         };
@@ -151,6 +156,7 @@ impl CastOptions {
             channel_messages: random.pick(&[0, 0, 5]),
             distractions: random.below(6) as u32,
             leaver,
+            leaves_early,
             closes: random.chance(400_000),
             mute: random.chance(150_000).then(|| draw_mute(random, begun, ranks)),
         }

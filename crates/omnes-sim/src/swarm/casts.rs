@@ -84,11 +84,17 @@ pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
     }
     let mut random = Random::named(options.config.seed, "casts", 0);
     let (deeds, mut programs) = draw_deeds(&mut random, options);
-    for (at, deed) in deeds {
+    let early = options.leaver.filter(|_| options.leaves_early);
+    let is_its = |(_, deed): &(Instant, Deed)| early.is_some() && deed.rank() == early;
+    let its_deeds_end = deeds.iter().rposition(is_its).map_or(0, |last| last + 1);
+    for (index, (at, deed)) in deeds.into_iter().enumerate() {
         programs.run_until(cluster, at.max(cluster.now()));
         let is_dead = |rank: u32| cluster.dead().contains(&Rank(rank));
         if !deed.rank().is_some_and(is_dead) {
             perform(cluster, deed, &mut random);
+        }
+        if let Some(rank) = early.filter(|_| index >= its_deeds_end) {
+            programs.let_leave(cluster, rank);
         }
     }
     programs.finish(cluster);
@@ -157,6 +163,14 @@ impl Programs {
         let until = cluster.now() + cluster.config.patience;
         while cluster.now() < until && !self.receives.is_empty() {
             self.run_until(cluster, until.min(cluster.now() + Duration::from_millis(1)));
+        }
+    }
+
+    /// Lets a rank leave that has nothing left to do, if it is so.
+    fn let_leave(&self, cluster: &mut Cluster, rank: u32) {
+        let has_more = self.receives.contains_key(&rank) || !cluster.has_finished(rank);
+        if !has_more && !cluster.dead().contains(&Rank(rank)) {
+            cluster.leave(rank);
         }
     }
 
@@ -399,10 +413,9 @@ fn check_closed(cluster: &Cluster, options: &CastOptions) {
     }
 }
 
-/// Everybody has heard that a rank has left, unless a socket buffer was full: farewells are not
-/// repeated.
+/// Everybody has heard that a rank has left, unless a farewell was lost.
 fn check_departure(cluster: &mut Cluster, leaver: u32) {
-    if cluster.network_counters().overruns > 0 {
+    if cluster.network_counters().lost_farewells > 0 {
         return;
     }
     let liveness = cluster.config.liveness;

@@ -1,6 +1,6 @@
 //! Messages of all sorts between all ranks, at times drawn from the seed.
 
-use super::options::{HEALED, Options};
+use super::options::{HEALED, Leaver, Options};
 use crate::engine::random::Random;
 use crate::rig::cluster::{Cluster, Send};
 use crate::rig::ledger::{Operation, State, Stream};
@@ -49,6 +49,10 @@ enum Deed {
     Stop {
         channel: usize,
         only: Option<u32>,
+    },
+    Leave {
+        rank: u32,
+        patience: Duration,
     },
     Forge,
 }
@@ -103,6 +107,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
                 }
             }
             Deed::Stop { channel, only } => switch(cluster, channel, only),
+            Deed::Leave { rank, patience } => leave(cluster, rank, patience),
             Deed::Forge => super::forge(cluster, &mut random),
         }
     }
@@ -141,6 +146,9 @@ fn draw_deeds(random: &mut Random, options: &Options) -> Vec<(Instant, Deed)> {
     }
     for _ in 0..options.faults.forgeries {
         deeds.push((at(random, 1100), Deed::Forge));
+    }
+    if let Some(Leaver { rank, amid: Some((at, patience)) }) = options.leaver {
+        deeds.push((Instant::ZERO + at, Deed::Leave { rank, patience }));
     }
     deeds.sort_by_key(|(at, _)| *at);
     deeds
@@ -247,12 +255,21 @@ fn switch(cluster: &mut Cluster, channel: usize, only: Option<u32>) {
     }
 }
 
+/// A rank leaves as drivers do: when what it has begun has ended, or it has waited long enough.
+fn leave(cluster: &mut Cluster, rank: u32, patience: Duration) {
+    let is_dead = |cluster: &Cluster| cluster.dead().contains(&Rank(rank));
+    cluster.run_while(patience, |cluster| !is_dead(cluster) && !cluster.has_finished(rank));
+    if !is_dead(cluster) {
+        cluster.leave(rank);
+    }
+}
+
 // ---- the end --------------------------------------------------------------------------------
 
 /// Waits for the end of everything. Receives from anyone that failed with the dead rank are
 /// posted again, and taken back where nothing is left for them.
 fn settle(cluster: &mut Cluster, options: &Options) {
-    if options.faults.crash.is_some() {
+    if !cluster.dead().is_empty() || options.faults.crash.is_some() {
         let liveness = options.config.liveness;
         cluster.run_for(liveness.timeout + 3 * liveness.interval);
         for (receive, rank, channel, pattern, capacity) in cluster.ledger().receives_from_any() {

@@ -1,11 +1,11 @@
 //! The swarm: everything that can be drawn is drawn from a seed, for many seeds.
 //!
 //! A run has two phases. In the first the network loses, doubles, corrupts and mixes up packets,
-//! is cut in two for a while, ranks look away, strangers speak, and a rank may die. In the second
-//! it is healed: then every operation must end, everything must have been delivered exactly once
-//! and in order, bounds must have held, the dead rank must be named to all and nobody else, and
-//! silence must follow. Where the ranks do collectives over channels alone, nobody dies, looks away
-//! or forges. A failure is reported with its seed, the options and the last events;
+//! is cut in two for a while, ranks look away, strangers speak, and a rank may die or leave. In the
+//! second it is healed: then every operation must end, everything must have been delivered exactly
+//! once and in order, bounds must have held, the dead rank must be named to all and nobody else,
+//! and silence must follow. Where the ranks do collectives over channels alone, nobody dies, looks
+//! away or forges. A failure is reported with its seed, the options and the last events;
 //! `swarm --seed N` repeats it.
 //!
 //! Channels, broadcasts and barriers have swarms of their own, see [`Machine`]: the seeds of one
@@ -20,7 +20,7 @@ mod options;
 
 pub use barrier_options::{BarrierOptions, Closing};
 pub use cast_options::{CastOptions, Posting};
-pub use options::{Faults, Options, Work};
+pub use options::{Faults, Leaver, Options, Work};
 
 use crate::conformance;
 use crate::engine::random::Random;
@@ -142,15 +142,15 @@ fn run(cluster: &mut Cluster, options: &Options) -> Duration {
         Work::Broadcasts => broadcasts(cluster, options),
     }
     let settled_after = match options.faults.crash {
-        Some(_) => Duration::ZERO,
-        None => cluster.now().since(Instant::ZERO + HEALED),
+        None if cluster.dead().is_empty() => cluster.now().since(Instant::ZERO + HEALED),
+        _ => Duration::ZERO,
     };
     cluster.run_until(Instant::ZERO + HEALED);
     cluster.check(delivered_once_in_order);
     cluster.check(nothing_is_missing);
     cluster.check(only_the_dead_fail);
     cluster.check(no_living_rank_is_named);
-    check_names(cluster, &options.faults, options.leaver);
+    check_names(cluster, &options.faults, options.leaver.map(|leaver| leaver.rank));
     part(cluster, options);
     // Answers that were held back, and copies of packets that come late.
     cluster.run_for(Duration::from_secs(1));
@@ -211,8 +211,7 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     let deadline = left.map_or(healed, |left| left.max(healed)) + time;
     // A farewell may be on its way, where ranks were at work until after that.
     cluster.run_until(deadline.max(cluster.now() + liveness.interval));
-    // Nobody repeats a farewell that has found a socket buffer full.
-    if cluster.network_counters().overruns == 0 {
+    if cluster.network_counters().lost_farewells == 0 {
         cluster.check(dead_are_named_to_all);
     }
     let dead = cluster.dead();
@@ -227,9 +226,9 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     }
 }
 
-/// A rank leaves: all others hear of it, and nobody takes it for dead.
+/// A rank leaves when all is over: all others hear of it, and nobody takes it for dead.
 fn part(cluster: &mut Cluster, options: &Options) {
-    let Some(leaver) = options.leaver else { return };
+    let Some(Leaver { rank: leaver, amid: None }) = options.leaver else { return };
     if cluster.dead().contains(&Rank(leaver)) {
         return;
     }

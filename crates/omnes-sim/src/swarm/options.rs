@@ -79,8 +79,18 @@ pub struct Options {
     pub distractions: u32,
     /// Times that a channel is stopped and resumed.
     pub stops: u32,
-    /// A rank that leaves in good order at the end.
-    pub leaver: Option<u32>,
+    /// A rank that leaves in good order.
+    pub leaver: Option<Leaver>,
+}
+
+/// A rank that leaves in good order.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaver {
+    /// Which one.
+    pub rank: u32,
+    /// When it begins to leave while others go on, and how long it waits at most for the end of
+    /// what it has begun; `None` if it leaves when all is over.
+    pub amid: Option<(Duration, Duration)>,
 }
 
 /// Phase 1, with faults, ends then; phase 2 has a healed network.
@@ -123,17 +133,24 @@ impl Options {
             patience: Duration::from_secs(120),
             trace,
         };
-        Self {
-            config,
-            faults,
-            work,
-            messages: random.within(1, 50) as u32,
-            bytes_max: random.pick(&[20_000, 200_000, 700_000]),
-            distractions: random.below(6) as u32 * u32::from(is_mix),
-            stops: random.pick(&[0, 0, 1, 2]) * u32::from(is_mix),
-            leaver: random.chance(300_000).then(|| random.below(u64::from(ranks)) as u32),
-        }
+        let messages = random.within(1, 50) as u32;
+        let bytes_max = random.pick(&[20_000, 200_000, 700_000]);
+        let distractions = random.below(6) as u32 * u32::from(is_mix);
+        let stops = random.pick(&[0, 0, 1, 2]) * u32::from(is_mix);
+        let leaver = random.chance(300_000).then(|| random.below(u64::from(ranks)) as u32);
+        let leaver = leaver.map(|rank| {
+            let dies = faults.crash.is_some_and(|(victim, _)| victim == rank);
+            Leaver { rank, amid: draw_departure(seed).filter(|_| is_mix && !dies) }
+        });
+        Self { config, faults, work, messages, bytes_max, distractions, stops, leaver }
     }
+}
+
+/// When a rank leaves while others go on, and how long it waits.
+fn draw_departure(seed: u64) -> Option<(Duration, Duration)> {
+    let random = &mut Random::named(seed, "departure", 0);
+    let patience = ms(random.pick(&[0, 10, 1000, 1000]));
+    random.chance(600_000).then(|| (ms(random.below(1100)), patience))
 }
 
 fn draw_channel(random: &mut Random) -> ChannelConfig {

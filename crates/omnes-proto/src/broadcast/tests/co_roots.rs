@@ -1,6 +1,7 @@
 //! Co-roots below co-roots: who copies, hears and repairs.
 
 use super::*;
+use omnes_wire::Seq;
 
 #[test]
 fn a_co_root_reports_to_whom_it_has_its_copy_from_and_is_repaired_there() {
@@ -62,4 +63,24 @@ fn copies_go_out_in_rows_that_make_trains() {
     let packets = net.nodes[0].poll(net.now, 0);
     let turns = packets.windows(2).filter(|pair| pair[0].to != pair[1].to).count();
     assert!(packets.len() > 400 && turns < 20, "{turns} turns of {}", packets.len());
+}
+
+#[test]
+fn what_is_kept_for_copies_is_freed_when_those_have_ended() {
+    // Rank 3 has the message, and has said so, before co-root 2 gets it.
+    let mut net = Net::new(4, "co-root=2");
+    net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 2);
+    net.broadcast(0, &content(1, 8));
+    net.run(200);
+    assert_eq!((net.nodes[3].received.len(), net.nodes[2].received.len()), (1, 0));
+    net.lose = Box::new(|_, _| false);
+    while net.nodes[2].received.is_empty() {
+        // As if it had been deaf until then.
+        let machine = &mut net.nodes[2].machine;
+        let (_, stream) = machine.streams.iter_mut().next().unwrap();
+        stream.copied = vec![(Rank(3), Seq::FIRST)];
+        net.run(1);
+    }
+    net.run(2000);
+    assert_eq!(net.nodes[2].machine.free_slots(), config().pool_slots);
 }

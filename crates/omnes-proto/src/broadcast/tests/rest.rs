@@ -99,3 +99,26 @@ fn a_rank_that_has_closed_without_a_part_in_a_stream_is_not_silent() {
     }
     assert_eq!((net.nodes[1].received.len(), net.nodes[0].freed), (1, 0));
 }
+
+#[test]
+fn what_a_root_that_has_left_has_sent_is_not_kept_for_who_has_closed() {
+    // Rank 3 gets its messages from co-root 2, if they are lost on their way to all.
+    let mut net = Net::new(4, "co-root=2");
+    net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 3);
+    net.receive(3, 0, 10);
+    for at in 0..2 {
+        net.send(0, content(at, 10), Reply::Soon);
+        [1, 2].into_iter().for_each(|rank| net.receive(rank, 0, 10));
+    }
+    net.run(2000);
+    assert_eq!((net.nodes[0].freed, net.nodes[3].received.len()), (2, 0));
+    net.lose = Box::new(|header, to| to == 0 || header.source == Rank(0));
+    for node in &mut net.nodes[1..] {
+        node.machine.depart_peer(net.now, Rank(0));
+        node.machine.close(GROUP.communicator);
+    }
+    net.run(20_000);
+    for rank in 1..4 {
+        assert!(net.nodes[rank].machine.is_over(GROUP.communicator), "rank {rank}");
+    }
+}

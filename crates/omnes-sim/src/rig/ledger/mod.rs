@@ -312,8 +312,13 @@ impl Ledger {
         self.entries.iter().enumerate().filter_map(of).collect()
     }
 
-    /// Messages from and to living ranks that no receive has got, as streams with counts.
-    pub(crate) fn missing(&self, dead: &BTreeSet<Rank>) -> BTreeMap<Stream, i64> {
+    /// Messages to ranks not in `dead` that no receive has got, as streams with counts; of those in
+    /// `dead`, what the ranks in `delivered` have sent.
+    pub(crate) fn missing(
+        &self,
+        dead: &BTreeSet<Rank>,
+        delivered: &BTreeSet<Rank>,
+    ) -> BTreeMap<Stream, i64> {
         let mut count: BTreeMap<Stream, i64> = BTreeMap::new();
         for entry in &self.entries {
             match &entry.sort {
@@ -325,7 +330,8 @@ impl Ledger {
             }
         }
         count.retain(|stream, count| {
-            *count != 0 && !dead.contains(&stream.from) && !dead.contains(&stream.to)
+            let has_arrived = !dead.contains(&stream.from) || delivered.contains(&stream.from);
+            *count != 0 && has_arrived && !dead.contains(&stream.to)
         });
         count
     }
@@ -389,7 +395,10 @@ mod tests {
     fn messages_in_order_pass() {
         let ledger = exchange(&["a", "b", "c"], &["a", "b"]);
         assert_eq!(ledger.check_delivery(&BTreeSet::new()), Ok(()));
-        assert_eq!(ledger.missing(&BTreeSet::new()), BTreeMap::from([(STREAM, 1)]));
+        let (none, sender) = (BTreeSet::new(), BTreeSet::from([STREAM.from]));
+        assert_eq!(ledger.missing(&none, &none), BTreeMap::from([(STREAM, 1)]));
+        assert_eq!(ledger.missing(&sender, &none), BTreeMap::new());
+        assert_eq!(ledger.missing(&sender, &sender), BTreeMap::from([(STREAM, 1)]));
     }
 
     #[test]

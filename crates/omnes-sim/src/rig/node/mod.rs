@@ -105,6 +105,8 @@ pub(crate) struct Node {
     pub(crate) is_crashed: bool,
     /// It has left in good order.
     pub(crate) has_left: bool,
+    /// When it left, all that it had sent had arrived.
+    pub(crate) has_delivered: bool,
     pub(crate) program: Program,
     pub(crate) groups: BTreeMap<GroupId, Rc<CastGroupConfig>>,
     pub(crate) barriers: Barriers,
@@ -136,6 +138,7 @@ impl Node {
             has_more: false,
             is_crashed: false,
             has_left: false,
+            has_delivered: false,
             program: Program::default(),
             groups: BTreeMap::new(),
             barriers: Barriers::new(looking),
