@@ -246,3 +246,19 @@ fn a_table_waits_for_everybody_or_for_single_members_but_not_both() {
         }
     }
 }
+
+#[test]
+fn a_counting_root_neither_hears_from_itself_nor_sends_again_to_itself() {
+    let table = Table::new(BarrierAlgorithm::Counter, 0, 3, false).unwrap();
+    let mut root = Barrier::after(&table, 0);
+    root.enter(&table, 1, Contribution::default());
+    root.arrive(&table, (1, 0), 1, Words::NONE);
+    let (verdict, action) = root.arrive(&table, (1, 0), 0, Words::NONE);
+    assert_eq!((verdict, action.is_done()), (Verdict::Nonsense, false));
+    assert_eq!(root.missing(&table), [2]);
+    let (verdict, action) = root.arrive(&table, (1, 0), 2, Words::NONE);
+    assert_eq!((verdict, action.is_done()), (Verdict::Taken, true));
+    let again = [0, 1, 2, 3].map(|to| root.repeat(&table, 1, 1, to));
+    let (sent, nonsense) = (Verdict::Taken, Verdict::Nonsense);
+    assert_eq!(again, [nonsense, sent, sent, nonsense]);
+}

@@ -144,6 +144,7 @@ mod tests {
     use super::*;
     use crate::Kernel;
     use crate::root::is_root;
+    use std::collections::BTreeMap;
 
     /// Loopback is the first interface of every network namespace.
     const LOOPBACK: u32 = 1;
@@ -196,6 +197,20 @@ mod tests {
                 drop(next);
                 assert_eq!(attached(), None);
             }
+        });
+    }
+
+    #[test]
+    fn an_interface_is_attached_to_once_however_often_that_is_asked_for() {
+        in_namespace(|| {
+            let kernel = Kernel::load().unwrap();
+            let hooked = || crate::agent::hooks::at(LOOPBACK, &BTreeMap::new()).unwrap().len();
+            for _ in 0..2 {
+                kernel.attach(LOOPBACK).unwrap();
+                assert_eq!(hooked(), 2, "one each way");
+            }
+            kernel.detach(LOOPBACK);
+            assert_eq!(hooked(), 0);
         });
     }
 

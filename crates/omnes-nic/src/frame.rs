@@ -105,6 +105,8 @@ mod tests {
             0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
         ];
         assert_eq!(!sum(&header), 0xb861);
+        // The carry of the carry counts, too.
+        assert_eq!(sum(&[0xff, 0xff, 0, 1, 0xff, 0xff]), 1);
     }
 
     #[test]

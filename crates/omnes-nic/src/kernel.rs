@@ -444,6 +444,41 @@ mod tests {
 
     /// The kernel waits for its processors after each change of a map of maps.
     #[test]
+    fn a_slot_that_cannot_be_opened_leaves_nothing_behind() {
+        if !is_root() {
+            return;
+        }
+        let kernel = Kernel::load().unwrap();
+        // More than the firmware has room for, in all slots together.
+        let member = |rank| MemberPlan { rank, index: 0, key: [7; 16] };
+        let crowded = SlotPlan { members: (0..20_000).map(member).collect(), ..plan() };
+        let refused = kernel.open(&crowded, 1, None);
+        assert!(matches!(refused, Err(NicError::System { .. })), "{refused:?}");
+        assert_eq!(kernel.slots(), []);
+        let keys = |map| kernel.map(map).keys().count();
+        assert_eq!((keys("nic_ports"), keys("nic_members")), (0, 0));
+        assert_eq!(kernel.open(&plan(), 1, None).unwrap(), 0);
+    }
+
+    #[test]
+    fn all_slots_can_be_opened_and_one_more_is_refused_until_one_is_closed() {
+        if !is_root() {
+            return;
+        }
+        let kernel = Kernel::load().unwrap();
+        let open = |communicator| kernel.open(&SlotPlan { communicator, ..plan() }, 1, None);
+        for slot in 0..SLOTS_MAX {
+            assert_eq!(open(slot).unwrap(), slot);
+        }
+        let full = open(SLOTS_MAX);
+        assert!(matches!(full, Err(NicError::Full { limit: SLOTS_MAX })), "{full:?}");
+        kernel.close(7);
+        let taken = open(8);
+        assert!(matches!(taken, Err(NicError::Taken { communicator: 8, .. })), "{taken:?}");
+        assert_eq!(open(SLOTS_MAX).unwrap(), 7);
+    }
+
+    #[test]
     fn closing_a_slot_changes_no_map_of_maps() {
         if !is_root() {
             return;
@@ -483,8 +518,8 @@ mod tests {
         assert_eq!(keys(&kernel), 31 + 31 + 1);
         kernel.close(numbers[0]);
         assert_eq!(keys(&kernel), 31 + 1);
-        // One is not there: the others go, one by one.
-        let missing = queues::keys(&plan(2, 40..41));
+        // The first is not there: the others go, one by one.
+        let missing = queues::keys(&plan(2, 1..32));
         kernel.map("nic_queues").delete(bytes(&missing[0])).unwrap();
         kernel.close_queues(numbers);
         assert_eq!(keys(&kernel), 0);

@@ -213,6 +213,91 @@ mod tests {
         }
     }
 
+    fn address(index: usize) -> SocketAddr {
+        SocketAddr::new([10, 0, (index / 250) as u8, (index % 250 + 1) as u8].into(), 5000)
+    }
+
+    /// The plan of member 0, whose rank is 100, of a group.
+    fn plan(size: usize) -> SlotPlan {
+        let rank = |index: usize| 100 + index as u32;
+        let member =
+            |index| MemberPlan { rank: rank(index), index: index as u32, key: [index as u8; 16] };
+        SlotPlan {
+            job: 1,
+            communicator: 1,
+            channel: 0,
+            rank: rank(0),
+            own: 0,
+            socket: address(0),
+            doorbell: None,
+            peers: (0..size).map(|index| (rank(index), address(index))).collect(),
+            members: (0..size).map(member).collect(),
+            group: Some("239.0.0.1:3".parse().unwrap()),
+            group_ttl: 1,
+            barrier: None,
+            tree: Some("binomial".to_owned()),
+            forwards: true,
+            by_mac: true,
+        }
+    }
+
+    fn refusal<T: fmt::Debug>(checked: Result<T, NicError>) -> &'static str {
+        match checked.unwrap_err() {
+            NicError::Plan { what } => what,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_slots_plan_that_makes_no_sense_is_refused_with_the_reason() {
+        let wrong = |change: fn(&mut SlotPlan)| {
+            let mut plan = plan(3);
+            assert!(plan.check().is_ok());
+            change(&mut plan);
+            refusal(plan.check())
+        };
+        let other = "the slot's own member is not in the group";
+        assert_eq!(wrong(|it| it.own = 3), other);
+        assert_eq!(wrong(|it| it.own = 1), other, "another's rank");
+        let purpose = "a slot runs barriers or passes packets on";
+        assert_eq!(wrong(|it| it.tree = None), purpose);
+        assert_eq!(wrong(|it| it.barrier = Some("counter".to_owned())), purpose);
+        assert_eq!(wrong(|it| it.members[1].index = 3), "a member is not in the group");
+        let shared = "two members of the group share an address";
+        assert_eq!(wrong(|it| it.peers[2].1 = it.peers[1].1), shared);
+        assert_eq!(wrong(|it| it.peers[2].1 = it.socket), shared);
+        let mixed = "addresses of IPv4 and of IPv6 are mixed";
+        assert_eq!(wrong(|it| it.peers[2].1 = "[fd00::1]:1".parse().unwrap()), mixed);
+        assert_eq!(wrong(|it| it.group = Some("[ff15::1]:1".parse().unwrap())), mixed);
+        let no_group = "the group's address is no multicast address";
+        assert_eq!(wrong(|it| it.group = Some(address(9))), no_group);
+        assert_eq!(wrong(|it| it.group = None), "sending by MAC address needs the group's address");
+        let most = KERNEL_GROUP_MAX;
+        for (size, is_served) in [(1, false), (2, true), (most, true), (most + 1, false)] {
+            assert_eq!(plan(size).check().is_ok(), is_served, "{size} members");
+        }
+        let keyless = SlotPlan { members: plan(3).members.split_off(1), ..plan(3) };
+        assert_eq!(refusal(keyless.own_key()), "the slot's key is missing");
+    }
+
+    #[test]
+    fn a_queues_plan_that_makes_no_sense_is_refused_with_the_reason() {
+        let plan = |count, group: Option<SocketAddr>| {
+            let socket = |at: u16| SocketAddr::new(address(0).ip(), 5000 + at);
+            QueuePlan { job: 1, sockets: (0..count).map(socket).collect(), group }
+        };
+        assert!(plan(QUEUE_SOCKETS_MAX as u16, None).check().is_ok());
+        let many = plan(QUEUE_SOCKETS_MAX as u16 + 1, None);
+        assert_eq!(refusal(many.check()), "a receive queue serves at most 32 sockets");
+        assert_eq!(refusal(plan(0, None).check()), "a receive queue needs a socket");
+        let mut apart = plan(2, None);
+        apart.sockets[1] = address(1);
+        let one = "the sockets of a receive queue must have one address";
+        assert_eq!(refusal(apart.check()), one);
+        let no_group = "the group's address is no multicast address";
+        assert_eq!(refusal(plan(1, Some(address(9))).check()), no_group);
+    }
+
     #[test]
     fn keys_are_never_shown() {
         let member = MemberPlan { rank: 3, index: 1, key: [0xab; 16] };

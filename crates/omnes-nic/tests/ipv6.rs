@@ -8,6 +8,8 @@
 mod agent;
 #[path = "barriers.rs"]
 mod barriers;
+#[path = "for_all.rs"]
+mod for_all;
 #[path = "multi_send.rs"]
 mod multi_send;
 #[path = "queue.rs"]

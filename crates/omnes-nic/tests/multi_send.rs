@@ -441,7 +441,7 @@ fn only_what_a_member_has_tagged_for_all_is_passed_on() {
         mac_from: [2; 6],
         mac_to: middle.members[1].host.mac(),
         from: socket_address(0),
-        to: socket_address(3),
+        to: SocketAddr::new(address(3), socket_address(1).port()),
     };
     assert_eq!(middle.passes_on(&frame(elsewhere, &good), 0), nothing, "another address's");
     let by_another_way = Way { from: socket_address(2), to: socket_address(1), ..elsewhere };

@@ -102,7 +102,9 @@ fn next(queue: &mut Queue) -> Option<Vec<u8>> {
 fn small_packets_come_into_the_queue_and_others_go_on() {
     let Some(mut rig) = Rig::new() else { return };
     let longest = QUEUE_PACKET_BYTES_MAX - HEAD_BYTES;
-    for (number, bytes) in [0, 1, 2, 3, 8, 472, 473, 1024, longest].into_iter().enumerate() {
+    // So many that each entry is used again, for a shorter packet mostly.
+    let sizes = [longest, 1024, 473, 472, 8, 3, 2, 1, 0].into_iter().cycle();
+    for (number, bytes) in sizes.take(3 * QUEUE_ENTRIES as usize).enumerate() {
         let packet = packet(number as u32, bytes);
         assert!(rig.takes(&packet), "{bytes} bytes");
         assert_eq!(next(&mut rig.queue), Some(packet), "{bytes} bytes");
@@ -207,6 +209,14 @@ fn damaged_packets_go_on_to_the_kernel_which_drops_them() {
     // Without a sum nothing can be said.
     local[UDP_CHECK].copy_from_slice(&[0, 0]);
     assert_eq!(rig.comes(&local, 0), NEXT);
+    assert_eq!(next(&mut rig.queue), Some(packet(2, 8)));
+    assert_eq!(next(&mut rig.queue), None, "it is not even put there");
+    rig.queue.set_drained(rig.queue.passed());
+    // What stands behind the datagram is none of it.
+    let mut longer = rig.inward(&packet(3, 8));
+    longer.extend([0; 4]);
+    assert_eq!(rig.comes(&longer, 0), NEXT);
+    assert_eq!(next(&mut rig.queue), None);
 }
 
 #[test]

@@ -107,6 +107,7 @@ fn assert_step_bytes(bytes: &[u8], to: usize, epoch: u32, number: u32) {
         assert_eq!(packets::udp_sum(bytes), 0xffff);
     } else {
         assert_eq!(bytes[16..18], (28 + 40u16).to_be_bytes());
+        assert_eq!(bytes[20..22], [0x40, 0], "not to be fragmented");
         assert_eq!(bytes[UDP_CHECK], [0, 0], "no checksum");
     }
 }
@@ -145,6 +146,8 @@ fn foreign_packets_go_on_untouched_and_uncounted() {
         ("communicator, last byte", with(FRAME_BYTES + 11, 9)),
         ("channel", with(FRAME_BYTES + 12, 9)),
         ("port", with(UDP + 3, 1)),
+        ("another host's address", with(UDP - 1, 200)),
+        ("almost a group's address", with(packets::TO, if IS_V6 { 0xfe } else { 0xf0 })),
         ("TCP", with(PROTOCOL, 6)),
         ("truncated", good[..good.len() - 1].to_vec()),
     ];
@@ -224,6 +227,30 @@ fn steps_go_through_their_table() {
         it.packets_out = 6;
     });
     assert_eq!(counters(&rig.page), counted);
+}
+
+#[test]
+fn a_slot_whose_number_was_used_before_begins_with_the_first_barrier() {
+    let Some(mut rig) = dissemination() else { return };
+    rig.enters(1, 1);
+    rig.comes(3, &step(rank(3), rank(0), 1, 0));
+    // The last one is of the next barrier.
+    rig.comes(2, &step(rank(2), rank(0), 1, 1));
+    rig.comes(2, &step(rank(2), rank(0), 2, 1));
+    assert_eq!(rig.page.done(), 1);
+    let Rig { host, kernel, page, plan } = &mut rig;
+    let interface = host.interface();
+    host.inside(|| {
+        kernel.close(0);
+        assert_eq!(kernel.open(plan, interface, None).unwrap(), 0);
+        *page = Page::map(kernel.page(0).unwrap().as_fd()).unwrap();
+    });
+    assert_eq!((rig.page.entered(), rig.page.done()), (0, 0));
+    assert_eq!(counters(&rig.page), Counters::default());
+    assert_eq!(rig.enters(1, 2).verdict, DROP, "not the next barrier");
+    assert_is_step(&rig.enters(1, 1), 1, 1, 0);
+    assert_is_step(&rig.comes(3, &step(rank(3), rank(0), 1, 0)), 2, 1, 1);
+    assert_eq!((rig.page.entered(), rig.page.done()), (1, 0), "nothing is left of the last one");
 }
 
 #[test]
@@ -358,6 +385,26 @@ fn the_packet_that_ends_a_barrier_wakes_who_sleeps() {
 }
 
 #[test]
+fn a_packet_that_wakes_has_its_own_words_again_after_clones_with_others() {
+    let Some(rig) = Rig::new(barrier_plan(0, 2, "gather-broadcast", false)) else { return };
+    let (own, other) = (Contribution::new(Combine::Sum, &[5, 6, 7]), Words::new(&[10, 20, 30]));
+    let bell = packets::doorbell(rank(0), Rank(rank(1)), 1, 1, own);
+    assert_eq!(rig.sends(1, &bell).verdict, DROP, "member 1 has not entered");
+    rig.page.set_sleeping(true);
+    let report = packets::step_with(rank(1), Rank(rank(0)), 1, 0, other);
+    let last = rig.inward(1, &report);
+    let run = rig.run("nic_ingress", &last, 0);
+    assert_eq!((run.verdict, run.mark, run.bytes), (NEXT, 0, last));
+    assert_eq!((rig.page.done(), rig.page.results()), (1, [15, 26, 37, 0]));
+    let counted = only(|it| {
+        it.packets_in = 1;
+        it.packets_out = 1;
+        it.wakes = 1;
+    });
+    assert_eq!(counters(&rig.page), counted, "the release has left");
+}
+
+#[test]
 fn only_the_slots_own_socket_enters() {
     let Some(rig) = dissemination() else { return };
     let bell = step(rank(0), rank(1), 1, 0);
@@ -473,6 +520,19 @@ fn a_counting_root_shows_who_has_arrived_and_releases_all_at_once() {
     let next = Header { seq: omnes_wire::Seq(2), ..packets::header(Kind::Step, rank(0), 2, 1) };
     rig.sends(1, &packets::tagged(&next, Rank::ALL, &[], 0));
     assert_eq!((rig.page.arrived(), rig.page.arrived_count()), (arrived(&[7]), 1));
+}
+
+#[test]
+fn a_barrier_to_which_nobody_has_come_yet_shows_nobody() {
+    let Some(rig) = Rig::new(barrier_plan(0, 2, "counter", true)) else { return };
+    let bell = |epoch| packets::doorbell(rank(0), Rank::ALL, epoch, 1, Contribution::default());
+    for epoch in 1..=3 {
+        rig.sends(1, &bell(epoch));
+        assert_eq!((rig.page.arrived_count(), rig.page.arrived()), (0, [0; 16]));
+        rig.comes(1, &step(rank(1), rank(0), epoch, 0));
+        assert_eq!((rig.page.arrived_count(), rig.page.arrived()[0]), (1, 0b10));
+        assert_eq!(rig.page.done(), epoch);
+    }
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 use omnes_topo::network::{
     Cast, DragonflyOptions, FatTreeOptions, HostId, IrregularOptions, LinkId, Network,
-    NetworkError, Node, SwitchId,
+    NetworkError, Node, SWITCHES_MAX, SwitchId,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn some_networks() -> Vec<(&'static str, Network, usize)> {
     let tapered = FatTreeOptions { hosts: 90, radix: 8, oversubscription: 3 };
@@ -139,6 +139,80 @@ fn flows_spread_over_all_ways_up() {
     assert_eq!((ups(0), ups(32), ups(64)), (4, 4, 0));
 }
 
+/// A dragonfly of this many groups, with four routers each, which hold two links to other groups.
+fn groups_of_four(groups: u32) -> Network {
+    let options = DragonflyOptions {
+        hosts: 8 * groups,
+        hosts_per_router: 2,
+        routers: 4,
+        globals_per_router: 2,
+    };
+    Network::dragonfly_of(options).unwrap()
+}
+
+/// The group of a switch in one of these; none of a host.
+fn group_of_four(node: Node) -> Option<u32> {
+    match node {
+        Node::Switch(switch) => Some(switch.0 / 4),
+        Node::Host(_) => None,
+    }
+}
+
+/// Links from group to group, each with the two groups.
+fn globals(network: &Network) -> impl Iterator<Item = (LinkId, (u32, u32))> {
+    let between = |link| {
+        let (from, to) = network.link(link);
+        Some((link, (group_of_four(from)?, group_of_four(to)?)))
+    };
+    let links = (0..network.links()).map(LinkId).filter_map(between);
+    links.filter(|(_, (from, to))| from != to)
+}
+
+#[test]
+fn groups_of_a_dragonfly_have_as_many_links_as_fit_spread_over_all_routers() {
+    for groups in 2..=9 {
+        let network = groups_of_four(groups);
+        let (mut pairs, mut routers) = (BTreeMap::new(), BTreeMap::new());
+        for (link, pair) in globals(&network) {
+            *pairs.entry(pair).or_insert(0) += 1;
+            *routers.entry(network.link(link).0).or_insert(0) += 1;
+        }
+        assert_eq!(pairs.len() as u32, groups * (groups - 1));
+        assert!(pairs.values().all(|links| *links == 8 / (groups - 1)), "{groups}: {pairs:?}");
+        assert!(routers.values().all(|links| *links <= 2), "{groups} groups: {routers:?}");
+    }
+}
+
+#[test]
+fn flows_spread_over_all_links_between_two_groups() {
+    for groups in 2..=5 {
+        let network = groups_of_four(groups);
+        let wanted: BTreeSet<LinkId> =
+            globals(&network).filter(|(_, pair)| *pair == (0, 1)).map(|(link, _)| link).collect();
+        let (from, to) = (HostId(1), HostId(15));
+        let paths = (0..100).flat_map(|flow| network.path(from, to, flow));
+        let casts = (0..100).flat_map(|flow| network.multicast(Cast { from, flow }, |_| true));
+        let used: BTreeSet<LinkId> = paths.filter(|link| wanted.contains(link)).collect();
+        assert_eq!(used, wanted, "{groups} groups");
+        let used: BTreeSet<LinkId> = casts.filter(|link| wanted.contains(link)).collect();
+        assert_eq!(used, wanted, "{groups} groups, by multicast");
+    }
+}
+
+#[test]
+fn flows_spread_over_both_ways_around_a_square() {
+    let sides = [(0, 1), (1, 2), (2, 3), (3, 0)].map(|(a, b)| (SwitchId(a), SwitchId(b)));
+    let square = Network::of_cables(4, 1, &sides).unwrap();
+    let over = |flow| square.path(HostId(0), HostId(2), flow).nth(1).map(|link| square.end(link));
+    let ways: BTreeSet<Option<Node>> = (0..50).map(over).collect();
+    let both = [1, 3].map(|switch| Some(Node::Switch(SwitchId(switch))));
+    assert_eq!(ways, BTreeSet::from(both));
+    // All bits of a flow count.
+    let high: BTreeSet<Option<Node>> = (0..50).map(|flow| over(flow << 24)).collect();
+    assert_eq!(high, ways);
+    assert_eq!(square.uplinks(SwitchId(0)).count(), 0, "there is no up");
+}
+
 #[test]
 fn the_same_seed_draws_the_same_network_and_another_seed_another() {
     let ends = |seed| {
@@ -160,6 +234,10 @@ fn sixty_five_thousand_hosts_fit_and_their_paths_are_short() {
     let tree = Network::fat_tree(65_536, 64).unwrap();
     assert_eq!((tree.switches(), tree.links()), (5120, 6 * 65_536));
     let dragonfly = Network::dragonfly(65_536).unwrap();
+    // With p hosts per router there is room for 2 p^2 (2 p^2 + 1).
+    for (hosts, p) in [(6, 1), (7, 2), (72, 2), (73, 3), (65_536, 12)] {
+        assert_eq!(DragonflyOptions::balanced(hosts).hosts_per_router, p);
+    }
     for (network, longest) in [(&tree, 6), (&dragonfly, 5)] {
         // Entries of four bytes: seats, first ports, ports, ends.
         let (hosts, links) = (network.hosts(), network.links());
@@ -195,9 +273,28 @@ fn what_cannot_be_built_is_refused_with_its_limit() {
     };
     assert!(matches!(draw(65_537, 65_536), NetworkError::TooManySwitches { .. }));
     assert!(matches!(draw(5, 3), NetworkError::LinksImpossible { .. }));
-    assert!(Network::irregular(IrregularOptions::eight_ports(4), 1).is_err());
-    let loop_back = [(SwitchId(0), SwitchId(0))];
-    assert!(matches!(Network::of_cables(1, 1, &loop_back), Err(NetworkError::BadCable { .. })));
+    assert!(matches!(draw(4, 4), NetworkError::LinksImpossible { .. }));
+    for (from, to) in [(0, 0), (0, 2), (2, 0), (u32::MAX, 1)] {
+        let (from, to) = (SwitchId(from), SwitchId(to));
+        let refused = Network::of_cables(2, 1, &[(SwitchId(0), SwitchId(1)), (from, to)]);
+        assert_eq!(refused.unwrap_err(), NetworkError::BadCable { from, to });
+    }
     let error = Network::of_cables(2, 1, &[]).unwrap_err();
     assert_eq!(error.to_string(), "switch 1 cannot be reached from switch 0");
+    let chain: Vec<_> = (1..SWITCHES_MAX).map(|at| (SwitchId(at - 1), SwitchId(at))).collect();
+    let (switches, switches_max) = (SWITCHES_MAX + 1, SWITCHES_MAX);
+    let refused = Network::of_cables(switches, 1, &chain).unwrap_err();
+    assert_eq!(refused, NetworkError::TooManySwitches { switches, switches_max });
+    assert_eq!(Network::of_cables(switches_max, 1, &chain).unwrap().switches(), switches_max);
+    let none = [[0, 2, 4, 2], [8, 0, 4, 2], [8, 2, 0, 2], [8, 2, 4, 0]];
+    for [hosts, hosts_per_router, routers, globals_per_router] in none {
+        let options = DragonflyOptions { hosts, hosts_per_router, routers, globals_per_router };
+        assert_eq!(Network::dragonfly_of(options).unwrap_err(), NetworkError::Empty);
+    }
+    let cable = [(SwitchId(0), SwitchId(1))];
+    assert_eq!(Network::of_cables(2, 0, &cable).unwrap_err(), NetworkError::Empty);
+    assert_eq!(Network::of_cables(0, 1, &[]).unwrap_err(), NetworkError::Empty);
+    let without = FatTreeOptions { hosts: 32, radix: 8, oversubscription: 0 };
+    let (without, full) = (Network::fat_tree_of(without), Network::fat_tree(32, 8));
+    assert_eq!(without.unwrap().links(), full.unwrap().links());
 }

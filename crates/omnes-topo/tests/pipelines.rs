@@ -126,6 +126,9 @@ fn modelled_time_is_that_of_the_simulated_sends() {
                     let context = format!("{tree} of {size}, {packets} packets, lambda {lambda}");
                     assert_eq!(modelled, simulate(&shape, packets, lambda), "{context}");
                 }
+                // An empty message is a packet, too.
+                let [none, one] = [0, 1].map(|it| pipeline::time(tree, size, it, lambda));
+                assert_eq!(none, one, "{tree} of {size}");
             }
         }
     }

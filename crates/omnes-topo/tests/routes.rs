@@ -7,7 +7,7 @@ use omnes_topo::network::header::{Arrival, IN_TRANSIT_BYTES, TYPE_BYTES, arrival
 use omnes_topo::network::in_transit::{Ends, Route};
 use omnes_topo::network::up_down::{Rule, Toward, UpDown};
 use omnes_topo::network::{
-    Draw, HostId, IrregularOptions, LinkId, Network, Node, RING_NUMBERS, SwitchId,
+    Draw, HostId, IrregularOptions, LinkId, Network, NetworkError, Node, RING_NUMBERS, SwitchId,
 };
 
 /// The switch that the paper calls `number`.
@@ -77,6 +77,36 @@ fn on_the_ring_the_legal_path_has_three_links_and_the_minimal_two() {
     assert_eq!((legal.hops(numbered(4)), minimal.hops(numbered(4))), (3, 2));
     assert_eq!(legal.path(numbered(4), &mut Draw::new(0)), walk(&ring, &[4, 0, 2, 1]));
     assert_eq!(minimal.path(numbered(4), &mut Draw::new(0)), walk(&ring, &[4, 6, 1]));
+}
+
+#[test]
+fn depths_are_links_to_the_root_whichever_that_is() {
+    // [IT-R1]
+    let network = eight_ports(16, 3);
+    let switches = || (0..network.switches()).map(SwitchId);
+    for root in switches() {
+        let labels = UpDown::new(&network, root);
+        for switch in switches() {
+            let minimal = Toward::new(&network, Rule::Minimal, root);
+            assert_eq!(labels.depth(switch), minimal.hops(switch));
+            let is_up = |(link, _)| labels.is_up(&network, link);
+            let has_way_up = network.neighbours(switch).any(is_up);
+            assert_eq!(has_way_up, switch != root, "all but the root {root:?}: {switch:?}");
+        }
+    }
+}
+
+#[test]
+fn a_turn_at_a_switch_without_hosts_is_refused() {
+    // Two levels: 8 switches with hosts, 4 above them, of which the first is the root.
+    let tree = Network::fat_tree(32, 8).unwrap();
+    let (from, above, to) = (SwitchId(0), SwitchId(9), SwitchId(1));
+    let labels = UpDown::new(&tree, SwitchId(8));
+    let up = tree.neighbours(from).find(|(_, switch)| *switch == above).unwrap().0;
+    let down = tree.neighbours(above).find(|(_, switch)| *switch == to).unwrap().0;
+    let ends = Ends { from: HostId(0), to: HostId(4), flow: 0 };
+    let refused = Route::split(&tree, &labels, ends, &[up, down]).unwrap_err();
+    assert_eq!(refused, NetworkError::NoHostAt { switch: above });
 }
 
 /// Dependences of one route per pair of hosts: under up*/down*, minimal without in-transit

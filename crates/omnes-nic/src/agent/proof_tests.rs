@@ -160,5 +160,9 @@ fn a_group_may_be_shared_within_a_user() {
         assert_eq!(group(one.as_fd(), address, me()), Ok(()));
         let other = Peer { uid: me().uid + 1, ..me() };
         assert!(group(one.as_fd(), address, other).is_err());
+        // One that is not among those of this namespace.
+        let none = Sockets::at([]).unwrap();
+        let refused = super::group(one.as_fd(), address, me(), &none).unwrap_err();
+        assert!(refused.contains("another network namespace"), "{refused}");
     }
 }

@@ -1,0 +1,88 @@
+//! Words that messages of a barrier carry: how two make one, how many there are, and whose they
+//! are.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use omnes_firmware::COMBINING_MEMBERS_MAX;
+use omnes_firmware::barrier::{Barrier, Combine, Contribution, Table, Verdict, can_combine};
+use omnes_topo::BarrierAlgorithm;
+use omnes_wire::{CARRIED_MAX, Words};
+
+/// What two words make, told without the firmware.
+fn combined(combine: Combine, a: u64, b: u64) -> u64 {
+    let (signed_a, signed_b) = (a.cast_signed(), b.cast_signed());
+    match combine {
+        Combine::Nothing => a,
+        Combine::Sum => a.wrapping_add(b),
+        Combine::Product => a.wrapping_mul(b),
+        Combine::Min => signed_a.min(signed_b).cast_unsigned(),
+        Combine::Max => signed_a.max(signed_b).cast_unsigned(),
+        Combine::And => a & b,
+        Combine::Or => a | b,
+        Combine::Xor => a ^ b,
+        Combine::SumF64 => (f64::from_bits(a) + f64::from_bits(b)).to_bits(),
+    }
+}
+
+#[test]
+fn two_words_make_what_the_processor_makes_of_them() {
+    // No NaN among them, which processors do not agree on.
+    let words = [0, 1, 2, 3, 10, 12, 1 << 62, i64::MAX as u64, i64::MIN as u64, (-1i64) as u64]
+        .map(|word: u64| if f64::from_bits(word).is_nan() { word >> 2 | 1 << 63 } else { word });
+    for combine in [Combine::Nothing].into_iter().chain(Combine::ALL) {
+        for a in words {
+            for b in words {
+                let made = Contribution::new(combine, &[a]).with([Words::new(&[b])]).words();
+                assert_eq!(made.first(), combined(combine, a, b), "{combine:?} {a:x} {b:x}");
+            }
+        }
+    }
+    let unknown = Contribution::numbered(77, Words::new(&[5])).with([Words::new(&[6])]);
+    assert_eq!(unknown.words().first(), 0);
+}
+
+/// The root of a counter, which hears from all others in step 0.
+fn root(size: usize) -> (Table, Barrier) {
+    let table = Table::new(BarrierAlgorithm::Counter, 0, size as u32, false).unwrap();
+    let member = Barrier::after(&table, 0);
+    (table, member)
+}
+
+#[test]
+fn messages_with_more_or_fewer_words_than_the_own_ones_are_nonsense() {
+    let all: [u64; CARRIED_MAX] = std::array::from_fn(|which| which as u64 + 1);
+    for own in 1..=CARRIED_MAX {
+        for other in 1..=CARRIED_MAX {
+            let (table, mut member) = root(3);
+            member.enter(&table, 1, Contribution::new(Combine::Sum, &all[..own]));
+            let words = Words::new(&all[..other]);
+            let (verdict, action) = member.arrive(&table, (1, 0), 1, words);
+            let expected = if own == other { Verdict::Taken } else { Verdict::Nonsense };
+            assert_eq!((verdict, action.is_done()), (expected, false), "{own} {other}");
+            // What was refused is still missed.
+            assert_eq!(member.missing(&table).contains(&1), own != other);
+            // Of the next barrier nobody knows yet how many words it will have.
+            let (verdict, _) = member.arrive(&table, (2, 0), 2, words);
+            assert_eq!(verdict, Verdict::Taken);
+        }
+    }
+}
+
+#[test]
+fn as_many_members_combine_as_there_is_room_for_and_no_more() {
+    let most = COMBINING_MEMBERS_MAX;
+    assert!(can_combine(BarrierAlgorithm::Counter, most as u32));
+    assert!(!can_combine(BarrierAlgorithm::Counter, most as u32 + 1));
+    let (table, mut member) = root(most);
+    // A bit for each, so that the result shows whose words are in it.
+    let bit = |own: usize| [0, 1 << own, 0, u64::MAX >> own];
+    for epoch in 1..=3 {
+        member.enter(&table, epoch, Contribution::new(Combine::Xor, &bit(0)));
+        for from in 1..most {
+            let (verdict, action) =
+                member.arrive(&table, (epoch, 0), from as u32, Words::new(&bit(from)));
+            assert_eq!((verdict, action.is_done()), (Verdict::Taken, from + 1 == most));
+        }
+        let last = (0..most).fold(0, |made, own| made ^ bit(own)[3]);
+        assert_eq!(member.results(&table).as_slice(), [0, u64::MAX, 0, last]);
+    }
+}
