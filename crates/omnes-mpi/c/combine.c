@@ -114,7 +114,8 @@ static bool combines(MPI_Op op, MPI_Datatype type)
 	for (size_t i = 0; i < COUNT(ops); i++)
 		if (op == ops[i])
 			return OPS[i].kinds & kind_of(type);
-	return PMPI_Op_commutative(op, &is_commutative) == MPI_SUCCESS && is_commutative;
+	return shim_host_is_op(op) && PMPI_Op_commutative(op, &is_commutative) == MPI_SUCCESS &&
+	       is_commutative;
 }
 
 bool shim_combination_set(struct shim_combination *combination, MPI_Count count, MPI_Datatype type,

@@ -124,7 +124,7 @@ bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Da
 	struct envelope envelope;
 	MPI_Count size;
 
-	if (count < 0 || !type || type == MPI_DATATYPE_NULL || buffer == MPI_IN_PLACE ||
+	if (count < 0 || !shim_host_is_datatype(type) || buffer == MPI_IN_PLACE ||
 	    PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
 		return false;
 	/*

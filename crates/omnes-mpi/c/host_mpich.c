@@ -19,6 +19,24 @@ bool shim_host_fits(const char *library)
 	return strncmp(library, "MPICH", 5) == 0;
 }
 
+/* The upper bits of a handle: how it is found, nothing for an invalid one, and what it is of. */
+static bool is_of(int handle, unsigned kind)
+{
+	unsigned bits = (unsigned)handle;
+
+	return bits >> 30 != 0 && (bits >> 26 & 15) == kind;
+}
+
+bool shim_host_is_datatype(MPI_Datatype type)
+{
+	return is_of(type, 3);
+}
+
+bool shim_host_is_op(MPI_Op op)
+{
+	return is_of(op, 6);
+}
+
 bool shim_host_has_requests(void)
 {
 	return dlsym(RTLD_DEFAULT, "PMPIX_Grequest_start") != NULL;

@@ -27,6 +27,16 @@ bool shim_host_fits(const char *library)
 	return strncmp(library, "Open MPI", 8) == 0;
 }
 
+bool shim_host_is_datatype(MPI_Datatype type)
+{
+	return type && type != MPI_DATATYPE_NULL;
+}
+
+bool shim_host_is_op(MPI_Op op)
+{
+	return op != NULL;
+}
+
 bool shim_host_has_requests(void)
 {
 	return progress_register() != NULL;

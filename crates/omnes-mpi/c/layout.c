@@ -20,7 +20,7 @@ static bool item_set(struct shim_layout *layout)
 	struct shim_data item;
 	MPI_Count size, lower, extent;
 
-	if (!layout->type || layout->type == MPI_DATATYPE_NULL ||
+	if (!shim_host_is_datatype(layout->type) ||
 	    PMPI_Type_size_x(layout->type, &size) != MPI_SUCCESS || size < 0 ||
 	    PMPI_Type_get_extent_x(layout->type, &lower, &extent) != MPI_SUCCESS)
 		return false;

@@ -482,6 +482,13 @@ int shim_iallgather(struct shim_group *group, const struct shim_parts *parts,
 /* True if the library that runs is the MPI this file was built for. */
 bool shim_host_fits(const char *library);
 
+/*
+ * False for what is no handle of that kind, as far as can be seen: the MPI must
+ * not be asked about it, as it might tell the error handler of MPI_COMM_WORLD.
+ */
+bool shim_host_is_datatype(MPI_Datatype type);
+bool shim_host_is_op(MPI_Op op);
+
 /* True if the MPI can bring requests to their end from within its progress. */
 bool shim_host_has_requests(void);
 

@@ -123,6 +123,23 @@ static void uncommitted_types(MPI_Comm comm)
 	MPI_Type_free(&comb);
 }
 
+/* Handles of another kind are told to the communicator's error handler, and to no other one. */
+static void wrong_handles(MPI_Comm comm)
+{
+#ifdef MPICH
+	int value = 1, sum, error, class;
+
+	error = MPI_Allreduce(&value, &sum, 1, MPI_INT, (MPI_Op)MPI_INT, comm);
+	MPI_Error_class(error, &class);
+	check(class == MPI_ERR_OP, "a type as an operation");
+	error = MPI_Bcast(&value, 1, (MPI_Datatype)MPI_SUM, 0, comm);
+	MPI_Error_class(error, &class);
+	check(class == MPI_ERR_TYPE, "an operation as a type");
+#else
+	(void)comm; /* Open MPI follows them as pointers. */
+#endif
+}
+
 /* A program that lives on after errors may have any number of them, of any number of texts. */
 static void many_failures(MPI_Comm comm)
 {
@@ -284,6 +301,7 @@ int main(int argc, char **argv)
 	long_types(comm);
 	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
 	uncommitted_types(comm);
+	wrong_handles(comm);
 	many_failures(comm);
 	MPI_Comm_free(&comm);
 	callbacks_of_free();
