@@ -13,7 +13,7 @@ use omnes::Communicator;
 /// Place of the retransmits among the counters.
 const RETRANSMITS: usize = COUNTERS - 1;
 
-/// Counters in the order of [`Counts`]' fields.
+/// Counters of a reading.
 const COUNTERS: usize = 6;
 
 /// One rank's counters since its start, or a difference of two readings.

@@ -190,12 +190,8 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
     let mut points = Vec::new();
     for &op in &measure.ops {
         if op.is_by_clock() && !clock::is_common(comm)? {
-            if comm.rank() == 0 {
-                crate::stderr::notice(format_args!(
-                    "{} left out: it needs all ranks on one machine (one clock)",
-                    op.typed()
-                ));
-            }
+            let reason = "needs all ranks on one machine (one clock)";
+            tell_left_out(comm, format_args!("{}, which {reason}", op.typed()));
             continue;
         }
         for algorithm in measure.algorithms_for(op) {
@@ -204,6 +200,10 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
                 for destinations in measure.destinations_for(op, comm.size()) {
                     for bytes in measure.sizes_for(op) {
                         let bytes = usize::try_from(bytes)?;
+                        if !algorithm.takes(bytes) {
+                            tell_left_out(comm, format_args!("{algorithm} with {bytes} B"));
+                            continue;
+                        }
                         points.extend(measure.skews_for(op).into_iter().map(|skew| Point {
                             op,
                             direction,
@@ -219,6 +219,13 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
         }
     }
     Ok(points)
+}
+
+/// Rank 0 says what is not measured.
+fn tell_left_out(comm: &Communicator, what: std::fmt::Arguments<'_>) {
+    if comm.rank() == 0 {
+        crate::stderr::notice(format_args!("left out: {what}"));
+    }
 }
 
 fn draw_seed() -> Result<u64> {

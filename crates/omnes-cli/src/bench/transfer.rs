@@ -289,7 +289,7 @@ impl<'comm> Transfer<'comm> {
 }
 
 /// What is added up: numbers of eight bytes, or of four or one where the size is no multiple of it.
-fn element_of(bytes: usize) -> ElementType {
+pub(super) fn element_of(bytes: usize) -> ElementType {
     match bytes {
         bytes if bytes.is_multiple_of(8) => ElementType::U64,
         bytes if bytes.is_multiple_of(4) => ElementType::U32,

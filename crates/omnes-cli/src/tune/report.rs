@@ -212,7 +212,7 @@ impl<'entry> Report<'entry> {
     }
 }
 
-/// First and last columns of words to the left, numbers to the right.
+/// The first column to the left, all others to the right.
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
