@@ -281,7 +281,7 @@ impl Stream {
     }
 
     /// Ranks that multicast did not reach get no more copies where it does, or may by now. True if
-    /// there were any.
+    /// that ends copies to any.
     pub(super) fn end_copies(&mut self, now: Instant) -> bool {
         self.collector.retry_deaf(now);
         let Self { copied, collector, roles, .. } = self;
