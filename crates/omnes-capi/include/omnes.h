@@ -283,7 +283,8 @@ int omnes_sendrecv(omnes_comm *comm, int to, int tag, const void *data, size_t b
 /*
  * omnes_bcast copies the root's buffer into that of every rank. Collective: all
  * ranks pass the same bytes and root, which is in [0,size-1]. The root's buffer
- * is not changed. A rank may return before others have the data.
+ * is only read, and other threads may read it meanwhile. A rank may return
+ * before others have the data.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE at the root, as in
  * omnes_send(): the others then wait until it leaves; OMNES_ERROR_TRUNCATED or
  * OMNES_ERROR_MISMATCH if bytes differs; OMNES_ERROR_PEER_FAILED;

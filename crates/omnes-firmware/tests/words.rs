@@ -25,12 +25,15 @@ fn combined(combine: Combine, a: u64, b: u64) -> u64 {
 
 #[test]
 fn two_words_make_what_the_processor_makes_of_them() {
-    // No NaN among them, which processors do not agree on.
-    let words = [0, 1, 2, 3, 10, 12, 1 << 62, i64::MAX as u64, i64::MIN as u64, (-1i64) as u64]
-        .map(|word: u64| if f64::from_bits(word).is_nan() { word >> 2 | 1 << 63 } else { word });
+    let words = [0, 1, 2, 3, 10, 12, 1 << 62, i64::MAX as u64, i64::MIN as u64, (-1i64) as u64];
+    // Processors do not agree on NaN.
+    let is_nan = |word: u64| f64::from_bits(word).is_nan();
     for combine in [Combine::Nothing].into_iter().chain(Combine::ALL) {
         for a in words {
             for b in words {
+                if combine == Combine::SumF64 && (is_nan(a) || is_nan(b)) {
+                    continue;
+                }
                 let made = Contribution::new(combine, &[a]).with([Words::new(&[b])]).words();
                 assert_eq!(made.first(), combined(combine, a, b), "{combine:?} {a:x} {b:x}");
             }

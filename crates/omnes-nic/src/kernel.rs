@@ -442,7 +442,6 @@ mod tests {
         assert_eq!(kernel.map("nic_ports").keys().count(), 0);
     }
 
-    /// The kernel waits for its processors after each change of a map of maps.
     #[test]
     fn a_slot_that_cannot_be_opened_leaves_nothing_behind() {
         if !is_root() {
@@ -478,6 +477,7 @@ mod tests {
         assert_eq!(open(SLOTS_MAX).unwrap(), 7);
     }
 
+    /// The kernel waits for its processors after each change of a map of maps.
     #[test]
     fn closing_a_slot_changes_no_map_of_maps() {
         if !is_root() {

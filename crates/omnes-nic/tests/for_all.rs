@@ -15,6 +15,8 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+/// The verdict on packets that go on.
+const NEXT: i32 = -1;
 /// A packet that takes longer does not come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -61,7 +63,7 @@ fn what_is_for_all_is_passed_on_whichever_kind_and_channel_it_has() {
         let header = packets::header(kind, rank(2), 1, 0);
         let header = Header { channel, flags: Flags::GROUP, ..header };
         let packet = packets::tagged(&header, Rank::ALL, &[1; 60], 0);
-        assert_eq!(middle.run("nic_ingress", way, &packet).verdict, -1, "{kind:?}");
+        assert_eq!(middle.run("nic_ingress", way, &packet).verdict, NEXT, "{kind:?}");
         assert_eq!(middle.page.counters().clones, before + 1, "{kind:?}");
         assert_eq!((middle.page.arrived_for_all(), middle.page.sent_to_all()), (before + 1, 0));
     }

@@ -96,8 +96,9 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        // The last one leaves the job, and waits for the last answers.
-        if let Some(ranks) = self.take() {
+        let ranks = self.ranks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ranks) = ranks.and_then(OfProcess::into_inner) {
+            // The last one leaves the job, and waits for the last answers.
             let_go(ranks);
         }
     }
@@ -111,7 +112,13 @@ pub(crate) fn detached<T: Send>(
 ) -> PyResult<T> {
     forget_raised();
     let ended = py.detach(operation).map_err(|error| exception(py, &error))?;
-    raise_by_handler().map(|()| ended)
+    match raise_by_handler() {
+        Ok(()) => Ok(ended),
+        Err(error) => {
+            let_go(ended);
+            Err(error)
+        }
+    }
 }
 
 /// The same for leaving, which ends well also where it has not waited for the last answers: a limit

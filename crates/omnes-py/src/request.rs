@@ -135,10 +135,13 @@ impl Request {
             return Ok(self.outcome(py)?.is_some());
         };
         // Nobody asks it again while its end is noted.
-        let _old = std::mem::replace(&mut *state, State::Waiting);
+        let before = std::mem::replace(&mut *state, State::Waiting);
         drop(state);
-        self.end(py, outcome)?;
-        Ok(true)
+        let ended = self.end(py, outcome);
+        if let State::Open(Open { request, _memory }) = before {
+            let_go(request); // It may be the last that holds its communicator.
+        }
+        ended.map(|()| true)
     }
 
     /// Waits until the operation has ended. Raises what the operation raises.

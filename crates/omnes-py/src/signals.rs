@@ -11,6 +11,7 @@ use omnes::WhileWaiting;
 use pyo3::prelude::*;
 use std::cell::Cell;
 use std::ops::ControlFlow;
+use std::thread::LocalKey;
 use std::time::Duration;
 
 /// Time between two turns of the handlers in a wait: soon enough for who has pressed a key, and too
@@ -64,12 +65,28 @@ pub(crate) fn while_waiting() -> WhileWaiting {
     })
 }
 
+/// Has set a flag of this thread until it is dropped.
+struct During {
+    flag: &'static LocalKey<Cell<bool>>,
+    before: bool,
+}
+
+impl During {
+    fn new(flag: &'static LocalKey<Cell<bool>>) -> Self {
+        Self { flag, before: flag.replace(true) }
+    }
+}
+
+impl Drop for During {
+    fn drop(&mut self) {
+        self.flag.set(self.before);
+    }
+}
+
 /// Leaves a job.
 pub(crate) fn leaving<T>(leave: impl FnOnce() -> T) -> T {
-    LEAVES.set(true);
-    let left = leave();
-    LEAVES.set(false);
-    left
+    let _during = During::new(&LEAVES);
+    leave()
 }
 
 /// Drops what may wait for its end meanwhile, while other threads go on. It cannot raise anything,
@@ -77,9 +94,8 @@ pub(crate) fn leaving<T>(leave: impl FnOnce() -> T) -> T {
 pub(crate) fn let_go<T: Send>(value: T) {
     Python::attach(|py| {
         py.detach(|| {
-            let before = LETS_GO.replace(true);
+            let _during = During::new(&LETS_GO);
             drop(value);
-            LETS_GO.set(before);
         });
     });
 }

@@ -39,6 +39,7 @@ use anyhow::Result;
 pub use counts::AtRoot;
 use measure::Bench;
 use omnes::{Communicator, MulticastState};
+use omnes_wire::CARRIED_MAX;
 use options::Measure;
 pub use options::short_bytes;
 use report::{Line, Row, Run};
@@ -201,7 +202,9 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
                     for bytes in measure.sizes_for(op) {
                         let bytes = usize::try_from(bytes)?;
                         if !algorithm.takes(bytes) {
-                            tell_left_out(comm, format_args!("{algorithm} with {bytes} B"));
+                            let reason =
+                                format_args!("{bytes} B are not 1 to {CARRIED_MAX} numbers");
+                            tell_left_out(comm, format_args!("{algorithm}: {reason}"));
                             continue;
                         }
                         points.extend(measure.skews_for(op).into_iter().map(|skew| Point {

@@ -5,6 +5,7 @@ use crate::units::{parse_bytes, parse_duration, short_time};
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use omnes::MultiSend;
+use omnes_wire::CARRIED_MAX;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,9 +15,6 @@ const MESSAGE_BYTES_MAX: u64 = 16 << 30;
 
 /// More iterations are not insisted on, whose times each rank keeps in memory; as in `omnes sim`.
 const MIN_ITERS_MAX: u64 = 1_000_000;
-
-/// Most numbers that the packets of a barrier combine.
-const WORDS_MAX: usize = 4;
 
 /// Delays of the ranks that come late, where none are given.
 const SKEWS_US: [u64; 4] = [0, 200, 400, 1000];
@@ -247,7 +245,7 @@ impl Algorithm {
     /// True if it can be measured with so many bytes: packets of barriers hold few numbers.
     pub fn takes(self, bytes: usize) -> bool {
         let is_of_words = matches!(self, Self::Reduce(omnes::ReduceAlgorithm::Words));
-        !is_of_words || (1..=WORDS_MAX).contains(&(bytes / element_of(bytes).bytes()))
+        !is_of_words || (1..=CARRIED_MAX).contains(&(bytes / element_of(bytes).bytes()))
     }
 
     fn fits(self, op: Op) -> bool {
@@ -344,7 +342,8 @@ impl Measure {
                 bail!("--algorithms {algorithm}: none of the operations can use it");
             }
             if !self.sizes.iter().any(|&bytes| algorithm.takes(bytes as usize)) {
-                bail!("--algorithms {algorithm}: it is for one to four numbers, such as --sizes 8");
+                let numbers = format!("1 to {CARRIED_MAX} numbers");
+                bail!("--algorithms {algorithm}: it is for {numbers}, such as --sizes 8");
             }
         }
         if let Some(op) = self.ops.iter().find(|op| op.is_between_two() && ranks < 2) {

@@ -89,7 +89,12 @@ impl Broadcast {
         let streams = self.by_key.range(streams_of(communicator));
         let streams: Vec<usize> = streams.map(|(_, at)| *at).collect();
         for at in streams {
-            self.streams[at].is_closed = true;
+            let stream = &mut self.streams[at];
+            stream.is_closed = true;
+            if self.departed.contains(&stream.key.root) {
+                stream.let_pass(&mut self.common);
+                self.recount(at);
+            }
             self.put_to_rest(at);
         }
         self.forget_groups(communicator);

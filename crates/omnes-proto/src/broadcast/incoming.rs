@@ -109,6 +109,8 @@ pub(super) struct Incoming {
     pub(super) is_counted: bool,
     /// Whoever repairs has left: what is missing does not come any more.
     is_ended: bool,
+    /// Nobody receives anything more here: what comes counts as delivered.
+    is_unwanted: bool,
 }
 
 impl Incoming {
@@ -137,6 +139,7 @@ impl Incoming {
             refused: None,
             is_counted: false,
             is_ended: false,
+            is_unwanted: false,
         }
     }
 
@@ -223,6 +226,9 @@ impl Incoming {
             let bytes = fits(posted.capacity);
             return Some((bytes > 0).then_some((Target::Receive(posted.id), offset, bytes)));
         }
+        if self.is_unwanted && !self.keeps {
+            return Some(None);
+        }
         self.note_empty();
         if packet.seq.since(self.stashed_from) >= WINDOW_PACKETS_MAX {
             return None;
@@ -232,7 +238,8 @@ impl Incoming {
         let is_needed = posted.is_some() && packet.seq == self.arrivals.expects();
         let spared = if is_needed && !self.holds_for_others() { 0 } else { common.active.max(1) };
         let slot = common.slots.take_above(spared)?;
-        let stashed = Stashed { packet, slot, is_delivered: posted.is_some() };
+        let is_delivered = posted.is_some() || self.is_unwanted;
+        let stashed = Stashed { packet, slot, is_delivered };
         self.stash.insert(self.stashed_from, stashed);
         if let Some(posted) = posted {
             let bytes = fits(posted.capacity);
@@ -438,6 +445,17 @@ impl Incoming {
         if is_next_partial && !self.keeps {
             self.empty_stash(common);
         }
+        self.note_empty();
+    }
+
+    /// The group is closed here, and the root has left: who needs nothing of it for others takes in
+    /// the rest without room for it, so that nobody keeps that for this rank.
+    pub(super) fn let_pass(&mut self, common: &mut Common) {
+        self.is_unwanted = true;
+        if !self.keeps {
+            self.empty_stash(common);
+        }
+        self.stash.iter_mut().for_each(|stashed| stashed.is_delivered = true);
         self.note_empty();
     }
 

@@ -464,6 +464,9 @@ impl Broadcast {
             stream.forget(rank);
             if stream.key.root == rank {
                 stream.end_receives(&mut self.common, rank);
+                if stream.is_closed {
+                    stream.let_pass(&mut self.common);
+                }
             }
             stream.free(&mut self.common);
             stream.on_progress_below();

@@ -46,6 +46,11 @@ impl Stash {
         self.ring.get_mut(at)?.as_mut().filter(|stashed| stashed.packet.seq == seq)
     }
 
+    /// All that is in it.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stashed> {
+        self.ring.iter_mut().flatten()
+    }
+
     /// Puts a packet in. All that are in it, and this one, are at or after `first` and less than a
     /// window from there.
     pub(super) fn insert(&mut self, first: Seq, stashed: Stashed) {

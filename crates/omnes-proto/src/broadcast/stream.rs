@@ -313,6 +313,14 @@ impl Stream {
         self.copied.clear();
     }
 
+    /// Nobody here receives anything of this stream any more, whose root has left.
+    pub(super) fn let_pass(&mut self, common: &mut Common) {
+        if let Some(incoming) = &mut self.incoming {
+            incoming.let_pass(common);
+            self.free(common);
+        }
+    }
+
     /// Nothing comes from the root any more, nor is anything repaired by it. What has come whole
     /// can still be received.
     pub(super) fn end_receives(&mut self, common: &mut Common, rank: Rank) {

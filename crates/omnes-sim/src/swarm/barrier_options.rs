@@ -66,7 +66,7 @@ pub struct BarrierOptions {
     pub distractions: u32,
     /// A rank that leaves in good order, when it has taken part in everything.
     pub leaver: Option<u32>,
-    /// It leaves as soon as that is so, and not in phase 2.
+    /// It leaves soon after that, and not in phase 2.
     pub leaves_early: bool,
 }
 

@@ -62,7 +62,11 @@ pub(super) fn run(cluster: &mut Cluster, options: &BarrierOptions) -> Duration {
     faults.extend(of_nics.map(|rule| cluster.rule(rule.until(healed))));
     let mut random = Random::named(options.config.seed, "barriers", 0);
     let (deeds, mut programs) = draw_deeds(&mut random, options);
-    for (at, deed) in deeds {
+    let early = options.leaver.filter(|_| options.leaves_early);
+    let is_its = |(_, deed): &(Instant, Deed)| early.is_some() && deed.rank() == early;
+    let its_deeds_end = deeds.iter().rposition(is_its).map_or(0, |last| last + 1);
+    for (index, (at, deed)) in deeds.into_iter().enumerate() {
+        programs.early_leaver = early.filter(|_| index >= its_deeds_end);
         programs.run_until(cluster, at.max(cluster.now()));
         let is_dead = |rank: u32| cluster.dead().contains(&Rank(rank));
         if !deed.rank().is_some_and(is_dead) {
@@ -70,6 +74,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &BarrierOptions) -> Duration {
         }
         cluster.check(nobody_is_forgotten);
     }
+    programs.early_leaver = early;
     programs.finish(cluster);
     let is_all_over = settle(cluster, options);
     let settled_after = match (options.faults.crash, options.leaver) {
@@ -119,7 +124,7 @@ struct Program {
 struct Programs {
     programs: Vec<Program>,
     outstanding: usize,
-    /// Who leaves as soon as it has nothing left to do.
+    /// Who leaves as soon as it has no barrier left.
     early_leaver: Option<u32>,
 }
 
@@ -211,8 +216,8 @@ fn draw_deeds(random: &mut Random, options: &BarrierOptions) -> (Vec<(Instant, D
     drawing.disturbances();
     let Drawing { mut deeds, programs, .. } = drawing;
     deeds.sort_by_key(|(at, _)| *at);
-    let early_leaver = options.leaver.filter(|_| options.leaves_early);
-    (deeds, Programs { programs, outstanding: options.outstanding as usize, early_leaver })
+    let outstanding = options.outstanding as usize;
+    (deeds, Programs { programs, outstanding, early_leaver: None })
 }
 
 /// Deeds as far as they are drawn.

@@ -61,7 +61,7 @@ pub struct CastOptions {
     /// farewell, as the end of the connection to rank 0 says the same: who misses it in phase 1
     /// takes the rank for dead.
     pub leaver: Option<u32>,
-    /// It leaves as soon as that is so, and not in phase 2.
+    /// It leaves soon after that, and not in phase 2.
     pub leaves_early: bool,
     /// Ranks close groups as soon as they have received everything there.
     pub closes: bool,

@@ -52,7 +52,7 @@ fn words_are_for_one_to_four_numbers() {
     assert!(Algorithm::Default.takes(40));
     assert!(parse("allreduce --algorithms words --sizes 8,40").check(2).is_ok());
     let error = parse("allreduce --algorithms words --sizes 40").check(2).unwrap_err();
-    assert!(error.to_string().contains("one to four numbers"), "{error}");
+    assert!(error.to_string().contains("1 to 4 numbers"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Groups that are closed, by some ranks long before the others.
 
 use super::*;
+use crate::broadcast::slots::Slots;
 
 /// Loses one packet in `one_in` at each receiver.
 fn losing(one_in: u64, seed: u64) -> Loss {
@@ -120,5 +121,29 @@ fn what_a_root_that_has_left_has_sent_is_not_kept_for_who_has_closed() {
     net.run(20_000);
     for rank in 1..4 {
         assert!(net.nodes[rank].machine.is_over(GROUP.communicator), "rank {rank}");
+    }
+}
+
+#[test]
+fn who_has_closed_lets_pass_what_a_root_that_has_left_has_sent() {
+    // Three messages of 79 packets each, and rank 3, behind co-root 2, has room for one of them.
+    let mut net = Net::new(4, "co-root=2");
+    net.nodes[3].machine.common.slots = Slots::new(100);
+    for at in 0..3 {
+        net.send(0, content(at, 20_000), Reply::Soon);
+        [1, 2].into_iter().for_each(|rank| net.receive(rank, 0, 20_000));
+    }
+    net.run(5000);
+    assert_eq!((net.nodes[0].freed, net.nodes[2].received.len()), (3, 3));
+    assert!(net.nodes[3].machine.free_slots() < 10);
+    net.lose = Box::new(|header, to| to == 0 || header.source == Rank(0));
+    for node in &mut net.nodes[1..] {
+        node.machine.depart_peer(net.now, Rank(0));
+        node.machine.close(GROUP.communicator);
+    }
+    net.run(20_000);
+    for rank in 1..4 {
+        assert!(net.nodes[rank].machine.is_over(GROUP.communicator), "rank {rank}");
+        assert_eq!(net.nodes[rank].machine.free_slots(), [2048, 2048, 100][rank - 1]);
     }
 }
