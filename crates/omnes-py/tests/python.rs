@@ -61,11 +61,15 @@ impl Package {
         Some(Self { folder, python })
     }
 
+    /// A program with its arguments.
     fn start(&self, program: &str) -> Command {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(program);
+        let mut words = program.split(' ');
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+        let path = path.join(words.next().unwrap());
         let mut command = Command::new("timeout");
         command.arg(LIMIT_SECONDS).arg(&self.python).arg("-W").arg("error").arg(path);
-        command.env("PYTHONPATH", self.folder.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.args(words).env("PYTHONPATH", self.folder.path());
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
         command
     }
 
@@ -140,7 +144,8 @@ fn calls_within_a_limit_of_time_end_with_it() {
 #[test]
 fn other_threads_and_handlers_go_on_where_a_communicator_is_dropped() {
     if let Some(package) = Package::with(None) {
-        package.run("dropped.py", 2);
+        package.run("dropped.py communicator", 2);
+        package.run("dropped.py request", 2);
     }
 }
 

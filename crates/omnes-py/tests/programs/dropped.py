@@ -1,5 +1,5 @@
-"""A communicator that is dropped leaves its job: meanwhile other threads go on, and what a signal
-handler raises comes afterwards."""
+"""A communicator that is dropped, or a request that has ended and was the last to hold one, leaves
+the job: meanwhile other threads go on, and what a signal handler raises comes afterwards."""
 
 import os
 import signal
@@ -28,7 +28,9 @@ else:
     while open(f"/proc/{other}/stat").read().rpartition(")")[2].split()[0] != "T":
         time.sleep(0.001)
     # Who leaves waits for its answer, which cannot come.
-    world.send(b"late", 1)
+    request = world.isend(b"late", 1)
+    if sys.argv[1] == "communicator":
+        request.wait()
     signal.signal(signal.SIGALRM, end)
     sys.setswitchinterval(1000)  # a thread comes to its turn only where another makes room
     go, ran = threading.Event(), []
@@ -38,6 +40,7 @@ else:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         go.set()
         del world
+        request.test()
         time.sleep(10)
     except Ended:
         assert ran, "the other thread has waited"
