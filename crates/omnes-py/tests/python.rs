@@ -69,6 +69,7 @@ impl Package {
         let mut command = Command::new("timeout");
         command.arg(LIMIT_SECONDS).arg(&self.python).arg("-W").arg("error").arg(path);
         command.args(words).env("PYTHONPATH", self.folder.path());
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         command
     }

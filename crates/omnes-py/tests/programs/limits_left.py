@@ -2,19 +2,15 @@
 
 import os
 import signal
-import time
 
 import omnes
+from stopping import stop, stopped
 
 world = omnes.Communicator.from_env()
 if world.rank == 1:
-    world.send(str(os.getpid()).encode(), 0)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    stop(world)
 else:
-    room = bytearray(16)
-    other = int(room[: world.recv(room, 1)[2]])
-    while open(f"/proc/{other}/stat").read().rpartition(")")[2].split()[0] != "T":
-        time.sleep(0.001)
+    other = stopped(world, 1)
     try:
         with omnes.time_limit(0), world:
             # It cannot arrive.

@@ -22,6 +22,19 @@ impl Net {
         }
     }
 
+    /// Root 0 leaves, and all others close the group, which is over then.
+    fn close_without_root(&mut self) {
+        self.lose = Box::new(|header, to| to == 0 || header.source == Rank(0));
+        for node in &mut self.nodes[1..] {
+            node.machine.depart_peer(self.now, Rank(0));
+            node.machine.close(GROUP.communicator);
+        }
+        self.run(20_000);
+        for (rank, node) in self.nodes.iter().enumerate().skip(1) {
+            assert!(node.machine.is_over(GROUP.communicator), "rank {rank}");
+        }
+    }
+
     fn assert_at_rest(&self, what: &str) {
         for (rank, Node { machine, .. }) in self.nodes.iter().enumerate() {
             let left = (machine.streams.len(), machine.groups.len());
@@ -113,15 +126,7 @@ fn what_a_root_that_has_left_has_sent_is_not_kept_for_who_has_closed() {
     }
     net.run(2000);
     assert_eq!((net.nodes[0].freed, net.nodes[3].received.len()), (2, 0));
-    net.lose = Box::new(|header, to| to == 0 || header.source == Rank(0));
-    for node in &mut net.nodes[1..] {
-        node.machine.depart_peer(net.now, Rank(0));
-        node.machine.close(GROUP.communicator);
-    }
-    net.run(20_000);
-    for rank in 1..4 {
-        assert!(net.nodes[rank].machine.is_over(GROUP.communicator), "rank {rank}");
-    }
+    net.close_without_root();
 }
 
 #[test]
@@ -136,14 +141,7 @@ fn who_has_closed_lets_pass_what_a_root_that_has_left_has_sent() {
     net.run(5000);
     assert_eq!((net.nodes[0].freed, net.nodes[2].received.len()), (3, 3));
     assert!(net.nodes[3].machine.free_slots() < 10);
-    net.lose = Box::new(|header, to| to == 0 || header.source == Rank(0));
-    for node in &mut net.nodes[1..] {
-        node.machine.depart_peer(net.now, Rank(0));
-        node.machine.close(GROUP.communicator);
-    }
-    net.run(20_000);
-    for rank in 1..4 {
-        assert!(net.nodes[rank].machine.is_over(GROUP.communicator), "rank {rank}");
-        assert_eq!(net.nodes[rank].machine.free_slots(), [2048, 2048, 100][rank - 1]);
-    }
+    net.close_without_root();
+    let free = net.nodes.iter().map(|node| node.machine.free_slots());
+    assert_eq!(free.collect::<Vec<_>>(), [2048, 2048, 2048, 100]);
 }
