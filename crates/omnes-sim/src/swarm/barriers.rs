@@ -2,7 +2,7 @@
 
 use super::barrier_options::{BarrierOptions, Closing, FIRST_GROUP};
 use super::options::HEALED;
-use super::{bring_faults, check_names};
+use super::{bring_faults, check_names, end_of};
 use crate::engine::random::Random;
 use crate::rig::checks::{
     broken_groups_are_at_rest, delivered_once_in_order, no_living_rank_is_named,
@@ -63,8 +63,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &BarrierOptions) -> Duration {
     let mut random = Random::named(options.config.seed, "barriers", 0);
     let (deeds, mut programs) = draw_deeds(&mut random, options);
     let early = options.leaver.filter(|_| options.leaves_early);
-    let is_its = |(_, deed): &(Instant, Deed)| early.is_some() && deed.rank() == early;
-    let its_deeds_end = deeds.iter().rposition(is_its).map_or(0, |last| last + 1);
+    let its_deeds_end = end_of(&deeds, |deed| early.is_some() && deed.rank() == early);
     for (index, (at, deed)) in deeds.into_iter().enumerate() {
         programs.early_leaver = early.filter(|_| index >= its_deeds_end);
         programs.run_until(cluster, at.max(cluster.now()));

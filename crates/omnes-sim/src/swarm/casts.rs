@@ -2,7 +2,7 @@
 
 use super::cast_options::{CastOptions, Posting};
 use super::options::HEALED;
-use super::{bring_faults, check_names};
+use super::{bring_faults, check_names, end_of};
 use crate::engine::random::Random;
 use crate::rig::checks::{
     delivered_once_in_order, no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
@@ -85,8 +85,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
     let mut random = Random::named(options.config.seed, "casts", 0);
     let (deeds, mut programs) = draw_deeds(&mut random, options);
     let early = options.leaver.filter(|_| options.leaves_early);
-    let is_its = |(_, deed): &(Instant, Deed)| early.is_some() && deed.rank() == early;
-    let its_deeds_end = deeds.iter().rposition(is_its).map_or(0, |last| last + 1);
+    let its_deeds_end = end_of(&deeds, |deed| early.is_some() && deed.rank() == early);
     for (index, (at, deed)) in deeds.into_iter().enumerate() {
         programs.run_until(cluster, at.max(cluster.now()));
         let is_dead = |rank: u32| cluster.dead().contains(&Rank(rank));

@@ -195,6 +195,11 @@ fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec
     rules.into_iter().map(|rule| cluster.rule(until(rule))).collect()
 }
 
+/// The place behind the last of some deeds, such as those of one rank.
+fn end_of<D>(deeds: &[(Instant, D)], is_one: impl Fn(&D) -> bool) -> usize {
+    deeds.iter().rposition(|(_, deed)| is_one(deed)).map_or(0, |last| last + 1)
+}
+
 /// Waits until everybody must know of the dead rank, and asks.
 fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     let Some((rank, at)) = faults.crash else { return };
