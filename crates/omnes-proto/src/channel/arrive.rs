@@ -510,9 +510,9 @@ impl Channel {
         }
     }
 
-    /// A message of `from` is here whole that no receive has taken: whoever has sought another one
-    /// seeks again.
-    fn end_seeking(&mut self, from: Rank) {
+    /// A message of `from` that no receive waited for is here whole, or has a receive now: whoever
+    /// has sought another one seeks again.
+    pub(super) fn end_seeking(&mut self, from: Rank) {
         self.matching.seeks_any = false;
         self.peer(from).watch.is_sought = false;
     }

@@ -510,6 +510,7 @@ impl Channel {
             && matches!(assembling.destination, Destination::Unexpected(own) if own == key)
         {
             assembling.destination = Destination::Receive(id);
+            self.end_seeking(from);
         }
         self.matching.receives[id.0 as usize].matched =
             Some(Matched::new(from, envelope, offset, ordered));

@@ -19,7 +19,7 @@
 use crate::engine::random::Random;
 use crate::rig::builder::ClusterConfig;
 use crate::rig::ledger::{Ledger, Operation, State, Stream};
-use crate::rig::network::{Happening, InFlight, Network, NetworkCounters, Sent};
+use crate::rig::network::{Deed, Happening, InFlight, Network, NetworkCounters, Sent};
 use crate::rig::node::{Draining, Node, World};
 use crate::rig::payload::content;
 use crate::rig::program::Program;
@@ -185,6 +185,29 @@ impl Cluster {
         self.act(rank, |node, world| node.receive(world, channel, pattern, capacity))
     }
 
+    /// Probes for a message until it is here, then receives it as long as it is.
+    pub fn receive_once_found(&mut self, rank: u32, channel: usize, pattern: Pattern) {
+        self.network.trace.note(self.now, Rank(rank), format!("seeks {pattern:?}"));
+        self.act(rank, |node, _| node.probes.add(channel, pattern));
+    }
+
+    /// Gives notice: an empty message on channel 0 that needs no receive.
+    pub fn give_notice(&mut self, from: u32, to: u32, tag: u32) -> Operation {
+        let (from, to, communicator) = (Rank(from), Rank(to), CommunicatorId::NOTICES);
+        let stream = Stream { from, to, channel: 0, communicator, tag };
+        self.post_send(Send { stream, content: Rc::new([]), available: 0, reply: Reply::Lazy })
+    }
+
+    /// Keeps at most so many bytes of truesize in flight from a rank to another, as if a ring in
+    /// shared memory led there.
+    pub fn limit_flight(&mut self, from: u32, to: u32, bytes: u32) {
+        self.act(from, |node, _| {
+            for channel in 0..node.endpoint.channels().len() {
+                node.endpoint.channel_mut(channel).limit_flight(Rank(to), bytes);
+            }
+        });
+    }
+
     /// Takes a receive back; false if a message has come for it.
     pub fn cancel(&mut self, rank: u32, channel: usize, receive: Operation) -> bool {
         self.act(rank, |node, world| node.cancel(world, channel, receive))
@@ -251,7 +274,12 @@ impl Cluster {
 
     /// A rank dies at a time to come.
     pub fn crash_at(&mut self, rank: u32, at: Instant) {
-        self.network.queue.push(at.as_ns(), Happening::Crash(Rank(rank)));
+        self.at(at, move |cluster| cluster.crash(rank));
+    }
+
+    /// Does something at a time to come.
+    pub fn at(&mut self, at: Instant, deed: impl FnOnce(&mut Self) + 'static) {
+        self.network.queue.push(at.as_ns(), Happening::Deed(Deed(Box::new(deed))));
     }
 
     /// Brings a fault into force for as long as the guard lives.
@@ -280,7 +308,7 @@ impl Cluster {
             Happening::Deliver(packet) => self.deliver(packet),
             Happening::Doorstep(sent) => self.pass_doorstep(&sent),
             Happening::Wake(rank) => self.run_node(rank),
-            Happening::Crash(rank) => self.crash(rank.0),
+            Happening::Deed(Deed(deed)) => deed(self),
         }
         self.complain();
         true

@@ -258,6 +258,17 @@ impl Memory {
         Ok(receive.operation)
     }
 
+    /// The machine says that the first `bytes` of a receive's message are in place.
+    pub(crate) fn check_received(&self, id: ReceiveId, bytes: u64) -> Result<(), String> {
+        let Some(receive) = self.receives.get(&id) else { return Ok(()) };
+        let (kept, written) = (bytes.min(receive.content.len() as u64), receive.written_to());
+        if kept <= written {
+            Ok(())
+        } else {
+            Err(format!("{id:?}: {bytes} bytes are said to be there of which {written} are"))
+        }
+    }
+
     /// A receive of a message of `bytes` is complete; its content.
     pub(crate) fn finish_receive(
         &mut self,
@@ -308,6 +319,8 @@ mod tests {
         memory.add_receive(ID, Operation(0), 10);
         memory.place(ID, 0, &[1; 3]).unwrap();
         memory.place(ID, 4, &[1; 6]).unwrap();
+        assert!(memory.check_received(ID, 3).is_ok());
+        assert!(memory.check_received(ID, 4).is_err());
         assert!(memory.finish_receive(ID, 10).is_err());
     }
 }

@@ -11,12 +11,14 @@ use crate::engine::queue::Queue;
 use crate::engine::random::Random;
 use crate::rig::bounds::Bounds;
 use crate::rig::casts::Casts;
+use crate::rig::cluster::Cluster;
 use crate::rig::rule::{Place, Rules, Sight, Verdict, Way};
 use crate::rig::trace::{Trace, What};
 use omnes_proto::collective::STEP_JOIN;
 use omnes_proto::packet::Destination;
 use omnes_wire::{CommunicatorId, Header, Instant, Kind, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::{self, Debug, Formatter};
 use std::time::Duration;
 
 /// Packets kept for replays.
@@ -159,8 +161,17 @@ pub(crate) enum Happening {
     Doorstep(Sent),
     /// A rank looks at its timers and its queue.
     Wake(Rank),
-    /// A rank dies.
-    Crash(Rank),
+    /// What was planned for this time.
+    Deed(Deed),
+}
+
+/// See [`Cluster::at`].
+pub(crate) struct Deed(pub(crate) Box<dyn FnOnce(&mut Cluster)>);
+
+impl Debug for Deed {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("Deed")
+    }
 }
 
 #[derive(Debug)]
@@ -397,7 +408,7 @@ impl Network {
     pub(crate) fn on_their_way(&self) -> impl Iterator<Item = &InFlight> {
         self.queue.iter().filter_map(|happening| match happening {
             Happening::Link(packet) | Happening::Deliver(packet) => Some(packet),
-            Happening::Doorstep(_) | Happening::Wake(_) | Happening::Crash(_) => None,
+            Happening::Doorstep(_) | Happening::Wake(_) | Happening::Deed(_) => None,
         })
     }
 }

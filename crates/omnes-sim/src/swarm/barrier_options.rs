@@ -62,8 +62,8 @@ pub struct BarrierOptions {
     pub asks: u32,
     /// Messages on channels beside.
     pub channel_messages: u32,
-    /// Times that some rank looks away.
-    pub distractions: u32,
+    /// Times that some rank looks away, or is stopped.
+    pub pauses: u32,
     /// A rank that leaves in good order, when it has taken part in everything.
     pub leaver: Option<u32>,
     /// It leaves soon after that, and not in phase 2.
@@ -122,7 +122,7 @@ impl BarrierOptions {
             closing: random.pick(&[Closing::Never, Closing::AtOnce]),
             asks: random.pick(&[0, 0, 3, 20]),
             channel_messages: random.pick(&[0, 0, 5]),
-            distractions: random.below(6) as u32,
+            pauses: random.below(6) as u32,
             leaver,
             leaves_early,
         }

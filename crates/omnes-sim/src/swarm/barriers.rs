@@ -2,7 +2,7 @@
 
 use super::barrier_options::{BarrierOptions, Closing, FIRST_GROUP};
 use super::options::HEALED;
-use super::{bring_faults, check_names, end_of};
+use super::{Pause, bring_faults, check_names, end_of};
 use crate::engine::random::Random;
 use crate::rig::checks::{
     broken_groups_are_at_rest, delivered_once_in_order, no_living_rank_is_named,
@@ -32,7 +32,7 @@ enum Deed {
     Open { rank: u32, group: BarrierGroupConfig },
     Ask { rank: u32, group: CommunicatorId },
     Send { from: u32, to: u32, tag: u32, bytes: usize },
-    Distract { rank: u32, time: Duration },
+    Pause(Pause),
     Forge,
 }
 
@@ -40,9 +40,8 @@ impl Deed {
     /// Who does it; `None` for a stranger.
     fn rank(&self) -> Option<u32> {
         match self {
-            Self::Open { rank, .. } | Self::Ask { rank, .. } | Self::Distract { rank, .. } => {
-                Some(*rank)
-            }
+            Self::Open { rank, .. } | Self::Ask { rank, .. } => Some(*rank),
+            Self::Pause(Pause { rank, .. }) => Some(*rank),
             Self::Send { from, .. } => Some(*from),
             Self::Forge => None,
         }
@@ -94,7 +93,7 @@ fn perform(cluster: &mut Cluster, deed: Deed, random: &mut Random, options: &Bar
         Deed::Open { rank, group } => cluster.open_barriers_at(rank, &group),
         Deed::Ask { rank, group } => cluster.ask(rank, group),
         Deed::Send { from, to, tag, bytes } => super::send(cluster, (from, to), tag, bytes),
-        Deed::Distract { rank, time } => cluster.distract(rank, time),
+        Deed::Pause(pause) => pause.begin(cluster),
         Deed::Forge if random.chance(300_000) => super::forge(cluster, random),
         Deed::Forge => {
             let forgery = random.pick(&Forgery::ALL);
@@ -274,11 +273,10 @@ impl Drawing<'_> {
             let at = self.at(BUSY);
             self.deeds.push((at, Deed::Send { from: from as u32, to: to as u32, tag, bytes }));
         }
-        for _ in 0..self.options.distractions {
-            let time = Duration::from_micros(self.random.within(1, 300_000));
-            let rank = self.random.below(ranks) as u32;
+        for number in 0..self.options.pauses {
+            let pause = Pause::draw(self.random, &self.options.config, number);
             let at = self.at(BUSY);
-            self.deeds.push((at, Deed::Distract { rank, time }));
+            self.deeds.push((at, Deed::Pause(pause)));
         }
         for _ in 0..self.options.asks {
             let number = self.random.below(self.options.groups.len() as u64) as u32;

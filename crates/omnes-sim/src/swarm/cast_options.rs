@@ -55,8 +55,8 @@ pub struct CastOptions {
     pub opening: Duration,
     /// Messages on channels beside.
     pub channel_messages: u32,
-    /// Times that some rank looks away.
-    pub distractions: u32,
+    /// Times that some rank looks away, or is stopped.
+    pub pauses: u32,
     /// A rank that leaves in good order, when it has taken part in everything. Nobody repeats a
     /// farewell, as the end of the connection to rank 0 says the same: who misses it in phase 1
     /// takes the rank for dead.
@@ -154,7 +154,7 @@ impl CastOptions {
             posting: random.pick(&[Posting::Timely, Posting::Timely, Posting::OneByOne]),
             opening: random.pick(&[us(0), us(0), us(0), ms(300), ms(300), 2 * peer_timeout]),
             channel_messages: random.pick(&[0, 0, 5]),
-            distractions: random.below(6) as u32,
+            pauses: random.below(6) as u32,
             leaver,
             leaves_early,
             closes: random.chance(400_000),

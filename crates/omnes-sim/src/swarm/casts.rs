@@ -2,7 +2,7 @@
 
 use super::cast_options::{CastOptions, Posting};
 use super::options::HEALED;
-use super::{bring_faults, check_names, end_of};
+use super::{Pause, bring_faults, check_names, end_of};
 use crate::engine::random::Random;
 use crate::rig::checks::{
     delivered_once_in_order, no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
@@ -35,7 +35,7 @@ enum Deed {
     Broadcast { group: GroupId, root: u32, bytes: usize, reply: Reply },
     Receive(Receive),
     Send { from: u32, to: u32, tag: u32, bytes: usize },
-    Distract { rank: u32, time: Duration },
+    Pause(Pause),
     Forge,
 }
 
@@ -58,7 +58,7 @@ impl Deed {
     /// Who does it; `None` for a stranger.
     fn rank(&self) -> Option<u32> {
         match self {
-            Self::Open { rank, .. } | Self::Distract { rank, .. } => Some(*rank),
+            Self::Open { rank, .. } | Self::Pause(Pause { rank, .. }) => Some(*rank),
             Self::Receive(receive) => Some(receive.rank),
             Self::Broadcast { root, .. } => Some(*root),
             Self::Send { from, .. } => Some(*from),
@@ -119,7 +119,7 @@ fn perform(cluster: &mut Cluster, deed: Deed, random: &mut Random) {
             receive.post(cluster);
         }
         Deed::Send { from, to, tag, bytes } => super::send(cluster, (from, to), tag, bytes),
-        Deed::Distract { rank, time } => cluster.distract(rank, time),
+        Deed::Pause(pause) => pause.begin(cluster),
         Deed::Forge if random.chance(500_000) => super::forge(cluster, random),
         Deed::Forge => {
             cluster.forge_to_group(random.pick(&Forgery::ALL));
@@ -322,11 +322,10 @@ impl Drawing<'_> {
             let at = self.at(BEGUN);
             self.deeds.push((at, Deed::Send { from: from as u32, to: to as u32, tag, bytes }));
         }
-        for _ in 0..self.options.distractions {
-            let time = Duration::from_micros(self.random.within(1, 300_000));
-            let rank = self.random.below(ranks) as u32;
+        for number in 0..self.options.pauses {
+            let pause = Pause::draw(self.random, &self.options.config, number);
             let at = self.at(BEGUN);
-            self.deeds.push((at, Deed::Distract { rank, time }));
+            self.deeds.push((at, Deed::Pause(pause)));
         }
         for _ in 0..self.options.faults.forgeries {
             let at = self.at(FORGED);

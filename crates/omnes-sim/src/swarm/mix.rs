@@ -1,5 +1,6 @@
 //! Messages of all sorts between all ranks, at times drawn from the seed.
 
+use super::Pause;
 use super::options::{HEALED, Leaver, Options};
 use crate::engine::random::Random;
 use crate::rig::cluster::{Cluster, Send};
@@ -37,15 +38,21 @@ enum Deed {
         receive: Receive,
         message: usize,
     },
+    /// A probe waits for the message, which is then received.
+    Probe {
+        receive: Receive,
+    },
     /// A receive is taken back, if it can be, and posted anew.
     Repost {
         receive: Receive,
         message: usize,
     },
-    Distract {
-        rank: u32,
-        time: Duration,
+    Notice {
+        from: u32,
+        to: u32,
+        tag: u32,
     },
+    Pause(Pause),
     Stop {
         channel: usize,
         only: Option<u32>,
@@ -70,6 +77,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
     let mut random = Random::named(options.config.seed, "mix", 0);
     let mut sends: Vec<Operation> = Vec::new();
     let mut receives: BTreeMap<usize, Operation> = BTreeMap::new();
+    limit_flights(cluster);
     for (at, deed) in draw_deeds(&mut random, options) {
         cluster.run_until(at.max(cluster.now()));
         let is_dead = |cluster: &Cluster, rank: u32| cluster.dead().contains(&Rank(rank));
@@ -93,6 +101,11 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
                     receives.insert(message, post(cluster, receive));
                 }
             }
+            Deed::Probe { receive: Receive { rank, channel, pattern, .. } } => {
+                if !is_dead(cluster, rank) {
+                    cluster.receive_once_found(rank, channel, pattern);
+                }
+            }
             Deed::Repost { receive, message } => {
                 let posted = receives.get(&message).copied();
                 let Receive { rank, channel, .. } = receive;
@@ -101,9 +114,14 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
                     post(cluster, receive);
                 }
             }
-            Deed::Distract { rank, time } => {
-                if !is_dead(cluster, rank) {
-                    cluster.distract(rank, time);
+            Deed::Notice { from, to, tag } => {
+                if !is_dead(cluster, from) {
+                    cluster.give_notice(from, to, tag);
+                }
+            }
+            Deed::Pause(pause) => {
+                if !is_dead(cluster, pause.rank) {
+                    pause.begin(cluster);
                 }
             }
             Deed::Stop { channel, only } => switch(cluster, channel, only),
@@ -113,6 +131,19 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
     }
     cluster.run_until(Instant::ZERO + HEALED);
     settle(cluster, options);
+}
+
+/// Rings in shared memory lead from some ranks to some others, and hold little.
+fn limit_flights(cluster: &mut Cluster) {
+    let mut random = Random::named(cluster.config.seed, "rings", 0);
+    let share = random.pick(&[0, 0, 300_000, 1_000_000]);
+    for from in 0..cluster.size() {
+        for to in (0..cluster.size()).filter(|to| *to != from) {
+            if random.chance(share) {
+                cluster.limit_flight(from, to, random.pick(&[1, 20_000, 200_000]));
+            }
+        }
+    }
 }
 
 fn post(cluster: &mut Cluster, receive: Receive) -> Operation {
@@ -134,10 +165,9 @@ fn draw_deeds(random: &mut Random, options: &Options) -> Vec<(Instant, Deed)> {
         draw_message(random, options, (message, sent_at), &mut bytes_left, &mut deeds);
     }
     let ranks = u64::from(options.config.ranks);
-    for _ in 0..options.distractions {
-        let time = Duration::from_micros(random.within(1, 300_000));
-        let rank = random.below(ranks) as u32;
-        deeds.push((at(random, 900), Deed::Distract { rank, time }));
+    for number in 0..options.pauses {
+        let pause = Pause::draw(random, &options.config, number);
+        deeds.push((at(random, 900), Deed::Pause(pause)));
     }
     for _ in 0..options.stops {
         let only = random.chance(300_000).then(|| random.below(ranks) as u32);
@@ -146,6 +176,12 @@ fn draw_deeds(random: &mut Random, options: &Options) -> Vec<(Instant, Deed)> {
     }
     for _ in 0..options.faults.forgeries {
         deeds.push((at(random, 1100), Deed::Forge));
+    }
+    let notices = &mut Random::named(options.config.seed, "notices", 0);
+    for tag in 0..notices.pick(&[0, 0, 1, 10]) {
+        let from = notices.below(ranks);
+        let to = ((from + notices.within(1, ranks - 1)) % ranks) as u32;
+        deeds.push((at(notices, 900), Deed::Notice { from: from as u32, to, tag }));
     }
     if let Some(Leaver { rank, amid: Some((at, patience)) }) = options.leaver {
         deeds.push((Instant::ZERO + at, Deed::Leave { rank, patience }));
@@ -212,9 +248,14 @@ fn draw_message(
     };
     let posted_at = Instant::from_ns(random.below(1_150_000_000));
     let receive = Receive { rank: to, channel, pattern, capacity };
+    let reposted = whims.chance(100_000).then(|| whims.within(1, 2_000));
+    if whims.chance(150_000) {
+        deeds.push((posted_at, Deed::Probe { receive }));
+        return;
+    }
     deeds.push((posted_at, Deed::Receive { receive, message }));
-    if whims.chance(100_000) {
-        let at = posted_at + Duration::from_micros(whims.within(1, 2_000));
+    if let Some(us) = reposted {
+        let at = posted_at + Duration::from_micros(us);
         deeds.push((at, Deed::Repost { receive, message }));
     }
 }

@@ -1,12 +1,12 @@
 //! The swarm: everything that can be drawn is drawn from a seed, for many seeds.
 //!
 //! A run has two phases. In the first the network loses, doubles, corrupts and mixes up packets,
-//! is cut in two for a while, ranks look away, strangers speak, and a rank may die or leave. In the
-//! second it is healed: then every operation must end, everything must have been delivered exactly
-//! once and in order, bounds must have held, the dead rank must be named to all and nobody else,
-//! and silence must follow. Where the ranks do collectives over channels alone, nobody dies, looks
-//! away or forges. A failure is reported with its seed, the options and the last events;
-//! `swarm --seed N` repeats it.
+//! is cut in two for a while, ranks look away or are stopped, strangers speak, and a rank may die
+//! or leave. In the second it is healed: then every operation must end, everything must have been
+//! delivered exactly once and in order, bounds must have held, the dead rank must be named to all
+//! and nobody else, and silence must follow. Where the ranks do collectives over channels alone,
+//! nobody dies. A failure is reported with its seed, the options and the last events; `swarm --seed
+//! N` repeats it.
 //!
 //! Channels, broadcasts and barriers have swarms of their own, see [`Machine`]: the seeds of one
 //! do not change with the others.
@@ -132,6 +132,9 @@ fn guarded(
 
 fn run(cluster: &mut Cluster, options: &Options) -> Duration {
     let _faults = bring_faults(cluster, &options.faults, HEALED);
+    if options.work != Work::Mix {
+        disturb(cluster, options);
+    }
     match options.work {
         Work::Mix => mix::run(cluster, options),
         Work::Barriers => {
@@ -156,6 +159,21 @@ fn run(cluster: &mut Cluster, options: &Options) -> Duration {
     cluster.run_for(Duration::from_secs(1));
     cluster.check_quiet_for(Duration::from_secs(2));
     settled_after
+}
+
+/// Pauses and strangers beside collectives alone, which are soon over.
+fn disturb(cluster: &mut Cluster, options: &Options) {
+    let mut random = Random::named(options.config.seed, "disturbances", 0);
+    let until_ns = random.pick(&[500_000, 5_000_000, 50_000_000]);
+    let at = |random: &mut Random| Instant::from_ns(random.below(until_ns));
+    for number in 0..options.pauses {
+        let pause = Pause::draw(&mut random, &options.config, number);
+        cluster.at(at(&mut random), move |cluster| pause.begin(cluster));
+    }
+    for number in 0..options.faults.forgeries {
+        let mut stranger = Random::named(options.config.seed, "stranger", u64::from(number));
+        cluster.at(at(&mut random), move |cluster| forge(cluster, &mut stranger));
+    }
 }
 
 fn broadcasts(cluster: &mut Cluster, options: &Options) {
@@ -193,6 +211,33 @@ fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec
         rule.until(ends)
     };
     rules.into_iter().map(|rule| cluster.rule(until(rule))).collect()
+}
+
+/// A time in which a rank does not run.
+#[derive(Clone, Copy)]
+struct Pause {
+    rank: u32,
+    time: Duration,
+    /// It was stopped and is told so when it goes on, other than a rank that computes.
+    is_stop: bool,
+}
+
+impl Pause {
+    /// The `number`-th one of a run.
+    fn draw(random: &mut Random, config: &ClusterConfig, number: u32) -> Self {
+        let time = Duration::from_micros(random.within(1, 300_000));
+        let rank = random.below(u64::from(config.ranks)) as u32;
+        let is_stop = Random::named(config.seed, "stop", u64::from(number)).chance(500_000);
+        Self { rank, time, is_stop }
+    }
+
+    fn begin(self, cluster: &mut Cluster) {
+        if self.is_stop {
+            cluster.suspend(self.rank, self.time);
+        } else {
+            cluster.distract(self.rank, self.time);
+        }
+    }
 }
 
 /// The place behind the last of some deeds, such as those of one rank.

@@ -32,10 +32,9 @@ pub struct Faults {
 
 impl Faults {
     /// Collectives alone are over within milliseconds, so the network is cut in two early; nobody
-    /// dies in them, and no stranger speaks.
+    /// dies in them.
     fn suit_collectives(&mut self) {
         self.crash = None;
-        self.forgeries = 0;
         if let Some((_, from, _)) = &mut self.partition {
             *from /= 200;
         }
@@ -75,8 +74,8 @@ pub struct Options {
     pub messages: u32,
     /// Bytes of all messages of the mix together, at most.
     pub bytes_max: usize,
-    /// Times that some rank looks away.
-    pub distractions: u32,
+    /// Times that some rank looks away, or is stopped.
+    pub pauses: u32,
     /// Times that a channel is stopped and resumed.
     pub stops: u32,
     /// A rank that leaves in good order.
@@ -135,14 +134,14 @@ impl Options {
         };
         let messages = random.within(1, 50) as u32;
         let bytes_max = random.pick(&[20_000, 200_000, 700_000]);
-        let distractions = random.below(6) as u32 * u32::from(is_mix);
+        let pauses = random.below(6) as u32;
         let stops = random.pick(&[0, 0, 1, 2]) * u32::from(is_mix);
         let leaver = random.chance(300_000).then(|| random.below(u64::from(ranks)) as u32);
         let leaver = leaver.map(|rank| {
             let dies = faults.crash.is_some_and(|(victim, _)| victim == rank);
             Leaver { rank, amid: draw_departure(seed).filter(|_| is_mix && !dies) }
         });
-        Self { config, faults, work, messages, bytes_max, distractions, stops, leaver }
+        Self { config, faults, work, messages, bytes_max, pauses, stops, leaver }
     }
 }
 

@@ -76,6 +76,23 @@ fn overdue_message_is_asked_for_by_a_probe_and_told_of_once() {
 }
 
 #[test]
+fn nothing_more_is_sought_once_a_receive_has_what_was() {
+    let mut channel = acquainted();
+    let sought = from(PEER);
+    channel.seek(at(60_000), &sought).unwrap();
+    // Two packets: it is received when the first is here.
+    hand_first(&mut channel, 60_100, PEER, 50, 300, 200).unwrap();
+    let (_, tag, bytes) = channel.probe(&sought).unwrap();
+    let id = channel.receive(at(60_200), Pattern { tag: Some(tag), ..sought }, bytes).unwrap();
+    hand(&mut channel, at(60_300), header(PEER, Kind::Data, 51, 0), &[], 100).unwrap();
+    let received = Event::Received { id, from: PEER, tag, bytes };
+    assert_eq!(events(&mut channel), [Event::Sought, received]);
+    assert!(!channel.is_seeking(&sought));
+    assert_eq!(sent(&mut channel, 62_000), ["ack expects 52 e0"]);
+    assert_eq!(channel.poll_timeout(), None);
+}
+
+#[test]
 fn sender_that_is_always_late_is_soon_left_alone() {
     let mut channel = acquainted();
     let mut questions = Vec::new();

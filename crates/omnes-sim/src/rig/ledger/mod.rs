@@ -191,6 +191,14 @@ impl Ledger {
         Ok(())
     }
 
+    /// A message has come that needs no receive.
+    pub(crate) fn on_notice(&mut self, now: Instant, stream: Stream) -> Result<(), String> {
+        let Stream { from, to, channel, communicator, tag } = stream;
+        let pattern = Pattern { communicator, source: Some(from), tag: Some(tag) };
+        let operation = self.add_receive(to, channel, pattern, 0);
+        self.on_received(now, operation, stream, 0, Vec::new())
+    }
+
     /// The communicator of a receive.
     pub(crate) fn communicator(&self, operation: Operation) -> CommunicatorId {
         match &self.entries[operation.0].sort {

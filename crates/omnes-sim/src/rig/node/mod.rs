@@ -7,6 +7,8 @@
 
 mod barriers;
 mod broadcasts;
+mod messages;
+mod probes;
 mod runs;
 
 pub use barriers::Looking;
@@ -18,16 +20,17 @@ use crate::rig::ledger::{Ledger, Operation, State, Stream};
 use crate::rig::memory::Memory;
 use crate::rig::network::{Happening, InFlight, Network, Sent};
 use crate::rig::program::Program;
-use crate::rig::script::{Receipt, Step};
+use crate::rig::script::Step;
 use crate::rig::trace::What;
 use barriers::Barriers;
 use broadcasts::Begun;
 use omnes_proto::broadcast::{Broadcast, CastGroupConfig, GroupId};
-use omnes_proto::channel::{Channel, Event as ChannelEvent, Message, Pattern, Reply};
+use omnes_proto::channel::{Channel, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::limits::truesize;
 use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, Placement, Target, Transmit};
 use omnes_wire::{CommunicatorId, Instant, Rank};
+use probes::Probes;
 use runs::RUN_PACKETS;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -108,6 +111,7 @@ pub(crate) struct Node {
     /// When it left, all that it had sent had arrived.
     pub(crate) has_delivered: bool,
     pub(crate) program: Program,
+    pub(crate) probes: Probes,
     pub(crate) groups: BTreeMap<GroupId, Rc<CastGroupConfig>>,
     pub(crate) barriers: Barriers,
     /// Broadcasts of this rank under way, by their number in the stream.
@@ -140,6 +144,7 @@ impl Node {
             has_left: false,
             has_delivered: false,
             program: Program::default(),
+            probes: Probes::default(),
             groups: BTreeMap::new(),
             barriers: Barriers::new(looking),
             casts: BTreeMap::new(),
@@ -152,66 +157,6 @@ impl Node {
     }
 
     // ---- commands -------------------------------------------------------------------------
-
-    /// Begins to send; `None` with a failed operation where the machine refuses.
-    pub(crate) fn send(
-        &mut self,
-        world: &mut World,
-        stream: Stream,
-        content: Rc<[u8]>,
-        available: u64,
-        reply: Reply,
-    ) -> Operation {
-        let Stream { to, channel, communicator, tag, .. } = stream;
-        let bytes = content.len() as u64;
-        let is_ready = available == bytes;
-        let operation = world.ledger.add_send(stream, content.clone(), is_ready);
-        let message = Message { to, communicator, tag, bytes, available, reply };
-        match self.endpoint.channel_mut(channel).send(message) {
-            Ok(id) => self.memory[channel].add_send(id, operation, content, available),
-            Err(_) => world.ledger.settle(operation, State::Failed(world.now)),
-        }
-        operation
-    }
-
-    pub(crate) fn receive(
-        &mut self,
-        world: &mut World,
-        channel: usize,
-        pattern: Pattern,
-        capacity: u64,
-    ) -> Operation {
-        let operation = world.ledger.add_receive(self.rank, channel, pattern, capacity);
-        match self.endpoint.channel_mut(channel).receive(world.now, pattern, capacity) {
-            Ok(id) => self.memory[channel].add_receive(id, operation, capacity),
-            Err(_) => world.ledger.settle(operation, State::Failed(world.now)),
-        }
-        operation
-    }
-
-    /// Takes a receive back; false if a message has come for it.
-    pub(crate) fn cancel(&mut self, world: &mut World, channel: usize, what: Operation) -> bool {
-        let Some(id) = self.memory[channel].receive_id(what) else { return false };
-        if !self.endpoint.channel_mut(channel).cancel(id) {
-            return false;
-        }
-        let abandoned = self.memory[channel].abandon_receive(id).map(|_| ());
-        world.check(self.rank, abandoned);
-        world.ledger.settle(what, State::Cancelled);
-        true
-    }
-
-    /// Gives a message up, if not all of it is there.
-    pub(crate) fn cut(&mut self, world: &mut World, channel: usize, send: Operation) {
-        let Some((id, bytes)) = self.memory[channel].incomplete_send(send) else { return };
-        world.ledger.cut(send);
-        self.endpoint.cut(channel, id, u64::MAX);
-        let left = self.endpoint.channels()[channel].available_bytes(id);
-        let is_less =
-            if left <= bytes { Ok(()) } else { Err(format!("a cut leaves {left} bytes")) };
-        self.memory[channel].extend(send, left);
-        world.check(self.rank, is_less);
-    }
 
     /// True if no machine has anything left to say.
     pub(crate) fn is_idle(&self) -> bool {
@@ -325,6 +270,19 @@ impl Node {
             world.check(self.rank, placed);
         }
         self.drain(world);
+        if let Some(placement) = placement {
+            self.check_received(world, &placement);
+        }
+    }
+
+    /// What the machines say to be in place of a receive's message is there.
+    fn check_received(&self, world: &mut World, last: &Placement) {
+        let Placement { channel, target: Target::Receive(id), .. } = *last else { return };
+        let bytes = match self.endpoint.channels().get(channel) {
+            Some(channel) => channel.received_bytes(id),
+            None => self.endpoint.broadcast().map_or(0, |machine| machine.received_bytes(id)),
+        };
+        world.check(self.rank, self.memory[channel].check_received(id, bytes));
     }
 
     /// The endpoint takes a packet for one of a rank.
@@ -376,7 +334,7 @@ impl Node {
             }
             let is_shown = self.look_at_pages(world);
             let is_news = self.take_events(world) || is_shown;
-            if !is_news && !self.take_step(world) {
+            if !is_news && !self.probe(world) && !self.take_step(world) {
                 if let Draining::EventsFirst { packets_max } = world.draining {
                     self.has_more = self.send_packets(world, packets_max) == packets_max;
                 }
@@ -460,58 +418,6 @@ impl Node {
                 Ok(())
             }
         }
-    }
-
-    fn take_channel_event(
-        &mut self,
-        world: &mut World,
-        channel: usize,
-        event: ChannelEvent,
-    ) -> Result<(), String> {
-        let memory = &mut self.memory[channel];
-        match event {
-            ChannelEvent::Sent { id } => {
-                let operation = memory.finish_send(id)?;
-                world.ledger.settle(operation, State::Done(world.now));
-                self.program.on_done(operation, None);
-            }
-            ChannelEvent::Received { id, from, tag, bytes } => {
-                let (operation, content) = memory.finish_receive(id, bytes)?;
-                let receipt = Receipt { from, tag, bytes, buffer: 0 };
-                self.program.on_done(operation, Some((receipt, &content)));
-                let communicator = world.ledger.communicator(operation);
-                let stream = Stream { from, to: self.rank, channel, communicator, tag };
-                world.ledger.on_received(world.now, operation, stream, bytes, content)?;
-            }
-            ChannelEvent::Cut { id, from, tag } => {
-                let operation = memory.abandon_receive(id)?;
-                let communicator = world.ledger.communicator(operation);
-                let stream = Stream { from, to: self.rank, channel, communicator, tag };
-                world.ledger.on_cut(world.now, operation, stream)?;
-                self.program.on_failed(operation);
-            }
-            ChannelEvent::SendFailed { id, .. } => {
-                let operation = memory.finish_send(id)?;
-                self.fail(world, operation);
-            }
-            ChannelEvent::ReceiveFailed { id, .. } => {
-                let operation = memory.abandon_receive(id)?;
-                self.fail(world, operation);
-            }
-            ChannelEvent::Notice { from, .. } => {
-                return Err(format!("rank {from} gives notice, which no program of the rig does"));
-            }
-            ChannelEvent::Sought => {
-                return Err("a probe has found a message, which no program of the rig does".into());
-            }
-            ChannelEvent::Stable => self.stable_at[channel] = Some(world.now),
-            ChannelEvent::PeerSilent { rank }
-            | ChannelEvent::PeerQuiet { rank }
-            | ChannelEvent::MtuBlackHole { rank } => {
-                return Err(format!("silence of {rank} gets past the endpoint"));
-            }
-        }
-        Ok(())
     }
 
     fn fail(&mut self, world: &mut World, operation: Operation) {

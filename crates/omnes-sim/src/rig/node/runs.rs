@@ -56,6 +56,9 @@ impl Node {
             world.check(self.rank, placed);
         }
         self.drain(world);
+        if let Some(last) = run.placements().last() {
+            self.check_received(world, &last);
+        }
         Some(packets)
     }
 }
