@@ -315,8 +315,9 @@ impl Channel {
         let Some(receive) = self.matching.receives.get(id.0 as usize) else { return 0 };
         let Some(matched) = receive.matched else { return 0 };
         let Some(peer) = self.peers.get(matched.from) else { return 0 };
-        if matched.ordered_done < matched.ordered {
-            return matched.ordered_done;
+        let ordered = self.config.ordered_bytes(matched.envelope.bytes);
+        if matched.ordered_done < ordered {
+            return matched.ordered_done; // It may have been cut there.
         }
         let expects = peer.receive[Lane::Bulk].expects();
         let part = peer.bulk_parts.iter().find(|part| part.receive == id);
@@ -324,7 +325,7 @@ impl Channel {
             let packets = if expects.precedes(part.first) { 0 } else { expects.since(part.first) };
             (u64::from(packets) * u64::from(self.config.payload_bytes)).min(part.bytes)
         });
-        matched.ordered + done
+        ordered + done
     }
 
     /// Stops sending but for answers and repairs [PM-R21 C1]; [`Event::Stable`] follows when

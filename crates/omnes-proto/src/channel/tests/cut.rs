@@ -136,6 +136,17 @@ fn receive_of_a_message_that_is_cut_ends_so_and_the_next_one_is_whole() {
 }
 
 #[test]
+fn what_is_granted_behind_a_cut_does_not_count_as_received() {
+    let mut channel = channel();
+    let id = channel.receive(at(0), from(PEER), 10_000).unwrap();
+    hand_first(&mut channel, 0, PEER, 0, 10_000, FIRST);
+    hand_cut(&mut channel, 10, Flags::NONE, 1, 1);
+    let bulk = Header { flags: Flags::BULK, ..header(PEER, Kind::Data, 0, 0) };
+    assert!(hand(&mut channel, at(20), bulk, &[], 256).is_some());
+    assert_eq!(channel.received_bytes(id), FIRST as u64);
+}
+
+#[test]
 fn receive_that_is_posted_late_for_a_message_that_was_cut_ends_so() {
     let mut channel = channel();
     hand_first(&mut channel, 0, PEER, 0, 10_000, FIRST);
