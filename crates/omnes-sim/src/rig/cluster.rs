@@ -100,7 +100,7 @@ impl Cluster {
     ) -> T {
         let result = self.at_node(Rank(rank), |node, world| {
             let result = action(node, world);
-            if !node.is_crashed {
+            if node.acts() {
                 node.drain(world);
             }
             node.run(world);
@@ -266,6 +266,17 @@ impl Cluster {
         self.act(rank, |node, world| node.suspend(world, time));
     }
 
+    /// A rank is stopped until `until`, so long that the others give it up: it counts as dead from
+    /// now on, and goes on then until it hears that it is out.
+    pub fn freeze(&mut self, rank: u32, until: Instant) {
+        let time = until.since(self.now);
+        self.suspend(rank, time);
+        self.nodes[rank as usize].is_revenant = true;
+        self.nodes[rank as usize].is_crashed = true;
+        self.ledger.bury(Rank(rank));
+        self.network.casts.bury(Rank(rank));
+    }
+
     /// A rank dies now.
     pub fn crash(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "dies".to_owned());
@@ -316,7 +327,7 @@ impl Cluster {
 
     fn deliver(&mut self, packet: InFlight) {
         let to = packet.to;
-        if self.nodes[to.index()].is_crashed {
+        if !self.nodes[to.index()].acts() {
             return;
         }
         let (goes_on, is_called) = self.at_node(to, |node, world| {
@@ -345,7 +356,7 @@ impl Cluster {
     /// A packet of a rank for the NIC of its own node was late.
     fn pass_doorstep(&mut self, sent: &Sent) {
         let rank = sent.from;
-        if self.nodes[rank.index()].is_crashed {
+        if !self.nodes[rank.index()].acts() {
             return;
         }
         self.at_node(rank, |node, world| node.pass_nic_outwards(world, sent));

@@ -109,6 +109,9 @@ impl CastOptions {
             .chance(250_000)
             .then(|| random.below(u64::from(ranks)) as u32)
             .filter(|rank| faults.crash.is_none_or(|(victim, _)| victim != *rank));
+        if leaver.is_none() {
+            faults.draw_thaw(seed);
+        }
         let leaves_early = leaver.is_some() && Random::named(seed, "departure", 0).chance(500_000);
         let healed = match leaver {
             Some(_) if leaves_early => ms(1200),
@@ -258,6 +261,7 @@ fn draw_faults(random: &mut Random, ranks: u32) -> Faults {
         reorder: us(random.pick(&[20, 200, 3000])),
         partition,
         crash,
+        thaws: None,
         forgeries: random.pick(&[0, 0, 20, 100]),
     }
 }

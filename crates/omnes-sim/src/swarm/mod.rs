@@ -1,12 +1,12 @@
 //! The swarm: everything that can be drawn is drawn from a seed, for many seeds.
 //!
 //! A run has two phases. In the first the network loses, doubles, corrupts and mixes up packets,
-//! is cut in two for a while, ranks look away or are stopped, strangers speak, and a rank may die
-//! or leave. In the second it is healed: then every operation must end, everything must have been
-//! delivered exactly once and in order, bounds must have held, the dead rank must be named to all
-//! and nobody else, and silence must follow. Where the ranks do collectives over channels alone,
-//! nobody dies. A failure is reported with its seed, the options and the last events; `swarm --seed
-//! N` repeats it.
+//! is cut in two for a while, ranks look away or are stopped, strangers speak, and a rank may die,
+//! leave, or be stopped until all others have given it up. In the second it is healed: then every
+//! operation must end, everything must have been delivered exactly once and in order, bounds must
+//! have held, the dead rank must be named to all and nobody else, and silence must follow. Where
+//! the ranks do collectives over channels alone, nobody dies. A failure is reported with its seed,
+//! the options and the last events; `swarm --seed N` repeats it.
 //!
 //! Channels, broadcasts and barriers have swarms of their own, see [`Machine`]: the seeds of one
 //! do not change with the others.
@@ -204,7 +204,13 @@ fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec
         rules.push(partition(&first, &second, ways).after(from).until(from + time));
     }
     if let Some((rank, at)) = faults.crash {
-        cluster.crash_at(rank, Instant::ZERO + at);
+        match faults.thaws {
+            Some(until) => {
+                let until = Instant::ZERO + until;
+                cluster.at(Instant::ZERO + at, move |cluster| cluster.freeze(rank, until));
+            }
+            None => cluster.crash_at(rank, Instant::ZERO + at),
+        }
     }
     let until = |rule: crate::rig::rule::Rule| {
         let ends = rule.ends().map_or(healed, |ends| ends.min(healed));
@@ -272,6 +278,12 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
             }
             Some(named) if named <= deadline => {}
             _ => cluster.fail(&format!("rank {other} heard late of the death of {rank}")),
+        }
+    }
+    if let Some(thaws) = faults.thaws {
+        cluster.run_until(Instant::ZERO + thaws + time);
+        if !cluster.is_excluded(rank) {
+            cluster.fail(&format!("nobody tells {rank}, which goes on, that it is out"));
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Faults {
     pub partition: Option<(u32, Duration, Duration)>,
     /// A rank that dies, and when.
     pub crash: Option<(u32, Duration)>,
+    /// It does not die, but is stopped until then, when all others have given it up.
+    pub thaws: Option<Duration>,
     /// Packets of strangers.
     pub forgeries: u32,
 }
@@ -38,6 +40,15 @@ impl Faults {
         if let Some((_, from, _)) = &mut self.partition {
             *from /= 200;
         }
+    }
+
+    /// Some ranks that die are stopped instead, longer than anybody waits for them.
+    pub(super) fn draw_thaw(&mut self, seed: u64) {
+        let liveness = LivenessConfig::default();
+        let random = &mut Random::named(seed, "thaw", 0);
+        let least = HEALED + liveness.timeout + 4 * liveness.interval;
+        let thaws = random.chance(400_000).then(|| least + ms(random.below(3000)));
+        self.thaws = thaws.filter(|_| self.crash.is_some());
     }
 
     /// As often where packets go by themselves; rarer in most jobs where they go in runs, which
@@ -141,6 +152,9 @@ impl Options {
             let dies = faults.crash.is_some_and(|(victim, _)| victim == rank);
             Leaver { rank, amid: draw_departure(seed).filter(|_| is_mix && !dies) }
         });
+        if leaver.is_none() {
+            faults.draw_thaw(seed);
+        }
         Self { config, faults, work, messages, bytes_max, pauses, stops, leaver }
     }
 }
@@ -215,6 +229,7 @@ fn draw_faults(random: &mut Random, ranks: u32) -> Faults {
         reorder: us(random.pick(&[20, 200, 3000])),
         partition,
         crash,
+        thaws: None,
         forgeries: random.pick(&[0, 0, 20, 100]),
     }
 }

@@ -104,8 +104,10 @@ pub(crate) struct Node {
     wake_at: Option<Instant>,
     /// It has stopped sending before all was sent.
     has_more: bool,
-    /// It has died, or left.
+    /// It has died, or left, or is stopped for so long that it counts as dead.
     pub(crate) is_crashed: bool,
+    /// It counts as dead, but will go on until it hears so.
+    pub(crate) is_revenant: bool,
     /// It has left in good order.
     pub(crate) has_left: bool,
     /// When it left, all that it had sent had arrived.
@@ -141,6 +143,7 @@ impl Node {
             wake_at: None,
             has_more: false,
             is_crashed: false,
+            is_revenant: false,
             has_left: false,
             has_delivered: false,
             program: Program::default(),
@@ -163,6 +166,11 @@ impl Node {
         self.endpoint.channels().iter().all(Channel::is_idle)
             && self.endpoint.broadcast().is_none_or(Broadcast::is_idle)
             && self.endpoint.collective().is_idle()
+    }
+
+    /// False if it will never do anything any more.
+    pub(crate) fn acts(&self) -> bool {
+        !self.is_crashed || self.is_revenant
     }
 
     pub(crate) fn look_away(&mut self, now: Instant, time: Duration) {
@@ -197,7 +205,7 @@ impl Node {
 
     /// Handles whatever there is to handle now: packets, then timers.
     pub(crate) fn run(&mut self, world: &mut World) {
-        if self.is_crashed {
+        if !self.acts() {
             return;
         }
         if self.resumes_at.take_if(|at| *at <= world.now).is_some() {
@@ -415,6 +423,7 @@ impl Node {
             Event::PeerDeparted(rank) => note_once(&mut self.departed, rank, world.now),
             Event::Excluded { by } => {
                 self.excluded_by.entry(by).or_insert(world.now);
+                self.is_revenant = false;
                 Ok(())
             }
         }
