@@ -60,6 +60,8 @@ pub struct Cluster {
     complaint: Option<String>,
     pub(crate) strangers: Random,
     messages: u64,
+    /// See [`Self::freeze_perhaps`].
+    doubtful: Option<Rank>,
     /// Groups that [`Self::open_group_of_all`] has opened.
     pub(crate) groups: u8,
     /// Policies of scripts, by the number of their group.
@@ -80,6 +82,7 @@ impl Cluster {
             complaint: None,
             strangers,
             messages: 0,
+            doubtful: None,
             groups: 0,
             script_policies: Vec::new(),
             script_barriers: Vec::new(),
@@ -107,6 +110,7 @@ impl Cluster {
             result
         });
         self.complain();
+        self.decide_doubt();
         result
     }
 
@@ -269,12 +273,30 @@ impl Cluster {
     /// A rank is stopped until `until`, so long that the others give it up: it counts as dead from
     /// now on, and goes on then until it hears that it is out.
     pub fn freeze(&mut self, rank: u32, until: Instant) {
-        let time = until.since(self.now);
-        self.suspend(rank, time);
-        self.nodes[rank as usize].is_revenant = true;
-        self.nodes[rank as usize].is_crashed = true;
-        self.ledger.bury(Rank(rank));
-        self.network.casts.bury(Rank(rank));
+        self.suspend(rank, until.since(self.now));
+        self.give_up(Rank(rank));
+    }
+
+    /// A rank is stopped until `until`, so long that the others may give it up: it counts as dead
+    /// as soon as one of them does.
+    pub fn freeze_perhaps(&mut self, rank: u32, until: Instant) {
+        self.suspend(rank, until.since(self.now));
+        self.doubtful = Some(Rank(rank));
+    }
+
+    fn give_up(&mut self, rank: Rank) {
+        let node = &mut self.nodes[rank.index()];
+        (node.is_revenant, node.is_crashed) = (true, true);
+        node.probes.seek_no_more();
+        self.ledger.bury(rank);
+        self.network.casts.bury(rank);
+    }
+
+    fn decide_doubt(&mut self) {
+        let is_named = |rank: &mut Rank| self.nodes.iter().any(|it| it.failed.contains_key(rank));
+        if let Some(rank) = self.doubtful.take_if(is_named) {
+            self.give_up(rank);
+        }
     }
 
     /// A rank dies now.
@@ -322,6 +344,7 @@ impl Cluster {
             Happening::Deed(Deed(deed)) => deed(self),
         }
         self.complain();
+        self.decide_doubt();
         true
     }
 

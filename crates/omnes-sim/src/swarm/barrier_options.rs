@@ -92,7 +92,7 @@ impl BarrierOptions {
             .then(|| random.below(u64::from(ranks)) as u32)
             .filter(|rank| faults.crash.is_none_or(|(victim, _)| victim != *rank));
         if leaver.is_none() {
-            faults.draw_thaw(seed);
+            faults.draw_long_stop(seed, ranks);
         }
         let leaves_early = leaver.is_some() && Random::named(seed, "departure", 0).chance(500_000);
         let healed = match leaver {
@@ -205,6 +205,7 @@ fn draw_faults(random: &mut Random, ranks: u32) -> Faults {
         partition,
         crash,
         thaws: None,
+        doubt: None,
         forgeries: random.pick(&[0, 0, 20, 100]),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cast_options::{CastOptions, Posting};
 use super::options::HEALED;
-use super::{Pause, bring_faults, check_names, end_of};
+use super::{Pause, bring_faults, check_names, decide_doubt, end_of};
 use crate::engine::random::Random;
 use crate::rig::checks::{
     delivered_once_in_order, no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
@@ -96,13 +96,14 @@ pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
             programs.let_leave(cluster, rank);
         }
     }
+    decide_doubt(cluster, &options.faults);
     programs.finish(cluster);
     if options.closes {
         close_where_over(cluster, options);
     }
     settle(cluster, options);
-    let settled_after = match (options.faults.crash, options.leaver) {
-        (None, None) => cluster.now().since(Instant::ZERO + HEALED),
+    let settled_after = match (options.faults.crash, options.faults.doubt, options.leaver) {
+        (None, None, None) => cluster.now().since(Instant::ZERO + HEALED),
         _ => Duration::ZERO,
     };
     check(cluster, options);

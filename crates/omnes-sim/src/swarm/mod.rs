@@ -144,8 +144,8 @@ fn run(cluster: &mut Cluster, options: &Options) -> Duration {
         }
         Work::Broadcasts => broadcasts(cluster, options),
     }
-    let settled_after = match options.faults.crash {
-        None if cluster.dead().is_empty() => cluster.now().since(Instant::ZERO + HEALED),
+    let settled_after = match (options.faults.crash, options.faults.doubt) {
+        (None, None) if cluster.dead().is_empty() => cluster.now().since(Instant::ZERO + HEALED),
         _ => Duration::ZERO,
     };
     cluster.run_until(Instant::ZERO + HEALED);
@@ -212,6 +212,10 @@ fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec
             None => cluster.crash_at(rank, Instant::ZERO + at),
         }
     }
+    if let Some((rank, at, time)) = faults.doubt {
+        let until = Instant::ZERO + at + time;
+        cluster.at(Instant::ZERO + at, move |cluster| cluster.freeze_perhaps(rank, until));
+    }
     let until = |rule: crate::rig::rule::Rule| {
         let ends = rule.ends().map_or(healed, |ends| ends.min(healed));
         rule.until(ends)
@@ -251,10 +255,26 @@ fn end_of<D>(deeds: &[(Instant, D)], is_one: impl Fn(&D) -> bool) -> usize {
     deeds.iter().rposition(|(_, deed)| is_one(deed)).map_or(0, |last| last + 1)
 }
 
+/// Waits until nobody gives up any more who was stopped for long.
+fn decide_doubt(cluster: &mut Cluster, faults: &Faults) {
+    if let Some((_, at, time)) = faults.doubt {
+        cluster.run_until(Instant::ZERO + at + time + Duration::from_secs(2));
+    }
+}
+
 /// Waits until everybody must know of the dead rank, and asks.
 fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
-    let Some((rank, at)) = faults.crash else { return };
     let liveness = cluster.config.liveness;
+    if let Some((rank, ..)) =
+        faults.doubt.filter(|(rank, ..)| cluster.dead().contains(&Rank(*rank)))
+    {
+        cluster.run_for(liveness.timeout + 3 * liveness.interval);
+        cluster.check(dead_are_named_to_all);
+        if !cluster.is_excluded(rank) {
+            cluster.fail(&format!("nobody tells {rank}, which goes on, that it is out"));
+        }
+    }
+    let Some((rank, at)) = faults.crash else { return };
     // A replay may have made the dead rank look alive until the network was healed; then come
     // the timeout, the round in which it is noticed, and the way of the report.
     let healed = (Instant::ZERO + at).max(Instant::ZERO + HEALED);

@@ -28,6 +28,8 @@ pub struct Faults {
     pub crash: Option<(u32, Duration)>,
     /// It does not die, but is stopped until then, when all others have given it up.
     pub thaws: Option<Duration>,
+    /// A rank that is stopped, when, and for how long: the others may give it up, but all or none.
+    pub doubt: Option<(u32, Duration, Duration)>,
     /// Packets of strangers.
     pub forgeries: u32,
 }
@@ -42,13 +44,19 @@ impl Faults {
         }
     }
 
-    /// Some ranks that die are stopped instead, longer than anybody waits for them.
-    pub(super) fn draw_thaw(&mut self, seed: u64) {
-        let liveness = LivenessConfig::default();
-        let random = &mut Random::named(seed, "thaw", 0);
-        let least = HEALED + liveness.timeout + 4 * liveness.interval;
-        let thaws = random.chance(400_000).then(|| least + ms(random.below(3000)));
-        self.thaws = thaws.filter(|_| self.crash.is_some());
+    /// Of jobs that nobody leaves: some ranks that die are stopped instead, longer than anybody
+    /// waits for them, and some others for about as long.
+    pub(super) fn draw_long_stop(&mut self, seed: u64, ranks: u32) {
+        let random = &mut Random::named(seed, "long stop", 0);
+        let LivenessConfig { timeout, interval, .. } = LivenessConfig::default();
+        if self.crash.is_some() {
+            let thaws = HEALED + timeout + 4 * interval + ms(random.below(3000));
+            self.thaws = random.chance(400_000).then_some(thaws);
+        } else if random.chance(100_000) {
+            let time = timeout - 3 * interval + 6 * ms(random.below(interval.as_millis() as u64));
+            let rank = random.below(u64::from(ranks)) as u32;
+            self.doubt = Some((rank, ms(random.below(900)), time));
+        }
     }
 
     /// As often where packets go by themselves; rarer in most jobs where they go in runs, which
@@ -152,8 +160,8 @@ impl Options {
             let dies = faults.crash.is_some_and(|(victim, _)| victim == rank);
             Leaver { rank, amid: draw_departure(seed).filter(|_| is_mix && !dies) }
         });
-        if leaver.is_none() {
-            faults.draw_thaw(seed);
+        if leaver.is_none() && is_mix {
+            faults.draw_long_stop(seed, ranks);
         }
         Self { config, faults, work, messages, bytes_max, pauses, stops, leaver }
     }
@@ -230,6 +238,7 @@ fn draw_faults(random: &mut Random, ranks: u32) -> Faults {
         partition,
         crash,
         thaws: None,
+        doubt: None,
         forgeries: random.pick(&[0, 0, 20, 100]),
     }
 }

@@ -20,6 +20,10 @@ impl Probes {
         self.sought.push((channel, pattern));
     }
 
+    pub(crate) fn seek_no_more(&mut self) {
+        self.sought.clear();
+    }
+
     /// A receive is over. The error says that another message has come than the probe has found.
     pub(super) fn on_received(
         &mut self,
