@@ -5,8 +5,8 @@
 mod ranks;
 
 use omnes::{
-    BarrierAlgorithm, BarrierForm, BarrierKind, Config, Error, MultiSend, Multicast, NicState,
-    ReduceAlgorithm, ReduceOp,
+    BarrierAlgorithm, BarrierForm, BarrierKind, Config, Error, MultiSend, Multicast, NicChoice,
+    NicState, ReduceAlgorithm, ReduceOp,
 };
 use ranks::with_ranks;
 use std::sync::Barrier;
@@ -297,4 +297,64 @@ fn ranks_that_wait_for_the_nic_and_others_that_do_not_agree_on_it() {
             comm.finalize().unwrap();
         });
     }
+}
+
+#[test]
+fn ranks_that_have_not_come_are_named_as_their_communicator_numbers_them() {
+    let is_over = Barrier::new(3);
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            let part = comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap();
+            part.barrier().unwrap();
+            let is_late = part.rank() == 2;
+            let early = (!is_late).then(|| part.barrier_timeout(Duration::from_millis(100)));
+            is_over.wait();
+            part.barrier_timeout(Duration::from_secs(20)).unwrap();
+            if let Some(Err(Error::BarrierTimeout { missing, .. })) = early {
+                assert_eq!(missing, [2]);
+            } else {
+                assert!(is_late, "{early:?}");
+            }
+            comm.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn barriers_of_all_are_of_the_algorithm_that_is_set() {
+    for algorithm in BarrierAlgorithm::ALL {
+        with_ranks(
+            5,
+            |config| config.barrier = Some(algorithm),
+            |comm| {
+                let steps = |barrier: &dyn Fn() -> Result<(), Error>| {
+                    let before = comm.stats().steps_sent;
+                    barrier().unwrap();
+                    comm.stats().steps_sent - before
+                };
+                let named = steps(&|| comm.barrier_with(algorithm));
+                assert_eq!(steps(&|| comm.barrier()), named, "{algorithm}");
+                comm.finalize().unwrap();
+            },
+        );
+    }
+}
+
+#[test]
+fn without_a_nic_of_any_kind_barriers_and_numbers_are_messages() {
+    with_ranks(
+        3,
+        |config| config.nic = NicChoice::Off,
+        |comm| {
+            comm.barrier().unwrap();
+            let mut sum = [1];
+            comm.allreduce(&mut sum, ReduceOp::Sum).unwrap();
+            let words = comm.allreduce_with(&mut sum, ReduceOp::Sum, ReduceAlgorithm::Words);
+            assert!(matches!(words, Err(Error::Reduction { .. })), "{words:?}");
+            assert_eq!((sum, comm.stats().barriers, comm.stats().steps_sent), ([3], 0, 0));
+            comm.finalize().unwrap();
+        },
+    );
 }

@@ -3,7 +3,7 @@
 
 mod ranks;
 
-use omnes::{Communicator, Config, Error, ReduceOp};
+use omnes::{Communicator, Config, Error, ReduceAlgorithm, ReduceOp};
 use ranks::with_ranks;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn gather(comm: &Communicator, root: u32, bytes: usize) -> Result<(), Error> {
 }
 
 /// What ranks 0, 1 and 3 call, what rank 2 calls, and both in words.
-const DIFFERENCES: [(Call, Call, &str, &str); 15] = [
+const DIFFERENCES: [(Call, Call, &str, &str); 21] = [
     (
         |comm| sum(comm, 0, 4, ReduceOp::Sum),
         |comm| sum(comm, 1, 4, ReduceOp::Sum),
@@ -97,6 +97,42 @@ const DIFFERENCES: [(Call, Call, &str, &str); 15] = [
         |comm| comm.scatterv(0, &[], &[], &mut [0]),
         "gatherv with root 0",
         "scatterv with root 0",
+    ),
+    (
+        |comm| comm.gatherv(0, &[1], &mut [0; 4], &[1; 4]),
+        |comm| comm.gatherv(1, &[1], &mut [0; 4], &[1; 4]),
+        "gatherv with root 0",
+        "gatherv with root 1",
+    ),
+    (
+        |comm| comm.scatterv(1, &[1; 4], &[1; 4], &mut [0]),
+        |comm| comm.scatterv(2, &[1; 4], &[1; 4], &mut [0]),
+        "scatterv with root 1",
+        "scatterv with root 2",
+    ),
+    (
+        |comm| comm.alltoallv(&[1; 4], &[1; 4], &mut [0; 4], &[1; 4]),
+        |comm| comm.alltoall(&[1; 4], &mut [0; 4]),
+        "alltoallv",
+        "alltoall of 4 bytes",
+    ),
+    (
+        |comm| comm.reduce_by(0, &mut [1; 8], 1, &|_, _| {}),
+        |comm| comm.reduce_by(1, &mut [1; 8], 1, &|_, _| {}),
+        "reduce of 8 bytes with root 0",
+        "reduce of 8 bytes with root 1",
+    ),
+    (
+        |comm| comm.reduce_by(0, &mut [1; 8], 1, &|_, _| {}),
+        |comm| comm.reduce_by(0, &mut [1; 9], 1, &|_, _| {}),
+        "reduce of 8 bytes with root 0",
+        "reduce of 9 bytes with root 0",
+    ),
+    (
+        |comm| comm.allreduce_with(&mut [1u64; 9], ReduceOp::Sum, ReduceAlgorithm::Blocks),
+        |comm| comm.allreduce_with(&mut [1u64; 9], ReduceOp::Max, ReduceAlgorithm::Blocks),
+        "allreduce of 9 u64 by sum",
+        "allreduce of 9 u64 by max",
     ),
     (|comm| comm.barrier(), |comm| comm.dup().map(|_| ()), "barrier", "split"),
     (

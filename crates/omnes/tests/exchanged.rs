@@ -287,3 +287,118 @@ fn communicators_that_threads_make_at_once_do_not_hear_each_other() {
         jobs.leave().unwrap();
     });
 }
+
+/// An exchange in which one row is read otherwise than it was said.
+struct Forged<'a> {
+    ranks: ranks::Seat<'a>,
+    row: usize,
+    said: &'static str,
+    read: &'static str,
+}
+
+impl Exchange for Forged<'_> {
+    fn rank(&self) -> u32 {
+        self.ranks.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.ranks.size()
+    }
+
+    fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut all = self.ranks.allgather(own)?;
+        let row = &mut all[self.row * own.len()..][..own.len()];
+        if let Ok(said) = std::str::from_utf8(row) {
+            let mut read = said.replacen(self.said, self.read, 1).into_bytes();
+            // Rows end in blanks.
+            read.resize(own.len(), b' ');
+            row.copy_from_slice(&read);
+        }
+        Ok(all)
+    }
+}
+
+#[test]
+fn ranks_of_other_versions_are_named_on_all_ranks() {
+    let version = concat!("\"version\":\"", env!("CARGO_PKG_VERSION"));
+    let forged = [
+        ("\"omnes\":1,", "\"omnes\":7,", "it has protocol 7, rank 0 has 1"),
+        (version, "\"version\":\"none", "it has Omnes none, rank 0 has "),
+    ];
+    for (said, read, reason) in forged {
+        let table = Table::new(3);
+        with_processes(3, |rank, jobs| {
+            let ranks = Forged { ranks: table.seat(rank), row: 1, said, read };
+            let error = jobs.join(&ranks, by_sockets).err().unwrap().to_string();
+            assert!(error.starts_with(&format!("rank 1: versions differ: {reason}")), "{error}");
+        });
+    }
+}
+
+fn with_key(digit: &str) -> impl Fn(&mut Config) {
+    let key = JobKey::from_hex(&digit.repeat(32)).ok();
+    move |config| (config.job_key, config.shared_memory) = (key.clone(), false)
+}
+
+#[test]
+fn a_key_that_is_set_is_not_replaced_by_one_in_the_exchange() {
+    let table = Table::new(2);
+    with_processes(2, |rank, jobs| {
+        let forged = "\"key\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]";
+        let read = if rank == 1 { forged } else { "\"key\":null" };
+        let ranks = Forged { ranks: table.seat(rank), row: 0, said: "\"key\":null", read };
+        all_hear_rank_0(&jobs.join(&ranks, with_key("7")).unwrap(), 5);
+        jobs.leave().unwrap();
+    });
+}
+
+#[test]
+fn ranks_with_other_keys_than_rank_0_are_named_before_they_meet() {
+    for (own, others) in [("7", "8"), ("7", "")] {
+        let table = Table::new(3);
+        with_processes(3, |rank, jobs| {
+            let key = with_key(if rank == 2 { others } else { own });
+            let error = jobs.join(&table.seat(rank), key).err().unwrap().to_string();
+            assert!(error.starts_with("rank 2: OMNES_JOB_KEY differs from rank 0's"), "{error}");
+        });
+    }
+}
+
+#[test]
+fn two_ranks_go_on_in_a_job_that_a_third_one_has_left() {
+    let (three, two) = (Table::new(3), Table::new(2));
+    with_processes(3, |rank, jobs| {
+        let comm = jobs.join(&three.seat(rank), by_sockets).unwrap();
+        comm.barrier().unwrap();
+        if rank == 2 {
+            for peer in [0, 1] {
+                comm.recv(peer, 8, &mut []).unwrap();
+            }
+            jobs.abandon();
+            let outcome = comm.send(0, 8, &[]);
+            return assert!(matches!(outcome, Err(Error::AlreadyLeft)), "{outcome:?}");
+        }
+        comm.send(2, 8, &[]).unwrap();
+        let gone = comm.recv(2, 9, &mut []);
+        assert!(matches!(gone, Err(Error::PeerLeft { rank: 2 })), "{gone:?}");
+        let pair = jobs.join(&two.seat(rank), |_| panic!("there is a job")).unwrap();
+        all_hear_rank_0(&pair, 4);
+        // All of the job cannot meet any more.
+        assert!(jobs.leave().is_err());
+        let outcome = pair.send(0, 8, &[]);
+        assert!(matches!(outcome, Err(Error::AlreadyLeft)), "{outcome:?}");
+    });
+}
+
+#[test]
+fn ranks_that_have_left_a_job_by_its_communicator_meet_again_in_another() {
+    let table = Table::new(2);
+    with_processes(2, |rank, jobs| {
+        let first = jobs.join(&table.seat(rank), by_sockets).unwrap();
+        all_hear_rank_0(&first, 1);
+        first.finalize().unwrap();
+        let second = jobs.join(&table.seat(rank), by_sockets).unwrap();
+        all_hear_rank_0(&second, 2);
+        second.finalize().unwrap();
+    });
+}

@@ -3,10 +3,13 @@
 
 mod ranks;
 
-use omnes::{Communicator, Config, Error, MultiSend, Multicast, MulticastState};
+use omnes::{
+    Communicator, Config, ElementType, Error, MultiSend, Multicast, MulticastState, ReduceOp,
+};
 use ranks::{crash, interrupted, with_ranks};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -264,5 +267,37 @@ fn nor_does_it_by_an_operation_that_is_tested() {
         loop {
             if request.test()? { return Ok(()) } else { std::thread::yield_now() }
         }
+    });
+}
+
+#[test]
+fn a_rank_that_gives_up_has_its_number_in_the_communicator() {
+    with_ranks(4, chain, |world| {
+        // Ranks 3, 2 and 1: the chain 0 - 1 - 2 in that order.
+        let color = (world.rank() > 0).then_some(0);
+        if let Some(trio) = world.split(color, -i64::from(world.rank())).unwrap() {
+            let request = (trio.rank() > 0).then(|| trio.bcast_owned(0, vec![0; 8]).unwrap());
+            match (trio.rank(), request) {
+                (2, Some(request)) => {
+                    let failed = request.wait().unwrap_err();
+                    assert!(matches!(failed.error, Error::PeerGaveUp { rank: 1 }), "{failed}");
+                }
+                (_, request) => drop(request),
+            }
+            trio.barrier().unwrap();
+            let mut sum = [1u64; 9];
+            if trio.rank() == 1 {
+                let base = NonNull::from(&mut sum[..]).cast();
+                let (number, op) = (ElementType::U64, ReduceOp::Sum);
+                // SAFETY: dropped at once, before the numbers are.
+                drop(unsafe { trio.iallreduce_raw(base, 72, number, op).unwrap() });
+            }
+            let outcome = trio.allreduce(&mut sum, ReduceOp::Sum).and_then(|()| trio.barrier());
+            assert!(
+                matches!(outcome, Err(Error::CollectivesBroken { rank: 1, .. })),
+                "{outcome:?}"
+            );
+        }
+        world.finalize().unwrap();
     });
 }

@@ -5,12 +5,13 @@ mod ranks;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use omnes::{
-    BarrierForm, BarrierKind, Collective, Communicator, Config, Error, MultiSend, Multicast,
-    ReduceAlgorithm, ReduceOp, Tree, WhileWaiting,
+    BarrierForm, BarrierKind, Collective, Communicator, Config, ElementType, Error, MultiSend,
+    Multicast, ReduceAlgorithm, ReduceOp, Tree, WhileWaiting,
 };
 use ranks::{interrupted, with_ranks};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -459,6 +460,54 @@ fn barrier_of_messages_that_is_given_up_does_not_end_by_those_of_another() {
         check_given_up(other.barrier_with(kind), Collective::Barrier);
         // Others in user space go on by themselves.
         world.barrier().unwrap();
+        world.finalize().unwrap();
+    });
+}
+
+/// So a broadcast comes behind what its root has said before.
+fn by_channels(config: &mut Config) {
+    config.bcast = Some("binomial".parse().unwrap());
+}
+
+/// Rank 1 drops its part in a sum of `other`, and all know it.
+fn give_a_sum_up(world: &Communicator, other: &Communicator) {
+    if world.rank() == 1 {
+        let mut data = [1u64; 4];
+        let base = NonNull::from(&mut data[..]).cast();
+        // SAFETY: dropped at once, before the data are.
+        drop(unsafe { other.iallreduce_raw(base, 32, ElementType::U64, ReduceOp::Sum).unwrap() });
+    }
+    world.bcast(1, &mut [0]).unwrap();
+}
+
+#[test]
+fn nothing_starts_any_more_where_a_collective_was_given_up() {
+    let kind: BarrierKind = "user:pairwise".parse().unwrap();
+    with_ranks(3, by_channels, |world| {
+        let other = world.dup().unwrap();
+        other.barrier_with(kind).unwrap();
+        world.barrier().unwrap();
+        give_a_sum_up(&world, &other);
+        let is_refused = |outcome| check_given_up(outcome, Collective::Allreduce);
+        is_refused(other.bcast_owned(0, vec![1; 8]).map(drop));
+        is_refused(other.ibarrier_owned().map(drop));
+        is_refused(other.scope(|scope| scope.ibarrier_with(kind).map(drop)));
+        is_refused(other.barrier_timeout(Duration::from_secs(20)));
+        is_refused(other.barrier_with(kind));
+        let mut byte = [1];
+        is_refused(other.scope(|scope| scope.iscatter(0, &[1; 3], &mut byte).map(drop)));
+        world.barrier().unwrap();
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_communicator_that_is_dropped_takes_nothing_along_that_was_said_of_another() {
+    with_ranks(2, by_channels, |world| {
+        let (other, dropped) = (world.dup().unwrap(), world.dup().unwrap());
+        give_a_sum_up(&world, &other);
+        drop(dropped);
+        check_given_up(other.barrier(), Collective::Allreduce);
         world.finalize().unwrap();
     });
 }

@@ -9,6 +9,7 @@ use omnes::{
     WhileWaiting,
 };
 use ranks::{crash, with_ranks};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -470,4 +471,33 @@ fn a_message_longer_than_any_can_be_is_refused_with_the_limit() {
             comm.finalize().unwrap();
         });
     }
+}
+
+#[test]
+fn a_scope_whose_thread_panics_waits_for_nothing() {
+    let is_over = Barrier::new(2);
+    with_ranks(
+        2,
+        |_| {},
+        |comm| {
+            if comm.rank() == 0 {
+                let mut buffer = [0; 8];
+                let scope = AssertUnwindSafe(|| {
+                    comm.scope(|scope| {
+                        let _ = scope.irecv(1, 7, &mut buffer).unwrap();
+                        resume_unwind(Box::new("the test's own"));
+                    })
+                });
+                assert!(catch_unwind(scope).is_err());
+                is_over.wait();
+                // What was given up is left to the next receive.
+                assert_eq!(comm.recv(1, 7, &mut buffer).unwrap().bytes, 8);
+                assert_eq!(buffer, [1; 8]);
+            } else {
+                is_over.wait();
+                comm.send(0, 7, &[1; 8]).unwrap();
+            }
+            comm.finalize().unwrap();
+        },
+    );
 }

@@ -3,7 +3,9 @@
 
 mod ranks;
 
-use omnes::{Communicator, Config, ElementType, Error, ReduceOp, Source, Status, Tag};
+use omnes::{
+    Communicator, Config, ElementType, Error, OwnedRequest, ReduceOp, Source, Status, Tag,
+};
 use ranks::with_ranks;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -229,6 +231,83 @@ fn what_all_call_wrongly_ends_nothing_else() {
         let mut data = [1];
         sum(&world, &mut data).unwrap();
         assert_eq!(data, [3]);
+        world.finalize().unwrap();
+    });
+}
+
+/// Memory of 4 numbers per rank, which outlives what is started on it.
+struct Memory {
+    own: [u8; 32],
+    data: [u8; 96],
+    all: [u8; 96],
+}
+
+/// Starts a call among three ranks that this rank is refused if it is `wrong`.
+type Start = fn(&Communicator, &mut Memory, bool) -> Result<OwnedRequest, Error>;
+
+/// The memory is used by nobody else, and ends after what was started has been dropped.
+const STARTS: [Start; 9] = [
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let element = if wrong { ElementType::F64 } else { ElementType::I64 };
+        comm.iallreduce_raw(NonNull::from(&mut memory.own).cast(), 32, element, ReduceOp::And)
+    },
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let (own, root) = (NonNull::from(&mut memory.own).cast(), if wrong { 3 } else { 0 });
+        comm.ireduce_raw(root, own, 32, ElementType::I64, ReduceOp::And)
+    },
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let element = if wrong { ElementType::F64 } else { ElementType::I64 };
+        let own = NonNull::from(&mut memory.own).cast();
+        Ok(comm.ireduce_scatter_raw(own, 32, element, ReduceOp::And)?.0)
+    },
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let (own, all) = (NonNull::from(&memory.own[..]), NonNull::from(&mut memory.all[..]));
+        comm.igather_raw(if wrong { 3 } else { 0 }, own, all)
+    },
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let room = &mut memory.all[..if wrong { 95 } else { 96 }];
+        comm.igather_raw(1, NonNull::from(&memory.own[..]), NonNull::from(room))
+    },
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let room = &mut memory.all[..if wrong { 95 } else { 96 }];
+        comm.iallgather_raw(NonNull::from(&memory.own[..]), NonNull::from(room))
+    },
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let (own, all) = (NonNull::from(&mut memory.own[..]), NonNull::from(&memory.all[..]));
+        comm.iscatter_raw(if wrong { 3 } else { 0 }, all, own)
+    },
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let all = &memory.all[..if wrong { 95 } else { 96 }];
+        comm.iscatter_raw(1, NonNull::from(all), NonNull::from(&mut memory.own[..]))
+    },
+    // SAFETY: as said above.
+    |comm, memory, wrong| unsafe {
+        let room = &mut memory.all[..if wrong { 95 } else { 96 }];
+        comm.ialltoall_raw(NonNull::from(&memory.data[..]), NonNull::from(room))
+    },
+];
+
+#[test]
+fn a_call_that_one_rank_alone_is_refused_has_its_place_among_the_others() {
+    with_ranks(3, by_sockets, |world| {
+        for (number, start) in STARTS.into_iter().enumerate() {
+            let other = world.dup().unwrap();
+            let mut memory = Memory { own: [1; 32], data: [1; 96], all: [0; 96] };
+            let started = start(&other, &mut memory, world.rank() == 1);
+            assert_eq!(started.is_err(), world.rank() == 1, "start {number}: {started:?}");
+            let mut data = [1, i64::from(world.rank())];
+            sum(&other, &mut data).unwrap();
+            assert_eq!(data, [3, 3], "start {number}");
+            drop(started);
+        }
         world.finalize().unwrap();
     });
 }

@@ -9,6 +9,7 @@ mod ranks;
 use omnes::tune::{Cache, Candidate, Cost, Effort, Entry, Figures, Plan};
 use omnes::{BcastAlgorithm, Communicator, Config, MultiSend, Multicast, NicChoice, Tune};
 use ranks::with_ranks;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -308,4 +309,43 @@ fn parts_of_a_job_choose_by_its_figures() {
         assert_eq!(casts(&part), 0);
         comm.finalize().unwrap();
     });
+}
+
+/// An entry that jobs would use if they were on its network; that file has it.
+fn kept_entry(path: &Path) -> Entry {
+    outcome(3, kept_in(path));
+    cache(path).entries().remove(0)
+}
+
+#[test]
+fn figures_are_for_their_user_alone() {
+    let (_directory, path) = place();
+    kept_entry(&path);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_file_that_is_longer_than_any_of_ours_counts_as_empty() {
+    let (_directory, path) = place();
+    let entry = kept_entry(&path);
+    let text = std::fs::read(&path).unwrap();
+    let mut long = vec![b' '; 1 << 20];
+    long.extend(&text);
+    std::fs::write(&path, long).unwrap();
+    assert_eq!(cache(&path).entries(), []);
+    cache(&path).store(entry).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), text);
+}
+
+#[test]
+fn figures_of_one_bad_measurement_of_several_are_not_used() {
+    let (_directory, path) = place();
+    let entry = kept_entry(&path);
+    let nonsense = Cost { level_ns: u64::MAX, ..Cost::default() };
+    let rounds = vec![entry.figures, Figures { chain: nonsense, ..entry.figures }];
+    let network = entry.network.clone();
+    assert_eq!(cache(&path).find(&network), Some(entry.clone()));
+    cache(&path).store(Entry { rounds, ..entry }).unwrap();
+    assert_eq!(cache(&path).find(&network), None);
+    assert_eq!(cache(&path).entries()[0].unused(), Some("its figures are damaged"));
 }

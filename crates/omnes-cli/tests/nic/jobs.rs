@@ -141,25 +141,36 @@ fn all_ranks_hear_that_the_nic_runs_no_barrier_any_more() {
     assert!(told[1].contains("could not complete"), "{}", told[1]);
 }
 
-#[test]
-fn all_ranks_hear_that_the_nic_runs_a_barrier_no_more() {
+/// Rank 0's agent ends before it enters a barrier in `way`, in which rank 1 waits.
+fn all_hear_of_a_lost_barrier(port: u16, way: &str) {
     let Some(hosts) = Hosts::new(2) else { return };
     let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
     let mut ranks: Vec<Child> = (0..2)
         .map(|at| {
-            let spawn = || rank(&hosts, at, 2, 4009).env("TEST_LOSES_NIC", "1").spawn().unwrap();
+            let spawn = || rank(&hosts, at, 2, port).env("TEST_LOSES_NIC", way).spawn().unwrap();
             hosts.inside(at, spawn)
         })
         .collect();
-    // Rank 1 waits in a barrier that rank 0 does not enter before its agent has gone.
     let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("waiting")));
     agents[0].signal(libc::SIGKILL);
     agents[0].process.wait().unwrap();
     drop(ranks[0].stdin.take());
-    assert!(lines.any(|line| line.contains("no longer runs this barrier")));
+    assert!(lines.any(|line| line.contains("no longer runs this barrier")), "{way}");
     let output = ranks.pop().unwrap().wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.status.success(), "{way}: {}", text(&output.stderr));
     assert!(text(&output.stdout).contains("could not complete"), "{}", text(&output.stdout));
-    assert!(ranks[0].wait().unwrap().success());
+    assert!(ranks[0].wait().unwrap().success(), "{way}");
+}
+
+#[test]
+fn all_ranks_hear_that_the_nic_runs_a_barrier_no_more() {
+    all_hear_of_a_lost_barrier(4009, "blocking");
+}
+
+#[test]
+fn so_they_do_of_barriers_that_were_started_and_of_those_with_a_limit() {
+    for (port, way) in (4014..).zip(["started", "tested", "limited"]) {
+        all_hear_of_a_lost_barrier(port, way);
+    }
 }

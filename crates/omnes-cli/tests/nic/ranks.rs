@@ -4,6 +4,7 @@ use crate::NOBODY;
 use crate::hosts::Hosts;
 use crate::outside::text;
 use omnes::{Communicator, Config, Error, NicState, WhileWaiting};
+use std::ffi::OsStr;
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
@@ -30,6 +31,22 @@ pub(crate) fn move_on(world: &Communicator) {
     while Instant::now() < until {
         world.iprobe(1, 7).unwrap();
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A barrier in one of the ways in which it can be waited for.
+fn barrier_in(way: &OsStr, world: &Communicator) -> Result<(), Error> {
+    match way.to_str() {
+        Some("started") => world.ibarrier_owned()?.wait().map(drop),
+        Some("tested") => {
+            let mut request = world.ibarrier_owned()?;
+            while request.test()?.is_none() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        }
+        Some("limited") => world.barrier_timeout(Duration::from_secs(60)),
+        _ => world.barrier(),
     }
 }
 
@@ -89,7 +106,7 @@ fn plays_a_rank() {
             move_on(&world);
         }
         // What rank 0 has sent for the one that it has entered may be enough for that of rank 1.
-        let error = (0..2).find_map(|_| world.barrier().err()).unwrap();
+        let error = (0..2).find_map(|_| barrier_in(&loss, &world).err()).unwrap();
         println!("{error}");
     }
     world.finalize().unwrap();

@@ -1,7 +1,7 @@
 //! Ranks that have left, and what those meet that go on without them.
 
-use super::ranks::with_ranks;
-use omnes::{BarrierAlgorithm, Communicator, Error, OwnedRequest, ReduceOp};
+use super::ranks::{crash, with_ranks};
+use omnes::{BarrierAlgorithm, Communicator, Error, OwnedRequest, ReduceOp, Source, Tag};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
@@ -170,6 +170,8 @@ fn who_has_left_starts_nothing_any_more() {
                 has_left(copy.allreduce(&mut data, ReduceOp::Sum));
                 has_left(copy.send(other, 7, &data));
                 has_left(copy.recv(other, 7, &mut data).map(|_| ()));
+                has_left(copy.probe(other, 7).map(|_| ()));
+                has_left(copy.iprobe(other, 7).map(|_| ()));
                 has_left(copy.allgather(&[1], &mut [0, 0]));
             },
         );
@@ -220,6 +222,175 @@ fn a_rank_that_cannot_finalize_has_left_though_another_communicator_lives() {
                     let _dropped = (comm, pair);
                     resume_unwind(Box::new(()))
                 }))),
+            }
+        },
+    );
+}
+
+/// The other ranks go on without rank 2 once they know that it has gone: ranks 3 and 1, in that
+/// order, have a communicator of their own.
+fn others_go_on(end: fn(Communicator), is_its_end: fn(&Error) -> bool) {
+    with_ranks(
+        4,
+        |_| {},
+        |comm| {
+            let me = comm.rank();
+            let pair = comm.split((me % 2 == 1).then_some(0), -i64::from(me)).unwrap();
+            if me == 2 {
+                for peer in [0, 1, 3] {
+                    comm.recv(peer, 8, &mut []).unwrap();
+                }
+                return end(comm);
+            }
+            comm.send(2, 8, &[]).unwrap();
+            let gone = comm.recv(2, 9, &mut []).unwrap_err();
+            assert!(is_its_end(&gone), "{gone}");
+            let Some(pair) = pair else { return };
+            for length in [1, 9, 100_000] {
+                pair.barrier().unwrap();
+                let mut data = vec![u64::from(pair.rank()); length];
+                pair.allreduce(&mut data, ReduceOp::Sum).unwrap();
+                assert!(data.iter().all(|number| *number == 1));
+                let mut bytes = vec![pair.rank() as u8; length];
+                pair.bcast(1, &mut bytes).unwrap();
+                assert!(bytes.iter().all(|byte| *byte == 1));
+                pair.scope(|scope| scope.iallreduce(&mut data, ReduceOp::Sum)?.wait()).unwrap();
+                assert!(data.iter().all(|number| *number == 2));
+                pair.scope(|scope| scope.ibarrier()?.wait()).unwrap();
+            }
+        },
+    );
+}
+
+#[test]
+fn a_rank_that_fails_ends_nothing_of_communicators_without_it() {
+    others_go_on(crash, |gone| matches!(gone, Error::PeerFailed { rank: 2 }));
+}
+
+#[test]
+fn nor_does_a_rank_that_leaves() {
+    others_go_on(drop, |gone| matches!(gone, Error::PeerLeft { rank: 2 }));
+}
+
+/// Of ranks 3, 2 and 1 rank 2 ends, which is their rank 1.
+fn is_named_by_its_number(end: fn(Communicator), is_its_end: fn(&Error) -> bool) {
+    let both_have_seen = std::sync::Barrier::new(2);
+    with_ranks(
+        4,
+        |_| {},
+        |comm| {
+            let me = comm.rank();
+            let trio = comm.split((me > 0).then_some(0), -i64::from(me)).unwrap();
+            let Some(trio) = trio else { return };
+            trio.barrier().unwrap();
+            if me == 2 {
+                for peer in [0, 2] {
+                    trio.recv(peer, 8, &mut []).unwrap();
+                }
+                drop(comm);
+                return end(trio);
+            }
+            trio.send(1, 8, &[]).unwrap();
+            let is_named = |outcome: Result<(), Error>| {
+                let error = outcome.unwrap_err();
+                assert!(is_its_end(&error), "{error}");
+            };
+            is_named(trio.recv(1, 9, &mut []).map(drop));
+            is_named(trio.barrier());
+            is_named(trio.bcast(1, &mut [0; 8]));
+            is_named(trio.allreduce(&mut [1u64; 9], ReduceOp::Sum));
+            both_have_seen.wait();
+        },
+    );
+}
+
+#[test]
+fn a_failed_rank_has_its_number_in_the_communicator() {
+    is_named_by_its_number(crash, |error| matches!(error, Error::PeerFailed { rank: 1 }));
+}
+
+#[test]
+fn a_departed_rank_has_its_number_in_the_communicator() {
+    is_named_by_its_number(drop, |error| matches!(error, Error::PeerLeft { rank: 1 }));
+}
+
+#[test]
+fn whoever_receives_from_anybody_waits_until_all_others_have_left() {
+    with_ranks(
+        4,
+        |_| {},
+        |comm| {
+            let me = comm.rank();
+            let trio = comm.split((me != 1).then_some(0), 0).unwrap();
+            let leave_first = [1, 2];
+            for peer in leave_first.into_iter().filter(|peer| *peer != me) {
+                comm.send(peer, 8, &[]).unwrap();
+            }
+            if leave_first.contains(&me) {
+                for peer in (0..4).filter(|peer| *peer != me) {
+                    comm.recv(peer, 8, &mut []).unwrap();
+                }
+                return;
+            }
+            let trio = trio.unwrap();
+            if me == 3 {
+                comm.recv(0, 9, &mut []).unwrap();
+                return trio.send(0, 7, &[]).unwrap();
+            }
+            for peer in leave_first {
+                let gone = comm.recv(peer, 7, &mut []);
+                assert!(matches!(gone, Err(Error::PeerLeft { rank }) if rank == peer), "{gone:?}");
+            }
+            assert_eq!(trio.iprobe(Source::Any, 7).unwrap(), None);
+            comm.send(3, 9, &[]).unwrap();
+            assert_eq!(trio.probe(Source::Any, Tag::Any).unwrap().source, 2);
+            assert_eq!(trio.recv(Source::Any, 7, &mut []).unwrap().source, 2);
+            for comm in [&comm, &trio] {
+                let is_over = |error| matches!(error, Err(Error::PeerLeft { .. }));
+                assert!(is_over(comm.recv(Source::Any, 7, &mut []).map(drop)));
+                assert!(is_over(comm.probe(Source::Any, 7).map(drop)));
+                assert!(is_over(comm.iprobe(Source::Any, 7).map(drop)));
+            }
+        },
+    );
+}
+
+#[test]
+fn messages_that_were_started_go_on_when_another_rank_has_left() {
+    let large = vec![7; 1 << 20];
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            let me = comm.rank();
+            if me == 2 {
+                for peer in [0, 1] {
+                    comm.recv(peer, 8, &mut []).unwrap();
+                }
+                return;
+            }
+            comm.send(2, 8, &[]).unwrap();
+            let gone = comm.recv(2, 8, &mut []);
+            assert!(matches!(gone, Err(Error::PeerLeft { rank: 2 })), "{gone:?}");
+            for waits in [true, false] {
+                let mut buffer = vec![0; large.len()];
+                if me == 1 {
+                    // Neither comes before rank 0 waits for it, or has asked for it.
+                    comm.recv(0, 9, &mut []).unwrap();
+                    comm.recv(0, 1, &mut buffer).unwrap();
+                    comm.send(0, 2, &buffer).unwrap();
+                    continue;
+                }
+                comm.scope(|scope| {
+                    let sent = scope.isend(1, 1, &large).unwrap();
+                    let received = scope.irecv(1, 2, &mut buffer).unwrap();
+                    comm.send(1, 9, &[]).unwrap();
+                    for mut request in [sent, received] {
+                        while !waits && request.test().unwrap().is_none() {}
+                        request.wait().unwrap();
+                    }
+                });
+                assert!(buffer == large);
             }
         },
     );

@@ -411,3 +411,65 @@ fn lengths_that_cannot_be_are_named_with_what_they_should_be() {
         },
     );
 }
+
+#[test]
+fn an_own_part_that_is_longer_than_the_room_for_it_is_refused() {
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            let other = comm.dup().unwrap();
+            if comm.rank() == 1 {
+                let (lengths, room) = ([1, 2, 1], [1; 3]);
+                let refused = other.alltoallv(&[0; 4], &lengths, &mut [0; 3], &room).unwrap_err();
+                let is_length = matches!(refused, Error::LengthMismatch { came: 2, expected: 1 });
+                assert!(is_length, "{refused}");
+            }
+            let told = other.barrier().unwrap_err();
+            assert!(matches!(told, Error::CollectivesBroken { rank: 1, .. }), "{told}");
+            comm.finalize().unwrap();
+        },
+    );
+}
+
+/// Rank 1's part is not as long as the root says, which has not asked for those of all others yet.
+#[test]
+fn parts_behind_one_of_a_wrong_length_do_not_come_in_the_next_gather() {
+    const RANKS: usize = 7;
+    with_ranks(
+        RANKS as u32,
+        |_| {},
+        |comm| {
+            let (me, value) = (comm.rank(), comm.rank() as u8 + 1);
+            for each in [8, 200_000] {
+                for wrong in [each - 1, each + 1] {
+                    let mut all = vec![0; RANKS * each];
+                    let bytes = if me == 1 { wrong } else { each };
+                    match comm.gatherv(0, &vec![value; bytes], &mut all, &[each; RANKS]) {
+                        Ok(()) => assert_ne!(me, 0),
+                        Err(Error::Truncated { .. } | Error::LengthMismatch { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    comm.gatherv(0, &vec![10 * value; each], &mut all, &[each; RANKS]).unwrap();
+                    let came = all.chunks(each).map(|part| (part[0], part[each - 1]));
+                    assert!(me > 0 || came.eq((1..=RANKS as u8).map(|it| (10 * it, 10 * it))));
+                }
+            }
+            comm.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn colors_and_keys_may_be_as_large_as_their_types_hold() {
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            let key = [i64::MAX, i64::MIN, 1 << 32][comm.rank() as usize];
+            let part = comm.split(Some(u32::MAX), key).unwrap().unwrap();
+            assert_eq!((part.size(), part.rank()), (3, [2, 0, 1][comm.rank() as usize]));
+            comm.finalize().unwrap();
+        },
+    );
+}
