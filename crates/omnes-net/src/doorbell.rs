@@ -106,6 +106,8 @@ mod tests {
         let (bell, mut doorbell) = Doorbell::open(&steps, &peers, 2).unwrap();
         doorbell.on_gone(Rank(1), &peers, &bell);
         assert_eq!(doorbell.towards, Rank(2));
+        let leads_to = bell.options().peer_addr().unwrap().as_socket();
+        assert_eq!(leads_to, Some(peers[2]));
         assert!(Doorbell::open(&steps, &peers[..1], 2).is_none());
     }
 }

@@ -217,6 +217,8 @@ impl Line {
 mod tests {
     use super::*;
     use omnes_proto::packet::{SendId, SlotId};
+    use omnes_wire::CommunicatorId;
+    use std::net::SocketAddr;
 
     fn slot(number: u32) -> Holding {
         Holding { channel: 2, source: Source::Slot(SlotId(number)) }
@@ -250,6 +252,29 @@ mod tests {
         assert_eq!((line.trains.len(), line.room_in_train()), (1, 0), "a shorter packet ends it");
         line.withdraw(holding);
         assert!(!line.is_pending());
+    }
+
+    #[test]
+    fn packets_for_others_or_longer_ones_begin_a_train_of_their_own() {
+        let [to, other] = [5, 6].map(|port| Some(SocketAddr::from(([127, 0, 0, 1], port))));
+        let multisend = Some(CommunicatorId(3));
+        let first = Route { socket: 0, to, multisend: None };
+        let data = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 100 };
+        let mut line = Line::new();
+        for route in [
+            first,
+            Route { to: other, ..first },
+            Route { to: other, socket: 1, ..first },
+            Route { to: None, socket: 1, multisend },
+            Route { to: None, socket: 1, multisend: Some(CommunicatorId(4)) },
+        ] {
+            line.push(route, Some(Lent { data, holding: slot(0) }));
+            line.push(route, Some(Lent { data, holding: slot(0) }));
+        }
+        push(&mut line, 2, 50, slot(0));
+        push(&mut line, 2, 51, slot(0));
+        let packets: Vec<usize> = line.trains.iter().map(|(_, train)| train.packets).collect();
+        assert_eq!(packets, [2, 2, 2, 2, 2, 1, 1]);
     }
 
     #[test]

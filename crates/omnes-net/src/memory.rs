@@ -335,3 +335,57 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::operations::Operations;
+
+    const TO: Rank = Rank(5);
+
+    #[test]
+    fn room_for_copies_is_each_rank_s_own_and_comes_back_with_what_has_arrived() {
+        let mut memory = Memory::new(&[1, 1], 8);
+        let most = KEPT_BYTES_MAX - DESCRIPTION_BYTES;
+        memory.copy_in(1, SendId(3), Some(TO), &vec![1; most as usize]);
+        memory.copy_in(1, SendId(4), None, &[1; 1000]);
+        assert_eq!((memory.kept_bytes(), memory.copied_bytes), (KEPT_BYTES_MAX, most + 1000));
+        assert!(!memory.has_room(1, TO, 0));
+        assert!(memory.has_room(0, TO, most) && memory.has_room(1, Rank(4), most));
+        assert!(!memory.has_room(1, Rank(4), most + 1));
+        assert!(memory.take_source(1, SendId(3)).is_none(), "nobody waits for a copy");
+        assert!(memory.has_room(1, TO, most) && memory.kept_bytes() == 0);
+    }
+
+    #[test]
+    fn of_lent_memory_only_what_is_still_wanted_is_kept() {
+        let mut memory = Memory::new(&[1], 8);
+        let mut data: Vec<u8> = (0..100).collect();
+        let base = NonNull::from(&mut data[..]).cast();
+        let operation = Operations::default().start();
+        memory.lend(0, SendId(0), Loan { base, bytes: 100, operation });
+        memory.keep_source(0, SendId(0), Some(TO), 40..70);
+        assert_eq!((memory.copied_bytes, memory.kept_bytes()), (30, charge(30)));
+        data.fill(0xee);
+        let source = Source::Message(SendId(0));
+        let part = memory.gather(0, Segment { source, offset: 45, bytes: 25 });
+        // SAFETY: `gather` gives memory that is valid for reading.
+        let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
+        assert_eq!(part, (45..70).collect::<Vec<u8>>());
+        memory.keep_source(0, SendId(0), Some(TO), 0..100);
+        assert_eq!(memory.kept_bytes(), charge(30), "it is kept already");
+    }
+
+    #[test]
+    fn buffers_that_wait_for_the_next_copy_are_few() {
+        let mut spare = Spare::default();
+        let half = Spare::BYTES_MAX / 2;
+        (0..3).for_each(|_| spare.give(Vec::with_capacity(half)));
+        spare.give(Vec::new());
+        assert_eq!((spare.buffers.len(), spare.bytes), (2, 2 * half));
+        let buffer = spare.take();
+        spare.give(buffer);
+        assert_eq!((spare.buffers.len(), spare.bytes), (2, 2 * half));
+    }
+}

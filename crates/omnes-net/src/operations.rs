@@ -228,3 +228,19 @@ impl Operations {
         self.slots.try_remove(id.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_ends_once() {
+        let mut operations = Operations::default();
+        let id = operations.start();
+        assert!(!operations.is_ended(id) && operations.take(id).is_none());
+        operations.end(id, Err(OperationError::Released));
+        operations.end(id, Err(OperationError::Interrupted));
+        assert_eq!(operations.take(id), Some(Err(OperationError::Released)));
+        assert!(operations.is_ended(id) && operations.take(id).is_none());
+    }
+}

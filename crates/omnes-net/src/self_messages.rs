@@ -132,3 +132,56 @@ impl SelfMessages {
         self.waiting.retain(|waiting| waiting.operation != operation);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::operations::Operations;
+    use omnes_proto::channel::Reply;
+    use omnes_wire::{CommunicatorId, Rank};
+
+    const ME: Rank = Rank(4);
+
+    fn message(tag: u32) -> Message {
+        let (to, communicator) = (ME, CommunicatorId(1));
+        Message { to, communicator, tag, bytes: 8, available: 8, reply: Reply::Soon }
+    }
+
+    fn pattern(communicator: u32, tag: Option<u32>) -> Pattern {
+        Pattern { source: Some(ME), communicator: CommunicatorId(communicator), tag }
+    }
+
+    #[test]
+    fn messages_go_to_receives_of_their_channel_communicator_and_tag() {
+        let (mut own, mut operations) = (SelfMessages::default(), Operations::default());
+        let mut memory = [[0u8; 8]; 6];
+        let rooms: Vec<Room> = memory
+            .iter_mut()
+            .map(|it| Room { base: NonNull::from(it).cast(), capacity: 8 })
+            .collect();
+        let mut receive = |own: &mut SelfMessages, room: usize, channel, pattern| {
+            let id = operations.start();
+            // SAFETY: the memory is there until the end, and used by nobody else before.
+            let outcome = unsafe { own.receive(channel, pattern, rooms[room], id) };
+            (id, outcome)
+        };
+        let others = [(1, 1, 7), (0, 2, 7), (0, 1, 8)];
+        for (room, (channel, communicator, tag)) in others.into_iter().enumerate() {
+            let (_, outcome) = receive(&mut own, room, channel, pattern(communicator, Some(tag)));
+            assert_eq!(outcome, None);
+        }
+        let (id, _) = receive(&mut own, 3, 0, pattern(1, Some(7)));
+        let done = own.send(0, message(7), &[5; 8], |_| false).unwrap();
+        assert_eq!((done.operation, done.outcome.unwrap().tag), (id, 7));
+        assert!(own.send(0, message(9), &[6; 8], |_| false).is_none());
+        for (channel, communicator) in [(1, 1), (0, 2)] {
+            let other = pattern(communicator, None);
+            assert_eq!(own.probe(channel, &other), None);
+            assert_eq!(receive(&mut own, 4, channel, other).1, None);
+        }
+        assert_eq!(own.probe(0, &pattern(1, None)).unwrap().tag, 9);
+        assert_eq!(receive(&mut own, 5, 0, pattern(1, None)).1.unwrap().unwrap().bytes, 8);
+        assert_eq!(memory, [[0; 8], [0; 8], [0; 8], [5; 8], [0; 8], [6; 8]]);
+    }
+}

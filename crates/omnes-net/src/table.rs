@@ -145,7 +145,12 @@ mod tests {
         };
         assert_eq!(shown(0), ["10.0.0.1:0", "10.0.0.7:6", "10.0.0.7:8"]);
         assert_eq!(shown(2), ["10.0.0.1:5", "10.0.0.7:7", "10.0.0.7:0"]);
-        let cut_off = Table { ports: vec![Ports::Each(vec![1]); 3], ..table };
-        assert!(!cut_off.is_whole(2, 3));
+        let circle = vec![(0, 5), (3, 6)];
+        let mut wrong = Table { circle, ..table };
+        assert!(!wrong.is_whole(2, 3), "there is no rank 3");
+        wrong.circle.clear();
+        assert!(wrong.is_whole(2, 3));
+        wrong.ports.fill(Ports::Each(vec![1]));
+        assert!(!wrong.is_whole(2, 3));
     }
 }

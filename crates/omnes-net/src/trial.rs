@@ -298,6 +298,18 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_who_has_not_the_key_are_none() {
+        let [own, other] = [7, 8].map(|byte| JobKey::new([byte; 16]));
+        let question = |me, key| Question { me: Rank(me), job: JobId(9), key, lengths: vec![3000] };
+        let packet = |from: u32, key| question(from, key).packet(Rank(1), 1, 3000);
+        let is_of_zero = |packet: &[u8]| question(1, &own).is_of(Rank(0), 1, packet);
+        assert!(is_of_zero(&packet(0, &own)));
+        assert!(!is_of_zero(&packet(0, &other)));
+        assert!(!is_of_zero(&packet(2, &own)), "another rank's");
+        assert!(!question(2, &own).is_of(Rank(0), 1, &packet(0, &own)), "for another rank");
+    }
+
+    #[test]
     fn hosts_are_named_between_which_something_is_bad() {
         let circle = [(0, 5), (1, 6), (3, 8)];
         let addresses = [1, 2, 2, 3].map(|last| SocketAddr::from(([10, 0, 0, last], 9)));

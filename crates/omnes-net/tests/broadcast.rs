@@ -6,15 +6,16 @@ mod hosts;
 mod members;
 mod ranks;
 
-use members::{LOOPBACK, Member, config, loopback, with_ranks};
+use members::{GROUP, LOOPBACK, Member, config, loopback, with_ranks};
 use omnes_net::{
-    Engine, EngineCounters, Hold, JobConfig, MulticastState, Offloads, Operation, OperationError,
-    Policy, free_port,
+    Cast, Engine, EngineCounters, Hold, JobConfig, MulticastState, Offloads, Operation,
+    OperationError, Policy, WhenFull, free_port,
 };
 use omnes_proto::collective::{BarrierGroupConfig, Runner};
 use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, Rank};
 use ranks::{PATIENCE, pattern};
 use std::net::{SocketAddr, UdpSocket};
+use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -266,6 +267,52 @@ fn of_a_host_only_the_member_and_leaders_of_nodes_hear_the_group() {
     assert_eq!(heard[2], 0, "{heard:?}");
 }
 
+#[test]
+fn the_next_rank_of_a_host_hears_the_group_when_the_one_that_had_joined_leaves() {
+    let meet = Barrier::new(3);
+    let port = free_port(LOOPBACK.parse().unwrap()).unwrap();
+    let rendezvous = format!("{LOOPBACK}:{port}");
+    let run = |rank: u32| {
+        let engine = Engine::join(config(rank, 3, &rendezvous)).unwrap();
+        let member = Member { engine, meet: &meet };
+        member.open_on(vec![vec![1], vec![2]], Policy::COMBINED);
+        if rank == 0 {
+            member.engine.leave();
+            drop(member);
+            meet.wait();
+            return 0;
+        }
+        let left = member.engine.wait_for_failure(PATIENCE, |_| true);
+        assert_eq!(left, Some(OperationError::PeerLeft { rank: Rank(0) }));
+        let before = member.engine.counters().multicast.packets_received;
+        meet.wait();
+        let (data, mut buffer) = ([7u8; 64], [0; 64]);
+        let (base, bytes) = (NonNull::from(&data).cast(), data.len() as u64);
+        let (hold, when_full) = (Hold::Basic, WhenFull::Wait);
+        let cast = Cast { group: GROUP, hold, base, bytes, when_full };
+        for _ in 0..50 {
+            let operation = match rank {
+                // SAFETY: it is waited for below.
+                1 => unsafe { member.engine.broadcast(cast, |_| false).unwrap() },
+                _ => Some(member.start_receive(1, &mut buffer)),
+            };
+            let done = operation.map(|it| member.engine.wait(it, |_| false).unwrap());
+            assert!(done.is_none_or(|done| done.bytes == bytes));
+        }
+        assert!(member.engine.drain(PATIENCE));
+        let heard = member.engine.counters().multicast.packets_received - before;
+        member.engine.leave();
+        heard
+    };
+    let heard: Vec<u64> = std::thread::scope(|scope| {
+        let run = &run;
+        let ranks: Vec<_> = (0..3).map(|rank| scope.spawn(move || run(rank))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    });
+    // On a busy machine some come as repairs.
+    assert!(heard[2] >= 25, "{heard:?}");
+}
+
 /// The group of broadcasts is not open, as in a communicator that has only had barriers so far.
 #[test]
 fn leaders_hear_the_end_of_barriers() {
@@ -305,7 +352,7 @@ fn leaders_hear_the_end_of_barriers() {
 fn broadcasts_without_offloads_arrive() {
     for (gso, gro) in [(false, false), (true, false), (false, true)] {
         let adjust = |config: &mut JobConfig| config.offloads = Offloads { gso, gro };
-        with_ranks(&loopback(3), adjust, |member| {
+        let counters = with_ranks(&loopback(3), adjust, |member| {
             member.open(Policy::COMBINED);
             let data = pattern(500_000, 1);
             let mut buffer = vec![0; data.len()];
@@ -313,7 +360,12 @@ fn broadcasts_without_offloads_arrive() {
                 0 => member.broadcast(&data, Hold::Window),
                 _ => assert!(member.receive(0, &mut buffer).is_ok() && buffer == data),
             }
+            member.engine.counters()
         });
+        for counted in counters.iter().map(|counters| &counters.multicast) {
+            assert!(gso || counted.send_calls >= counted.packets_sent, "{counted:?}");
+            assert!(gro || counted.trains_received == counted.packets_received, "{counted:?}");
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod ranks;
 use hosts::{Family, Host};
 use omnes_net::EngineCounters;
 use omnes_net::nic::Preference;
+use omnes_wire::{JobKey, PACKET_OVERHEAD_BYTES};
 use ranks::{Member, PATIENCE, with_ranks};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -94,6 +95,40 @@ fn no_queue_is_opened_while_there_shall_be_none() {
         (0..50).for_each(|_| member.exchange(8));
     });
     assert!(counters.iter().all(|counted| counted.queue.packets == 0));
+}
+
+#[test]
+fn no_queue_is_opened_before_its_time() {
+    let Some(hosts) = hosts::network(2, Family::V4) else { return };
+    let adjust = |config: &mut omnes_net::JobConfig| {
+        config.receive_queue = Some(Preference::Kernel);
+        config.queue_after = Duration::from_secs(3600);
+        config.shared_memory = false;
+    };
+    let counters = with_ranks(&hosts, adjust, |member| {
+        (0..300).for_each(|_| member.exchange(8));
+        std::thread::sleep(Duration::from_millis(300));
+        (0..50).for_each(|_| member.exchange(8));
+    });
+    assert!(counters.iter().all(|counted| counted.queue.packets == 0));
+}
+
+#[test]
+fn encrypted_packets_come_by_the_queue_too() {
+    let Some(hosts) = hosts::network(2, Family::V4) else { return };
+    let adjust = |config: &mut omnes_net::JobConfig| {
+        config.receive_queue = Some(Preference::Kernel);
+        config.shared_memory = false;
+        (config.encryption, config.key) = (true, Some(JobKey::new([5; 16])));
+    };
+    let served = AtomicU32::new(0);
+    let body = |member: &Member<'_>| exchange_before_and_after(member, &served);
+    for counted in with_ranks(&hosts, adjust, body) {
+        let (gate, queue) = (counted.gate, counted.queue);
+        assert_eq!((gate.bad_data, gate.malformed, gate.bad_tag), (0, 0, 0));
+        assert!(queue.packets >= SERVED, "{queue:?}");
+        assert!(queue.bytes >= queue.packets * PACKET_OVERHEAD_BYTES as u64, "{queue:?}");
+    }
 }
 
 #[test]

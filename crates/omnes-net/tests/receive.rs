@@ -1,10 +1,12 @@
-//! What a receive makes due leaves with the call that posts it, not when somebody waits for it.
+//! What a receive makes due leaves with the call that posts it, not when somebody waits for it; and
+//! what comes in one train may be for many receives.
 #![allow(clippy::unwrap_used)]
 
 mod hosts;
 mod ranks;
 
 use hosts::Host;
+use omnes_wire::ENVELOPE_BYTES;
 use ranks::{PATIENCE, pattern, with_ranks};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,4 +45,30 @@ fn rest_of_a_message_that_came_early_is_asked_for_at_once() {
         assert!(buffer == pattern(BYTES, 1));
     });
     assert!(is_asked_for.into_inner(), "the grant waits for a step");
+}
+
+/// Their last packets are as long as all others, so the next one's packets go on in their trains.
+#[test]
+fn messages_that_share_a_train_come_into_memory_of_their_own() {
+    const MESSAGES: usize = 60;
+    let here = Host::here(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let by_sockets = |config: &mut omnes_net::JobConfig| config.shared_memory = false;
+    with_ranks(&[here.clone(), here], by_sockets, |member| {
+        let bytes = 3 * usize::from(member.engine.payload_bytes()) - ENVELOPE_BYTES;
+        let messages: Vec<Vec<u8>> = (0..MESSAGES).map(|it| pattern(bytes, it as u32)).collect();
+        if member.engine.rank() == 1 {
+            member.meet.wait();
+            let sends: Vec<_> = messages.iter().map(|data| member.start_send(0, data)).collect();
+            sends.into_iter().for_each(|send| assert_eq!(member.wait(send), 0));
+            return;
+        }
+        let mut buffers = vec![vec![0; bytes]; MESSAGES];
+        let receives: Vec<_> =
+            buffers.iter_mut().map(|buffer| member.start_receive(1, buffer)).collect();
+        member.meet.wait();
+        for receive in receives {
+            assert_eq!(member.wait(Some(receive)), bytes as u64);
+        }
+        assert!(buffers == messages);
+    });
 }

@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used)]
-use super::signed_line::{Signed, read_line, write_line};
+use super::signed_line::{Signed, ToAll, read_line, write_line};
 use super::*;
 use crate::descriptors;
-use std::io::Read;
+use crate::table::Table;
+use std::io::{Read, Write};
 use std::thread::{Builder, JoinHandle};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -132,4 +133,32 @@ fn no_rank_begins_before_all_have_the_table() {
     assert!(matches!(lost, Err(NetError::RankLost { rank: Rank(2), .. })), "{lost:?}");
     let lost = one.join().unwrap().map(drop);
     assert!(matches!(lost, Err(NetError::RendezvousLost { .. })), "{lost:?}");
+}
+
+/// A replay: its digest is that of the key, but the answer is one to another question.
+#[test]
+fn a_table_that_answers_another_rank_s_question_is_not_believed() {
+    let (listener, address) = door();
+    let one = meet(1, 2, &address, None);
+    let mut stream = listener.accept().unwrap().0;
+    write_line(&stream, &Challenge { omnes: PROTOCOL, challenge: 3 }).unwrap();
+    let heard: Signed = read_line(4096, |piece| (&stream).read(piece)).unwrap();
+    let hello: Hello = heard.read().unwrap();
+    assert!(heard.is_proven(Some(&key()), 3, 1));
+    let table = Table {
+        job: 9,
+        key: None,
+        hosts: vec![None; 2],
+        ports: vec![Ports::One(1000), hello.ports],
+        payload_bytes: 1400,
+        nodes: vec![vec![0], vec![1]],
+        circle: Vec::new(),
+    };
+    let to_all = ToAll::new(&table, Some(&key())).unwrap();
+    let reply = Reply::Table { digest: to_all.digest(), core_sharing: CoreSharing::default() };
+    let signed = Signed::new(&reply, Some(&key()), hello.challenge ^ 1, SERVER).unwrap();
+    stream.write_all(&[&signed.begin_line().unwrap(), to_all.end()].concat()).unwrap();
+    drop(stream);
+    let refused = one.join().unwrap().map(drop);
+    assert!(matches!(refused, Err(NetError::WrongKey { rank: Rank(0) })), "{refused:?}");
 }

@@ -113,6 +113,23 @@ fn looking_leaves_the_datagram_in_place() {
 }
 
 #[test]
+fn a_datagram_without_bytes_is_one_packet_however_it_is_read() {
+    let (from, mut to) = pair("127.0.0.1");
+    let address = to.local_address().unwrap();
+    let mut buffer = [0; 8];
+    let is_one = |got: Received| assert_eq!((got.bytes, got.packet_bytes), (0, 1));
+    from.options().send_to(&[], &address.into()).unwrap();
+    for take in [Take::Look, Take::Out] {
+        is_one(to.receive_scattered(&mut [part(&mut buffer)], take).unwrap());
+    }
+    from.options().send_to(&[], &address.into()).unwrap();
+    let mut out = Vec::new();
+    assert_eq!(to.receive(&mut [part(&mut buffer)], &mut out), 1);
+    is_one(out[0]);
+    assert_eq!((to.counters.trains_received, to.counters.bytes_received), (2, 0));
+}
+
+#[test]
 fn path_over_loopback_has_its_mtu() {
     let (_, to) = pair("127.0.0.1");
     let address = to.local_address().unwrap();

@@ -14,7 +14,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 pub const LOOPBACK: &str = "127.0.0.1";
-const GROUP: GroupId = GroupId { communicator: CommunicatorId(0), number: 0 };
+pub const GROUP: GroupId = GroupId { communicator: CommunicatorId(0), number: 0 };
 
 pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
     JobConfig {
