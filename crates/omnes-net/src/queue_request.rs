@@ -36,7 +36,8 @@ impl QueueRequest {
     /// serves.
     pub(crate) fn new(config: &JobConfig, job: u32, links: &Links) -> Option<Self> {
         let preference = config.receive_queue?;
-        let not_before = Instant::now() + config.queue_after;
+        // A time beyond all clocks never comes.
+        let not_before = Instant::now().checked_add(config.queue_after)?;
         let (plan, indices) = links.queue_plan(job)?;
         let all = links.descriptors();
         let double = |index: &usize| {

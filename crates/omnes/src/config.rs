@@ -185,13 +185,10 @@ impl Config {
     /// [`Error::RankOutOfRange`] if the rank is not below the size, else
     /// [`Error::InvalidConfig`] with the first field that is out of range.
     pub fn check(&self) -> Result<(), Error> {
-        let Self { rank, size, pool_packets, .. } = *self;
+        let Self { rank, size, .. } = *self;
         if rank >= size {
             return Err(Error::RankOutOfRange { rank, size });
         }
-        let wrong = |name, value: String, allowed: String| {
-            Err(Error::InvalidConfig { name, value, allowed })
-        };
         for (name, time) in
             [("join_timeout", self.join_timeout), ("peer_timeout", self.peer_timeout)]
         {
@@ -199,6 +196,12 @@ impl Config {
                 return wrong(name, shortest(time), format!("at least {}", shortest(TIMEOUT_MIN)));
             }
         }
+        self.check_network()
+    }
+
+    /// The part of [`Self::check`] about packets and multicast.
+    pub(crate) fn check_network(&self) -> Result<(), Error> {
+        let pool_packets = self.pool_packets;
         if !POOL_PACKETS.contains(&pool_packets) {
             return wrong("pool_packets", pool_packets.to_string(), pool_packets_allowed());
         }
@@ -236,6 +239,10 @@ impl Config {
             ("OMNES_EAGER_BYTES", self.eager_bytes.to_string()),
         ]
     }
+}
+
+fn wrong(name: &'static str, value: String, allowed: String) -> Result<(), Error> {
+    Err(Error::InvalidConfig { name, value, allowed })
 }
 
 #[cfg(test)]

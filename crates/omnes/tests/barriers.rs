@@ -5,8 +5,8 @@
 mod ranks;
 
 use omnes::{
-    BarrierAlgorithm, BarrierForm, BarrierKind, Config, Error, MultiSend, Multicast, NicChoice,
-    NicState, ReduceAlgorithm, ReduceOp,
+    BarrierAlgorithm, BarrierForm, BarrierKind, Cloning, Communicator, Config, Error, MultiSend,
+    Multicast, NicChoice, NicState, ReduceAlgorithm, ReduceOp, Tree,
 };
 use ranks::with_ranks;
 use std::sync::Barrier;
@@ -94,10 +94,18 @@ fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
                 is_over.wait();
                 comm.barrier_timeout(Duration::from_secs(20)).unwrap();
             } else {
-                let error = comm.barrier_timeout(limit).unwrap_err();
-                let Error::BarrierTimeout { ms, missing } = &error else { panic!("{error}") };
-                assert_eq!((*ms, missing.as_slice()), (500, &[2, 4][..]));
-                assert!(error.to_string().contains("rank 2, rank 4"), "{error}");
+                let missing_now = || {
+                    let error = comm.barrier_timeout(limit).unwrap_err();
+                    let Error::BarrierTimeout { ms: 500, missing } = &error else {
+                        panic!("{error}")
+                    };
+                    let named = missing.iter().map(|rank| format!("rank {rank}"));
+                    assert!(error.to_string().contains(&named.collect::<Vec<_>>().join(", ")));
+                    missing.clone()
+                };
+                // Whoever has a busy core may come late, too.
+                let mut tries = std::iter::repeat_with(missing_now).take(40);
+                assert!(tries.any(|missing| missing == [2, 4]));
                 is_over.wait();
                 // The same barrier: it ends when they come.
                 comm.barrier().unwrap();
@@ -141,6 +149,50 @@ fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
             comm.finalize().unwrap();
         },
     );
+}
+
+/// Rank 0 gives up waiting for a barrier, which the others finish; then all make a library call
+/// that meets.
+fn meets_after_giving_up(adjust: fn(&mut Config), call: fn(&Communicator)) {
+    let is_over = Barrier::new(3);
+    with_ranks(3, adjust, |comm| {
+        if comm.rank() == 0 {
+            assert!(comm.barrier_timeout(Duration::from_millis(50)).is_err());
+            is_over.wait();
+        } else {
+            is_over.wait();
+            comm.barrier_timeout(Duration::from_secs(20)).unwrap();
+        }
+        call(&comm);
+        if comm.rank() == 0 {
+            // What it gave up is still to be asked for.
+            comm.barrier().unwrap();
+        }
+        comm.barrier().unwrap();
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_new_policy_is_opened_after_a_barrier_that_some_have_given_up() {
+    let call = |comm: &Communicator| {
+        let mut data = [comm.rank() as u8; 8];
+        comm.bcast_with(1, &mut data, "skewed=5".parse().unwrap()).unwrap();
+        assert_eq!(data, [1; 8]);
+    };
+    meets_after_giving_up(|_| {}, call);
+}
+
+#[test]
+fn another_tree_is_used_after_a_barrier_that_some_have_given_up() {
+    let adjust = |config: &mut Config| {
+        config.multicast = Multicast::Off;
+        config.multisend = MultiSend::Tree(Tree::Flat, Cloning::Loop);
+    };
+    let call = |comm: &Communicator| {
+        comm.use_multisend_tree(Tree::Chain, Cloning::Loop).unwrap();
+    };
+    meets_after_giving_up(adjust, call);
 }
 
 #[test]
@@ -283,7 +335,7 @@ fn ranks_that_wait_for_the_nic_and_others_that_do_not_agree_on_it() {
                 Some(omnes::WhileWaiting::every(Duration::from_secs(1), callback));
             match config.rank {
                 0 => config.nic = omnes::NicChoice::User,
-                1 => config.nic_after = Duration::from_secs(3600),
+                1 => config.nic_after = Duration::MAX,
                 _ => config.nic_after = Duration::from_millis(50),
             }
         };

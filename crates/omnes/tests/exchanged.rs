@@ -335,6 +335,16 @@ fn ranks_of_other_versions_are_named_on_all_ranks() {
     }
 }
 
+#[test]
+fn a_setting_out_of_range_is_refused_on_all_ranks() {
+    let table = Table::new(2);
+    with_processes(2, |rank, jobs| {
+        let adjust = |config: &mut Config| config.mtu_bytes = (rank == 1).then_some(10);
+        let error = jobs.join(&table.seat(rank), adjust).err().unwrap().to_string();
+        assert!(error.contains("mtu_bytes") && error.contains("10"), "{error}");
+    });
+}
+
 fn with_key(digit: &str) -> impl Fn(&mut Config) {
     let key = JobKey::from_hex(&digit.repeat(32)).ok();
     move |config| (config.job_key, config.shared_memory) = (key.clone(), false)

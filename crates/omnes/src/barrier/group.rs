@@ -207,9 +207,7 @@ impl Communicator {
         }
         let group = self.counted(group, None)?;
         if given_up.is_some() {
-            // Here it is still to be asked for.
-            let over = |group: &mut Group| group.unfinished = Some(Unfinished::Over);
-            self.inner.barriers.update(group.id, over);
+            self.keep_over();
         }
         let started = self.engine_to_start()?.start_reduction(group.id, own);
         let operation = started.map_err(|error| self.error(error))?;
@@ -271,10 +269,17 @@ impl Communicator {
 
     /// Remembers a barrier of the usual algorithm that is not over, and the group's name.
     pub(super) fn keep_unfinished(&self, operation: Operation) -> Option<CommunicatorId> {
+        self.keep(Unfinished::Pending(operation))
+    }
+
+    /// The barrier that was given up is over, and still to be asked for.
+    pub(super) fn keep_over(&self) {
+        self.keep(Unfinished::Over);
+    }
+
+    fn keep(&self, unfinished: Unfinished) -> Option<CommunicatorId> {
         let group = self.inner.barriers.find(None, self.usual_algorithm())?;
-        self.inner
-            .barriers
-            .update(group.id, |group| group.unfinished = Some(Unfinished::Pending(operation)));
+        self.inner.barriers.update(group.id, |group| group.unfinished = Some(unfinished));
         Some(group.id)
     }
 

@@ -50,6 +50,20 @@ impl Communicator {
         self.barrier_with(self.usual_barrier())
     }
 
+    /// A barrier of a library call's own: one that this rank has given up waiting for comes before
+    /// it, and is still to be asked for afterwards. Collective.
+    pub(crate) fn meet(&self) -> Result<(), Error> {
+        let has_given_up = self.has_unfinished(self.usual_barrier());
+        if has_given_up {
+            self.barrier()?;
+        }
+        self.barrier()?;
+        if has_given_up {
+            self.keep_over();
+        }
+        Ok(())
+    }
+
     /// As [`Self::barrier`], with the given algorithm, which must be the same on all ranks.
     ///
     /// # Errors

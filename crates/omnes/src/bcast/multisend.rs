@@ -228,10 +228,10 @@ impl Communicator {
         cloning: Cloning,
     ) -> Result<Option<MultiSendUse>, Error> {
         // Nobody may send by the old tree while another has the new one.
-        self.barrier()?;
+        self.meet()?;
         let opened = self.open_multisend_by(tree, cloning);
         // Also a rank that got nothing comes, so that nobody waits for it.
-        self.barrier()?;
+        self.meet()?;
         let usage = opened?;
         if self.inner.id == CommunicatorId(0) && usage.is_some() {
             self.job().describe_multisend(usage.clone());

@@ -81,7 +81,7 @@ impl Nodes {
     /// A number for the group of `policy`, which is not open yet.
     fn take_number(&self, policy: Policy) -> Result<u8, Error> {
         let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
-        let limit = u32::from(u8::MAX);
+        let limit = u32::from(u8::MAX) + 1;
         let number = u8::try_from(policies.len()).map_err(|_| Error::TooManySchemes { limit })?;
         policies.push(policy);
         Ok(number)
@@ -157,7 +157,7 @@ impl Communicator {
     pub(crate) fn open_together(&self, policy: Policy) -> Result<(), Error> {
         if self.has_multicast() && self.nodes().number(policy).is_none() {
             self.group(policy)?;
-            self.run_collective(Collective::Agreement, || self.barrier())?;
+            self.run_collective(Collective::Agreement, || self.meet())?;
         }
         Ok(())
     }

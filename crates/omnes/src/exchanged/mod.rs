@@ -157,7 +157,8 @@ impl Jobs {
     /// Their communicators can then only be dropped; new communicators belong to new jobs.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a rank has failed; this rank leaves all jobs nevertheless.
+    /// [`Error::PeerFailed`] if a rank has failed, [`Error::AlreadyLeft`] if this rank has left one
+    /// of the jobs by a communicator of it; this rank leaves all jobs nevertheless.
     pub fn leave(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for Joined { world, .. } in self.table.take_all() {
@@ -193,6 +194,7 @@ fn settings(ranks: &dyn Exchange, adjust: impl FnOnce(&mut Config)) -> Result<Co
     let (rank, size) = (ranks.rank(), ranks.size());
     let mut config = Config::for_exchange(rank, size)?;
     adjust(&mut config);
+    config.check_network()?;
     Ok(Config { rank, size, ..config })
 }
 

@@ -120,7 +120,7 @@ impl Communicator {
             hops.extend(hop(&stars, bytes, packets)?);
         }
         // No star goes while another rank still multi-sends in it.
-        self.barrier()?;
+        self.meet()?;
         Ok(if self.rank() == 0 { hops } else { Vec::new() })
     }
 
