@@ -48,6 +48,34 @@ fn whoever_drops_a_reduction_ends_those_of_its_communicator() {
 }
 
 #[test]
+fn a_gather_that_is_dropped_leaves_its_memory_alone() {
+    const PART: usize = 4 << 20;
+    with_ranks(2, by_sockets, |world| {
+        let other = world.dup().unwrap();
+        let (mut own, mut all) = (vec![1; PART], vec![7; 2 * PART]);
+        let (own, memory) = (NonNull::from(&mut own[..]), NonNull::from(&mut all[..]));
+        if world.rank() == 0 {
+            // The other part has begun to come.
+            world.barrier().unwrap();
+            // SAFETY: dropped at once, before the memory is.
+            drop(unsafe { other.igather_raw(0, own, memory).unwrap() });
+            all.fill(9);
+            world.recv(1, 0, &mut []).unwrap();
+            assert!(all.iter().all(|byte| *byte == 9));
+        } else {
+            // SAFETY: ends before the memory is gone, which nobody uses meanwhile.
+            let part = unsafe { other.igather_raw(0, own, memory).unwrap() };
+            world.barrier().unwrap();
+            if let Err(error) = part.wait() {
+                assert!(matches!(error, Error::CollectivesBroken { rank: 0, .. }), "{error}");
+            }
+            world.send(0, 0, &[]).unwrap();
+        }
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
 fn a_reduction_that_has_ended_may_be_dropped() {
     with_ranks(3, by_sockets, |world| {
         let other = world.dup().unwrap();
