@@ -220,6 +220,21 @@ fn a_file_that_is_no_live_file_is_refused_by_name_and_the_others_are_read() {
 }
 
 #[test]
+fn a_file_of_another_user_is_refused() {
+    let directory = private();
+    write_file(directory.path(), 0, dead(), Duration::ZERO);
+    let name = names(directory.path()).remove(0);
+    let path = directory.path().join(name);
+    if std::os::unix::fs::chown(&path, Some(1), None).is_err() {
+        return; // Only the superuser gives files away.
+    }
+    let survey = survey(directory.path());
+    let errors: Vec<_> = survey.refused.iter().map(|refused| &refused.error).collect();
+    assert!(matches!(errors[..], [LiveError::FileOwner { owner: 1, .. }]), "{errors:?}");
+    assert!(survey.ranks.is_empty());
+}
+
+#[test]
 fn a_rank_that_may_not_publish_says_why_and_goes_on() {
     let directory = private();
     let file = directory.path().join("file");
