@@ -16,6 +16,7 @@ mod broadcast;
 mod inward;
 mod messages;
 mod outward;
+mod pace;
 mod queue;
 mod standing;
 mod suspension;
@@ -27,10 +28,10 @@ pub use queue::QueueCounters;
 use crate::cipher::Cipher;
 use crate::clock::Clock;
 use crate::core::barrier::Barriers;
+use crate::core::pace::{Interval, Pace};
 use crate::core::queue::ReceiveQueue;
 use crate::core::standing::Standing;
-use crate::core::suspension::Pauses;
-use crate::core::timer_grace::{Grace, Occasion};
+use crate::core::timer_grace::Occasion;
 use crate::line::Line;
 use crate::links::Links;
 use crate::memory::Memory;
@@ -55,23 +56,6 @@ const LINES_PER_PUSH: usize = 4;
 const FAREWELL_MAX: Duration = Duration::from_millis(250);
 /// How often it does, as packets get lost.
 const FAREWELLS: usize = 2;
-/// Looks that have found nothing after which timers are looked at too, and the same if one is late.
-const LOOKS_PER_STEP: u32 = 4;
-const LOOKS_IF_LATE: u32 = 2;
-/// Time after a look for a test in which another test does not look again: who has many operations
-/// under way asks for all of them in turn.
-const TEST_LOOK_INTERVAL: Duration = Duration::from_micros(2);
-/// Longest time that a rank which only starts operations goes without hearing what others say.
-const DEAF_MAX: Duration = Duration::from_micros(100);
-/// Longest time between two looks at all sockets while callers wait now and then.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
-/// The same while callers come and go without waiting; longer, as callers that wait for a core of
-/// their own soon look again, and must not be disturbed.
-const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);
-/// Time without a step after which nobody's silence is judged before all that has come is read.
-const UNHEARD_MAX: Duration = Duration::from_millis(20);
-/// Time between two looks at the connections to other ranks while callers come and go.
-const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 const DATAGRAM_BYTES: usize = 1 << 16;
 
 /// Where a step looks for packets.
@@ -120,18 +104,7 @@ pub(crate) struct Core {
     /// Communicators that have been dropped, whose last broadcasts are under way.
     closing: Vec<CommunicatorId>,
     clock: Clock,
-    stepped_at: Instant,
-    /// The last step before a look everywhere.
-    swept_at: Instant,
-    /// The last step before a look at the connections to other ranks.
-    watched_at: Instant,
-    pauses: Pauses,
-    grace: Grace,
-    /// When a test has looked last.
-    tested_at: Instant,
-    idle_looks: u32,
-    /// The last step has put off a timer that was late.
-    is_late: bool,
+    pace: Pace,
     /// The last step stopped sending before all was sent.
     has_more: bool,
     pub(crate) standing: Standing,
@@ -194,14 +167,7 @@ impl Core {
             large_casts: 0,
             closing: Vec::new(),
             clock,
-            stepped_at: Instant::ZERO,
-            swept_at: Instant::ZERO,
-            watched_at: Instant::ZERO,
-            pauses: Pauses::new(peer_timeout),
-            grace: Grace::new(patience),
-            tested_at: Instant::ZERO,
-            idle_looks: 0,
-            is_late: false,
+            pace: Pace::new(patience, peer_timeout),
             has_more: false,
             standing: Standing::default(),
         }
@@ -213,7 +179,7 @@ impl Core {
 
     /// When the last step was made: near enough for what is done now and then.
     pub(crate) fn stepped_at(&self) -> Instant {
-        self.stepped_at
+        self.pace.stepped_at()
     }
 
     // ---- how operations end ---------------------------------------------------------------
@@ -256,30 +222,24 @@ impl Core {
     /// for a while: who waits for one thing after the other, and finds each at once, must hear the
     /// others, too.
     pub(crate) fn progress(&mut self, look: Look, poller: &Poller) -> bool {
-        let look = if self.has_not_swept() { Look::Everywhere } else { look };
+        let look = if self.pace.is_sweep_due() { Look::Everywhere } else { look };
         let from_rings = self.read_rings();
         let from_pages = self.look_at_pages();
         let from_queue = self.read_queue();
         let from_sockets = self.read_sockets(look, poller);
         let has_news = from_rings || from_pages || from_queue || from_sockets;
-        self.idle_looks += 1;
-        let looks_max = if self.is_late { LOOKS_IF_LATE } else { LOOKS_PER_STEP };
+        let is_due = self.pace.on_look();
         if has_news || self.has_more {
             self.step_on(Occasion::News);
-        } else if self.idle_looks >= looks_max {
+        } else if is_due {
             self.step();
         }
         has_news || self.has_more
     }
 
-    /// True if nobody has looked everywhere for a while.
-    fn has_not_swept(&self) -> bool {
-        self.stepped_at.since(self.swept_at) >= SWEEP_INTERVAL
-    }
-
     /// Moves everything on where callers come and go, but none of them has for a while.
     pub(crate) fn catch_up(&mut self, poller: &Poller) {
-        if self.now().since(self.swept_at) >= CATCH_UP_INTERVAL {
+        if self.pace.is_catch_up_due(self.now()) {
             self.progress(Look::Everywhere, poller);
             self.step();
         }
@@ -292,19 +252,13 @@ impl Core {
     }
 
     fn step_on(&mut self, occasion: Occasion) {
-        self.idle_looks = 0;
         let mut now = self.now();
-        if self.pauses.on_step(self.stepped_at, now) {
+        let Interval { is_pause, is_long } = self.pace.begin_step(now);
+        if is_pause {
             self.endpoint.on_pause(now);
         }
-        let unstepped = now.since(std::mem::replace(&mut self.stepped_at, now));
-        let due = self.endpoint.poll_timeout();
-        let mut may_fire =
-            |occasion| due.is_some_and(|at| self.grace.fire_at(at, now, occasion) <= now);
-        let is_timeout = may_fire(occasion);
-        self.is_late = !is_timeout && may_fire(Occasion::Idle);
-        if is_timeout {
-            if unstepped >= UNHEARD_MAX {
+        if self.pace.fires(self.endpoint.poll_timeout(), now, occasion) {
+            if is_long {
                 self.read_all();
                 now = self.now();
             }
@@ -324,26 +278,22 @@ impl Core {
 
     /// How often this process has not run for a while, as far as steps have shown.
     pub(crate) fn pauses(&self) -> u64 {
-        self.pauses.count()
+        self.pace.pauses()
     }
 
     /// A caller begins to wait.
     pub(crate) fn begin_wait(&mut self) {
-        self.grace.begin_wait();
+        self.pace.begin_wait();
     }
 
     /// Reads what has come, and does what follows from it and from the time, for whoever asks
     /// whether an operation has ended.
     pub(crate) fn look_for_test(&mut self, poller: &Poller) {
-        let untested = self.now().since(self.tested_at);
-        if untested >= self.grace.patience() {
-            self.begin_wait();
-        }
-        if untested >= TEST_LOOK_INTERVAL {
+        if self.pace.begin_test(self.now()) {
             self.progress(Look::Everywhere, poller);
             self.step();
             self.watch_sometimes(poller);
-            self.tested_at = self.now();
+            self.pace.end_test(self.now());
         }
     }
 
@@ -351,7 +301,7 @@ impl Core {
     /// operation after the other and waits for none would send no more than a window, leave losses
     /// unrepaired and be taken for dead.
     pub(crate) fn listen(&mut self, poller: &Poller) {
-        if self.now().since(self.stepped_at) >= DEAF_MAX {
+        if self.pace.is_deaf(self.now()) {
             self.progress(Look::Anywhere, poller);
             self.step();
         }
@@ -385,8 +335,7 @@ impl Core {
 
     /// As [`Self::check_watch`], now and then.
     pub(crate) fn watch_sometimes(&mut self, poller: &Poller) {
-        if self.stepped_at.since(self.watched_at) >= WATCH_INTERVAL {
-            self.watched_at = self.stepped_at;
+        if self.pace.take_watch() {
             self.check_watch(poller);
         }
     }
@@ -441,7 +390,7 @@ impl Core {
         }
         let now = self.now();
         let due = self.endpoint.poll_timeout()?;
-        Some(self.grace.fire_at(due, now, Occasion::Idle).since(now))
+        Some(self.pace.until(due, now))
     }
 
     /// The socket in which packets wait for room, if they do.

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_who_has_not_the_key_are_none() {
+    fn packets_with_another_key_sender_or_addressee_are_none() {
         let [own, other] = [7, 8].map(|byte| JobKey::new([byte; 16]));
         let question = |me, key| Question { me: Rank(me), job: JobId(9), key, lengths: vec![3000] };
         let packet = |from: u32, key| question(from, key).packet(Rank(1), 1, 3000);

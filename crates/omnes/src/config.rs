@@ -199,7 +199,8 @@ impl Config {
         self.check_network()
     }
 
-    /// The part of [`Self::check`] about packets and multicast.
+    /// The part of [`Self::check`] about packets and multicast. Who exchanges may set times that
+    /// nobody can keep, and hears that ranks are silent.
     pub(crate) fn check_network(&self) -> Result<(), Error> {
         let pool_packets = self.pool_packets;
         if !POOL_PACKETS.contains(&pool_packets) {

@@ -6,7 +6,7 @@ mod ranks;
 
 use omnes::{Communicator, Config, Error, Exchange, JobKey, Jobs, WhileWaiting};
 use ranks::Table;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -294,6 +294,13 @@ struct Forged<'a> {
     row: usize,
     said: &'static str,
     read: &'static str,
+    is_forged: AtomicBool,
+}
+
+impl<'a> Forged<'a> {
+    fn new(ranks: ranks::Seat<'a>, row: usize, said: &'static str, read: &'static str) -> Self {
+        Self { ranks, row, said, read, is_forged: AtomicBool::new(false) }
+    }
 }
 
 impl Exchange for Forged<'_> {
@@ -308,7 +315,10 @@ impl Exchange for Forged<'_> {
     fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
         let mut all = self.ranks.allgather(own)?;
         let row = &mut all[self.row * own.len()..][..own.len()];
-        if let Ok(said) = std::str::from_utf8(row) {
+        if let Ok(said) = std::str::from_utf8(row)
+            && said.contains(self.said)
+        {
+            self.is_forged.store(true, Ordering::Relaxed);
             let mut read = said.replacen(self.said, self.read, 1).into_bytes();
             // Rows end in blanks.
             read.resize(own.len(), b' ');
@@ -328,8 +338,9 @@ fn ranks_of_other_versions_are_named_on_all_ranks() {
     for (said, read, reason) in forged {
         let table = Table::new(3);
         with_processes(3, |rank, jobs| {
-            let ranks = Forged { ranks: table.seat(rank), row: 1, said, read };
+            let ranks = Forged::new(table.seat(rank), 1, said, read);
             let error = jobs.join(&ranks, by_sockets).err().unwrap().to_string();
+            assert!(ranks.is_forged.into_inner());
             assert!(error.starts_with(&format!("rank 1: versions differ: {reason}")), "{error}");
         });
     }
@@ -356,8 +367,9 @@ fn a_key_that_is_set_is_not_replaced_by_one_in_the_exchange() {
     with_processes(2, |rank, jobs| {
         let forged = "\"key\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]";
         let read = if rank == 1 { forged } else { "\"key\":null" };
-        let ranks = Forged { ranks: table.seat(rank), row: 0, said: "\"key\":null", read };
+        let ranks = Forged::new(table.seat(rank), 0, "\"key\":null", read);
         all_hear_rank_0(&jobs.join(&ranks, with_key("7")).unwrap(), 5);
+        assert!(ranks.is_forged.into_inner());
         jobs.leave().unwrap();
     });
 }

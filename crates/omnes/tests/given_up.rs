@@ -273,7 +273,7 @@ fn nor_does_it_by_an_operation_that_is_tested() {
 #[test]
 fn a_rank_that_gives_up_has_its_number_in_the_communicator() {
     with_ranks(4, chain, |world| {
-        // Ranks 3, 2 and 1: the chain 0 - 1 - 2 in that order.
+        // Ranks 3, 2 and 1: the chain 0 - 1 - 2 in that order, whose root never sends.
         let color = (world.rank() > 0).then_some(0);
         if let Some(trio) = world.split(color, -i64::from(world.rank())).unwrap() {
             let request = (trio.rank() > 0).then(|| trio.bcast_owned(0, vec![0; 8]).unwrap());

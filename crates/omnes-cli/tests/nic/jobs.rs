@@ -141,7 +141,7 @@ fn all_ranks_hear_that_the_nic_runs_no_barrier_any_more() {
     assert!(told[1].contains("could not complete"), "{}", told[1]);
 }
 
-/// Rank 0's agent ends before it enters a barrier in `way`, in which rank 1 waits.
+/// Rank 0's agent ends, then rank 0 enters, in `way`, a barrier in which rank 1 waits.
 fn all_hear_of_a_lost_barrier(port: u16, way: &str) {
     let Some(hosts) = Hosts::new(2) else { return };
     let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
@@ -169,7 +169,7 @@ fn all_ranks_hear_that_the_nic_runs_a_barrier_no_more() {
 }
 
 #[test]
-fn so_they_do_of_barriers_that_were_started_and_of_those_with_a_limit() {
+fn all_ranks_hear_so_of_barriers_that_were_started_and_of_those_with_a_limit() {
     for (port, way) in (4014..).zip(["started", "tested", "limited"]) {
         all_hear_of_a_lost_barrier(port, way);
     }

@@ -210,7 +210,7 @@ impl Core {
 
     /// Reads every socket that has packets, and learns of which the NIC's count tells nothing.
     fn sweep(&mut self, poller: &Poller) -> bool {
-        self.swept_at = self.stepped_at;
+        self.pace.on_sweep();
         let clock = self.clock;
         let is_quiet = self.is_quiet();
         let passed = self.queue.as_ref().map(|queue| queue.passed);

@@ -19,7 +19,7 @@
 use crate::engine::random::Random;
 use crate::rig::builder::ClusterConfig;
 use crate::rig::ledger::{Ledger, Operation, State, Stream};
-use crate::rig::network::{Deed, Happening, InFlight, Network, NetworkCounters, Sent};
+use crate::rig::network::{Happening, InFlight, Network, NetworkCounters, Planned, Sent};
 use crate::rig::node::{Draining, Node, World};
 use crate::rig::payload::content;
 use crate::rig::program::Program;
@@ -284,6 +284,7 @@ impl Cluster {
         self.doubtful = Some(Rank(rank));
     }
 
+    /// It counts as dead, but packets still reach it.
     fn give_up(&mut self, rank: Rank) {
         let node = &mut self.nodes[rank.index()];
         (node.is_revenant, node.is_crashed) = (true, true);
@@ -312,7 +313,7 @@ impl Cluster {
 
     /// Does something at a time to come.
     pub fn at(&mut self, at: Instant, deed: impl FnOnce(&mut Self) + 'static) {
-        self.network.queue.push(at.as_ns(), Happening::Deed(Deed(Box::new(deed))));
+        self.network.queue.push(at.as_ns(), Happening::Planned(Planned(Box::new(deed))));
     }
 
     /// Brings a fault into force for as long as the guard lives.
@@ -341,7 +342,7 @@ impl Cluster {
             Happening::Deliver(packet) => self.deliver(packet),
             Happening::Doorstep(sent) => self.pass_doorstep(&sent),
             Happening::Wake(rank) => self.run_node(rank),
-            Happening::Deed(Deed(deed)) => deed(self),
+            Happening::Planned(Planned(deed)) => deed(self),
         }
         self.complain();
         self.decide_doubt();

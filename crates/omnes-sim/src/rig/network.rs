@@ -162,15 +162,15 @@ pub(crate) enum Happening {
     /// A rank looks at its timers and its queue.
     Wake(Rank),
     /// What was planned for this time.
-    Deed(Deed),
+    Planned(Planned),
 }
 
 /// See [`Cluster::at`].
-pub(crate) struct Deed(pub(crate) Box<dyn FnOnce(&mut Cluster)>);
+pub(crate) struct Planned(pub(crate) Box<dyn FnOnce(&mut Cluster)>);
 
-impl Debug for Deed {
+impl Debug for Planned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("Deed")
+        f.write_str("Planned")
     }
 }
 
@@ -408,7 +408,7 @@ impl Network {
     pub(crate) fn on_their_way(&self) -> impl Iterator<Item = &InFlight> {
         self.queue.iter().filter_map(|happening| match happening {
             Happening::Link(packet) | Happening::Deliver(packet) => Some(packet),
-            Happening::Doorstep(_) | Happening::Wake(_) | Happening::Deed(_) => None,
+            Happening::Doorstep(_) | Happening::Wake(_) | Happening::Planned(_) => None,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::barrier_options::{BarrierOptions, Closing, FIRST_GROUP};
 use super::options::HEALED;
-use super::{Pause, bring_faults, check_names, decide_doubt, end_of};
+use super::{Pause, bring_faults, check_names, end_of, wait_for_verdict};
 use crate::engine::random::Random;
 use crate::rig::checks::{
     broken_groups_are_at_rest, delivered_once_in_order, no_living_rank_is_named,
@@ -73,7 +73,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &BarrierOptions) -> Duration {
         cluster.check(nobody_is_forgotten);
     }
     programs.early_leaver = early;
-    decide_doubt(cluster, &options.faults);
+    wait_for_verdict(cluster, &options.faults);
     programs.finish(cluster);
     let is_all_over = settle(cluster, options);
     let settled_after = match (options.faults.crash, options.faults.doubt, options.leaver) {

@@ -2,7 +2,7 @@
 
 use super::cast_options::{CastOptions, Posting};
 use super::options::HEALED;
-use super::{Pause, bring_faults, check_names, decide_doubt, end_of};
+use super::{Pause, bring_faults, check_names, end_of, wait_for_verdict};
 use crate::engine::random::Random;
 use crate::rig::checks::{
     delivered_once_in_order, no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
@@ -96,7 +96,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
             programs.let_leave(cluster, rank);
         }
     }
-    decide_doubt(cluster, &options.faults);
+    wait_for_verdict(cluster, &options.faults);
     programs.finish(cluster);
     if options.closes {
         close_where_over(cluster, options);

@@ -1,7 +1,7 @@
 //! Messages of all sorts between all ranks, at times drawn from the seed.
 
 use super::options::{HEALED, Leaver, Options};
-use super::{Pause, decide_doubt};
+use super::{Pause, wait_for_verdict};
 use crate::engine::random::Random;
 use crate::rig::cluster::{Cluster, Send};
 use crate::rig::ledger::{Operation, State, Stream};
@@ -130,7 +130,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
         }
     }
     cluster.run_until(Instant::ZERO + HEALED);
-    decide_doubt(cluster, &options.faults);
+    wait_for_verdict(cluster, &options.faults);
     settle(cluster, options);
 }
 

@@ -5,8 +5,8 @@
 //! leave, or be stopped until all others have given it up. In the second it is healed: then every
 //! operation must end, everything must have been delivered exactly once and in order, bounds must
 //! have held, the dead rank must be named to all and nobody else, and silence must follow. Where
-//! the ranks do collectives over channels alone, nobody dies. A failure is reported with its seed,
-//! the options and the last events; `swarm --seed N` repeats it.
+//! the ranks do collectives over channels alone, nobody dies or is given up. A failure is reported
+//! with its seed, the options and the last events; `swarm --seed N` repeats it.
 //!
 //! Channels, broadcasts and barriers have swarms of their own, see [`Machine`]: the seeds of one
 //! do not change with the others.
@@ -257,7 +257,7 @@ fn end_of<D>(deeds: &[(Instant, D)], is_one: impl Fn(&D) -> bool) -> usize {
 }
 
 /// Waits until nobody gives up any more who was stopped for long.
-fn decide_doubt(cluster: &mut Cluster, faults: &Faults) {
+fn wait_for_verdict(cluster: &mut Cluster, faults: &Faults) {
     if let Some((_, at, time)) = faults.doubt {
         cluster.run_until(Instant::ZERO + at + time + Duration::from_secs(2));
     }

@@ -277,6 +277,7 @@ impl Communicator {
         self.keep(Unfinished::Over);
     }
 
+    /// The next barrier of the usual algorithm goes on with this one; the group's name.
     fn keep(&self, unfinished: Unfinished) -> Option<CommunicatorId> {
         let group = self.inner.barriers.find(None, self.usual_algorithm())?;
         self.inner.barriers.update(group.id, |group| group.unfinished = Some(unfinished));

@@ -54,14 +54,12 @@ impl Communicator {
     /// it, and is still to be asked for afterwards. Collective.
     pub(crate) fn meet(&self) -> Result<(), Error> {
         let has_given_up = self.has_unfinished(self.usual_barrier());
-        if has_given_up {
-            self.barrier()?;
+        if !has_given_up {
+            return self.barrier();
         }
-        self.barrier()?;
-        if has_given_up {
-            self.keep_over();
-        }
-        Ok(())
+        let met = self.barrier().and_then(|()| self.barrier());
+        self.keep_over();
+        met
     }
 
     /// As [`Self::barrier`], with the given algorithm, which must be the same on all ranks.
@@ -96,9 +94,9 @@ impl Communicator {
     /// As [`Self::barrier`], with a time limit. If one rank enters with a limit, all must; limits
     /// may differ. On timeout, the error names the ranks that have not arrived. The caller has
     /// still entered the barrier, and its next barrier of the default kind continues to wait for it
-    /// (with `OMNES_NIC=off` only one with a limit does). Such barriers use the kernel NIC if the
-    /// communicator already does, but never switch to it, because ranks wait for each other to do
-    /// so.
+    /// (with `OMNES_NIC=off` only one with a limit does); barriers within other calls do not. Such
+    /// barriers use the kernel NIC if the communicator already does, but never switch to it,
+    /// because ranks wait for each other to do so.
     ///
     /// # Errors
     /// [`Error::BarrierTimeout`]; else as [`Self::barrier`].

@@ -214,9 +214,9 @@ impl Communicator {
     }
 
     /// Changes the tree of this communicator's multi-send, or who copies, the same on all ranks.
-    /// Returns what this rank got. Collective, and a barrier. Has no effect if the job does not
-    /// multi-send, or the communicator is on one node. If a rank gets an error, the others do not
-    /// notice, and this communicator must not multi-send any more.
+    /// Returns what this rank got. Collective; nobody leaves it early. Has no effect if the job
+    /// does not multi-send, or the communicator is on one node. If a rank gets an error, the others
+    /// do not notice, and this communicator must not multi-send any more.
     ///
     /// # Errors
     /// [`Error::MultiSend`] for a tree that is not possible, [`Error::NoNic`] if

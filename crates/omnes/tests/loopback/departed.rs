@@ -295,11 +295,14 @@ fn is_named_by_its_number(end: fn(Communicator), is_its_end: fn(&Error) -> bool)
                 let error = outcome.unwrap_err();
                 assert!(is_its_end(&error), "{error}");
             };
-            is_named(trio.recv(1, 9, &mut []).map(drop));
-            is_named(trio.barrier());
-            is_named(trio.bcast(1, &mut [0; 8]));
-            is_named(trio.allreduce(&mut [1u64; 9], ReduceOp::Sum));
+            let outcomes = [
+                trio.recv(1, 9, &mut []).map(drop),
+                trio.barrier(),
+                trio.bcast(1, &mut [0; 8]),
+                trio.allreduce(&mut [1u64; 9], ReduceOp::Sum),
+            ];
             both_have_seen.wait();
+            outcomes.into_iter().for_each(is_named);
         },
     );
 }
