@@ -18,7 +18,7 @@ fn plays_a_role() {
         println!("ready");
         match role.as_str() {
             "farewell" => return say_farewell(world, victim),
-            "long" => return send_long(&world, victim, fate == "for ever"),
+            "long" => return send_long(world, victim, fate == "for ever"),
             "cast" => return cast_long(&world),
             "rounds" => return work(&world),
             "steady" => return meet_steadily(&world),
@@ -126,7 +126,7 @@ fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
 
 /// Rank 0 sends the victim messages of long packets and a short one, over and over or a few; the
 /// others wait for a word of the victim's, and then for data that go to all.
-fn send_long(world: &Communicator, victim: u32, is_endless: bool) -> Result<(), Error> {
+fn send_long(world: Communicator, victim: u32, is_endless: bool) -> Result<(), Error> {
     let mut data = vec![0; 50_000];
     let (me, count) = (world.rank(), if is_endless { usize::MAX } else { 3 });
     if me == 0 {
@@ -140,7 +140,7 @@ fn send_long(world: &Communicator, victim: u32, is_endless: bool) -> Result<(), 
         world.recv(victim, 2, &mut [])?;
     }
     world.bcast(0, &mut data)?;
-    world.barrier()
+    world.finalize()
 }
 
 /// Rank 0 sends all others messages of long packets and a short one, by multicast, over and over.
