@@ -557,3 +557,15 @@ fn unknown_placeholders_are_refused_before_anything_is_made() {
     }
     assert_eq!(place.tree(), ["source"]);
 }
+
+#[test]
+fn chunks_of_another_size_are_refused_with_the_sizes_that_there_are() {
+    let place = Place::new();
+    place.write("source", 10);
+    for (chunk, shown) in [("255k", "255 KiB"), ("2g", "2 GiB")] {
+        let refused = place.cp(&["source", "copy", "--chunk", chunk]);
+        let told = format!("--chunk of {shown}: must be from 256 KiB to 1 GiB");
+        assert_eq!(refused.status, 2, "{refused:?}");
+        assert!(refused.errors.contains(&told), "{refused:?}");
+    }
+}

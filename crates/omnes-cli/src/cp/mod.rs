@@ -132,10 +132,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 impl Args {
     fn check(&self, ranks: u32) -> Result<()> {
+        let (least, most) = (frame::CHUNK_BYTES_MIN as u64, CHUNK_BYTES_MAX);
         ensure!(
-            (frame::CHUNK_BYTES_MIN as u64..=CHUNK_BYTES_MAX).contains(&self.chunk),
-            "--chunk {}: between 256k and 1g",
-            self.chunk
+            (least..=most).contains(&self.chunk),
+            "--chunk of {}: must be from {} to {}",
+            format_bytes(self.chunk),
+            format_bytes(least),
+            format_bytes(most)
         );
         names::destination(&self.dest, &self.source, 0).map_err(anyhow::Error::msg)?;
         if ranks == 1 && !names::names_rank(&self.dest) {
