@@ -9,8 +9,8 @@ mod hosts;
 mod ranks;
 
 use hosts::{Family, Host};
-use omnes_net::EngineCounters;
 use omnes_net::nic::Preference;
+use omnes_net::{EngineCounters, JobConfig};
 use omnes_wire::{JobKey, PACKET_OVERHEAD_BYTES};
 use ranks::{Member, PATIENCE, with_ranks};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +24,12 @@ const MESSAGES: usize = 50;
 /// Packets by the queue of a rank that does find its sockets empty: one that does not would have a
 /// few from the beginning only.
 const SERVED: u64 = 50;
+
+/// Small packets shall come by a queue of the kernel NIC.
+fn by_queue(config: &mut JobConfig) {
+    config.receive_queue = Some(Preference::Kernel);
+    config.shared_memory = false;
+}
 
 /// Exchanges messages until every rank has had many by its queue, and then of all lengths.
 fn exchange_before_and_after(member: &Member<'_>, served: &AtomicU32) {
@@ -52,10 +58,9 @@ fn exchange_before_and_after(member: &Member<'_>, served: &AtomicU32) {
 }
 
 fn run(hosts: &[Host], wait: Option<Duration>) -> Vec<EngineCounters> {
-    let adjust = |config: &mut omnes_net::JobConfig| {
-        config.receive_queue = Some(Preference::Kernel);
+    let adjust = |config: &mut JobConfig| {
+        by_queue(config);
         (config.spin, config.yield_time) = (wait, wait);
-        config.shared_memory = false;
     };
     let served = AtomicU32::new(0);
     let body = |member: &Member<'_>| exchange_before_and_after(member, &served);
@@ -80,11 +85,7 @@ fn small_packets_come_by_the_queue_and_large_ones_by_the_sockets() {
 #[test]
 fn no_queue_is_opened_while_there_shall_be_none() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
-    let adjust = |config: &mut omnes_net::JobConfig| {
-        config.receive_queue = Some(Preference::Kernel);
-        config.shared_memory = false;
-    };
-    let counters = with_ranks(&hosts, adjust, |member| {
+    let counters = with_ranks(&hosts, by_queue, |member| {
         member.engine.without_queue(|| {
             (0..300).for_each(|_| member.exchange(8));
             std::thread::sleep(Duration::from_millis(300));
@@ -100,10 +101,9 @@ fn no_queue_is_opened_while_there_shall_be_none() {
 #[test]
 fn no_queue_is_opened_before_its_time() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
-    let adjust = |config: &mut omnes_net::JobConfig| {
-        config.receive_queue = Some(Preference::Kernel);
+    let adjust = |config: &mut JobConfig| {
+        by_queue(config);
         config.queue_after = Duration::from_secs(3600);
-        config.shared_memory = false;
     };
     let counters = with_ranks(&hosts, adjust, |member| {
         (0..300).for_each(|_| member.exchange(8));
@@ -116,9 +116,8 @@ fn no_queue_is_opened_before_its_time() {
 #[test]
 fn encrypted_packets_come_by_the_queue_too() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
-    let adjust = |config: &mut omnes_net::JobConfig| {
-        config.receive_queue = Some(Preference::Kernel);
-        config.shared_memory = false;
+    let adjust = |config: &mut JobConfig| {
+        by_queue(config);
         (config.encryption, config.key) = (true, Some(JobKey::new([5; 16])));
     };
     let served = AtomicU32::new(0);

@@ -271,9 +271,7 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     {
         cluster.run_for(liveness.timeout + 3 * liveness.interval);
         cluster.check(dead_are_named_to_all);
-        if !cluster.is_excluded(rank) {
-            cluster.fail(&format!("nobody tells {rank}, which goes on, that it is out"));
-        }
+        check_excluded(cluster, rank);
     }
     let Some((rank, at)) = faults.crash else { return };
     // A replay may have made the dead rank look alive until the network was healed; then come
@@ -303,9 +301,14 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     }
     if let Some(thaws) = faults.thaws {
         cluster.run_until(Instant::ZERO + thaws + time);
-        if !cluster.is_excluded(rank) {
-            cluster.fail(&format!("nobody tells {rank}, which goes on, that it is out"));
-        }
+        check_excluded(cluster, rank);
+    }
+}
+
+/// A rank that was given up, and goes on, has been told.
+fn check_excluded(cluster: &Cluster, rank: u32) {
+    if !cluster.is_excluded(rank) {
+        cluster.fail(&format!("nobody tells {rank}, which goes on, that it is out"));
     }
 }
 

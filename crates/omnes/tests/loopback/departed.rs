@@ -389,7 +389,9 @@ fn messages_that_were_started_go_on_when_another_rank_has_left() {
                     let received = scope.irecv(1, 2, &mut buffer).unwrap();
                     comm.send(1, 9, &[]).unwrap();
                     for mut request in [sent, received] {
-                        while !waits && request.test().unwrap().is_none() {}
+                        while !waits && request.test().unwrap().is_none() {
+                            std::thread::yield_now();
+                        }
                         request.wait().unwrap();
                     }
                 });
