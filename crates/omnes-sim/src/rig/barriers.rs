@@ -86,7 +86,7 @@ impl Cluster {
     pub fn enter_all(&mut self, communicator: CommunicatorId) -> Vec<Operation> {
         let is_here = |rank: &u32| {
             let node = &self.nodes[*rank as usize];
-            !node.is_crashed && node.barriers.groups.contains_key(&communicator)
+            node.is_member() && node.barriers.groups.contains_key(&communicator)
         };
         let ranks: Vec<u32> = (0..self.size()).filter(is_here).collect();
         ranks.into_iter().map(|rank| self.enter(rank, communicator)).collect()

@@ -59,7 +59,7 @@ pub fn no_message_is_in_flight(cluster: &Cluster) -> Result<(), String> {
 /// # Errors
 /// Names the rank that takes another to have entered.
 pub fn nobody_is_forgotten(cluster: &Cluster) -> Result<(), String> {
-    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+    for node in cluster.nodes.iter().filter(|node| node.is_member()) {
         let groups = node.barriers.groups.keys();
         for communicator in groups.filter(|name| node.barriers.is_under_way(**name)) {
             let missing = node.endpoint.collective().missing(*communicator);
@@ -75,7 +75,7 @@ pub fn nobody_is_forgotten(cluster: &Cluster) -> Result<(), String> {
 /// # Errors
 /// Names rank and group.
 pub fn broken_groups_are_at_rest(cluster: &Cluster) -> Result<(), String> {
-    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+    for node in cluster.nodes.iter().filter(|node| node.is_member()) {
         for (communicator, group) in &node.barriers.groups {
             let mut members = group.nodes.ranks();
             let has_failed = |rank: Rank| node.failed.contains_key(&rank);
@@ -94,7 +94,7 @@ pub fn broken_groups_are_at_rest(cluster: &Cluster) -> Result<(), String> {
 /// Names the pairs that are missing.
 pub fn dead_are_named_to_all(cluster: &Cluster) -> Result<(), String> {
     let dead = cluster.dead();
-    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+    for node in cluster.nodes.iter().filter(|node| node.is_member()) {
         let knows = |rank| node.failed.contains_key(rank) || node.departed.contains_key(rank);
         if let Some(rank) = dead.iter().find(|rank| !knows(rank)) {
             return Err(format!("rank {} does not know that {rank} is dead", node.rank));
@@ -109,7 +109,7 @@ pub fn dead_are_named_to_all(cluster: &Cluster) -> Result<(), String> {
 /// Names the pair.
 pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
     let dead = cluster.dead();
-    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+    for node in cluster.nodes.iter().filter(|node| node.is_member()) {
         if let Some(rank) = node.failed.keys().find(|rank| !dead.contains(rank)) {
             return Err(format!("rank {} takes the living {rank} for dead", node.rank));
         }
@@ -124,11 +124,11 @@ pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
 /// Names the pair.
 pub fn nobody_is_wronged(cluster: &Cluster) -> Result<(), String> {
     let has_lost_farewells = cluster.network_counters().lost_farewells > 0;
-    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+    for node in cluster.nodes.iter().filter(|node| node.is_member()) {
         if let Some(by) = node.excluded_by.keys().next() {
             return Err(format!("rank {by} has told the living rank {} that it is out", node.rank));
         }
-        let has_left = |rank: &&Rank| cluster.nodes[rank.index()].has_left;
+        let has_left = |rank: &&Rank| cluster.nodes[rank.index()].has_left();
         if let Some(rank) = node.failed.keys().find(has_left).filter(|_| !has_lost_farewells) {
             return Err(format!("rank {} takes {rank} for dead, which has left", node.rank));
         }

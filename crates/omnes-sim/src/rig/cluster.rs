@@ -20,7 +20,7 @@ use crate::engine::random::Random;
 use crate::rig::builder::ClusterConfig;
 use crate::rig::ledger::{Ledger, Operation, State, Stream};
 use crate::rig::network::{Happening, InFlight, Network, NetworkCounters, Planned, Sent};
-use crate::rig::node::{Draining, Node, World};
+use crate::rig::node::{Draining, Membership, Node, World};
 use crate::rig::payload::content;
 use crate::rig::program::Program;
 use crate::rig::rule::{Guard, Rule};
@@ -240,18 +240,17 @@ impl Cluster {
     /// A rank says farewell and leaves the job in good order, with its last packets.
     pub fn leave(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "leaves".to_owned());
-        self.nodes[rank as usize].has_delivered = self.is_idle(rank);
+        let has_delivered = self.is_idle(rank);
         self.act(rank, |node, world| {
             node.endpoint.leave();
             // Nobody leaves before all has been sent.
             world.draining = Draining::PacketsFirst;
         });
-        self.nodes[rank as usize].has_left = true;
-        self.bury(rank);
+        self.bury(rank, Membership::Left { has_delivered });
     }
 
-    fn bury(&mut self, rank: u32) {
-        self.nodes[rank as usize].is_crashed = true;
+    fn bury(&mut self, rank: u32, membership: Membership) {
+        self.nodes[rank as usize].membership = membership;
         self.ledger.bury(Rank(rank));
         self.network.bury(Rank(rank));
         self.network.casts.bury(Rank(rank));
@@ -287,7 +286,7 @@ impl Cluster {
     /// It counts as dead, but packets still reach it.
     fn give_up(&mut self, rank: Rank) {
         let node = &mut self.nodes[rank.index()];
-        (node.is_revenant, node.is_crashed) = (true, true);
+        node.membership = Membership::Revenant;
         node.probes.seek_no_more();
         self.ledger.bury(rank);
         self.network.casts.bury(rank);
@@ -303,7 +302,7 @@ impl Cluster {
     /// A rank dies now.
     pub fn crash(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "dies".to_owned());
-        self.bury(rank);
+        self.bury(rank, Membership::Dead);
     }
 
     /// A rank dies at a time to come.
@@ -434,7 +433,7 @@ impl Cluster {
 
     /// True if every operation has ended and no machine has anything left to say.
     pub fn is_quiescent(&self) -> bool {
-        let is_done = |node: &Node| node.is_crashed || node.is_idle();
+        let is_done = |node: &Node| !node.is_member() || node.is_idle();
         !self.ledger.has_pending() && self.nodes.iter().all(is_done)
     }
 
@@ -460,7 +459,7 @@ impl Cluster {
         for (rank, script) in (0..).zip(scripts) {
             self.act(rank, |node, _| node.program = Program::new(script));
         }
-        let is_done = |node: &Node| node.is_crashed || node.program.outcome.is_complete;
+        let is_done = |node: &Node| !node.is_member() || node.program.outcome.is_complete;
         let patience = self.config.patience;
         if !self.run_while(patience, |cluster| !cluster.nodes.iter().all(is_done)) {
             self.fail(&format!("hangs: a script is not done after {patience:?}"));
@@ -533,22 +532,23 @@ impl Cluster {
 
     /// Ranks that have died or left.
     pub fn dead(&self) -> BTreeSet<Rank> {
-        self.nodes.iter().filter(|node| node.is_crashed).map(|node| node.rank).collect()
+        self.nodes.iter().filter(|node| !node.is_member()).map(|node| node.rank).collect()
     }
 
     /// Those of them that have left in good order, as far as everybody knows.
     pub(crate) fn left(&self) -> BTreeSet<Rank> {
         let is_named = |rank: &Rank| {
-            let mut living = self.nodes.iter().filter(|node| !node.is_crashed);
+            let mut living = self.nodes.iter().filter(|node| node.is_member());
             living.any(|node| node.failed.contains_key(rank))
         };
-        let left = self.nodes.iter().filter(|node| node.has_left).map(|node| node.rank);
+        let left = self.nodes.iter().filter(|node| node.has_left()).map(|node| node.rank);
         left.filter(|rank| !is_named(rank)).collect()
     }
 
     /// Those of [`Self::left`] whose messages had all arrived.
     pub(crate) fn delivered(&self) -> BTreeSet<Rank> {
-        let has_delivered = |rank: &Rank| self.nodes[rank.index()].has_delivered;
+        let delivered = Membership::Left { has_delivered: true };
+        let has_delivered = |rank: &Rank| self.nodes[rank.index()].membership == delivered;
         self.left().into_iter().filter(has_delivered).collect()
     }
 

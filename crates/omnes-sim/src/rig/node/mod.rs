@@ -89,6 +89,19 @@ impl World<'_> {
     }
 }
 
+/// Whether a rank is part of the job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Membership {
+    Member,
+    /// It counts as dead, as it is stopped for long, but goes on until it hears so.
+    Revenant,
+    Dead,
+    /// In good order; when it left, all that it had sent had arrived, or not.
+    Left {
+        has_delivered: bool,
+    },
+}
+
 /// See the module header.
 pub(crate) struct Node {
     pub(crate) rank: Rank,
@@ -104,14 +117,7 @@ pub(crate) struct Node {
     wake_at: Option<Instant>,
     /// It has stopped sending before all was sent.
     has_more: bool,
-    /// It has died, or left, or is stopped for so long that it counts as dead.
-    pub(crate) is_crashed: bool,
-    /// It counts as dead, but will go on until it hears so.
-    pub(crate) is_revenant: bool,
-    /// It has left in good order.
-    pub(crate) has_left: bool,
-    /// When it left, all that it had sent had arrived.
-    pub(crate) has_delivered: bool,
+    pub(crate) membership: Membership,
     pub(crate) program: Program,
     pub(crate) probes: Probes,
     pub(crate) groups: BTreeMap<GroupId, Rc<CastGroupConfig>>,
@@ -142,10 +148,7 @@ impl Node {
             resumes_at: None,
             wake_at: None,
             has_more: false,
-            is_crashed: false,
-            is_revenant: false,
-            has_left: false,
-            has_delivered: false,
+            membership: Membership::Member,
             program: Program::default(),
             probes: Probes::default(),
             groups: BTreeMap::new(),
@@ -168,9 +171,19 @@ impl Node {
             && self.endpoint.collective().is_idle()
     }
 
+    /// True if the others should hear it and finish with it.
+    pub(crate) fn is_member(&self) -> bool {
+        self.membership == Membership::Member
+    }
+
     /// False if it will never do anything any more.
     pub(crate) fn acts(&self) -> bool {
-        !self.is_crashed || self.is_revenant
+        matches!(self.membership, Membership::Member | Membership::Revenant)
+    }
+
+    /// True if it has left in good order.
+    pub(crate) fn has_left(&self) -> bool {
+        matches!(self.membership, Membership::Left { .. })
     }
 
     pub(crate) fn look_away(&mut self, now: Instant, time: Duration) {
@@ -423,7 +436,9 @@ impl Node {
             Event::PeerDeparted(rank) => note_once(&mut self.departed, rank, world.now),
             Event::Excluded { by } => {
                 self.excluded_by.entry(by).or_insert(world.now);
-                self.is_revenant = false;
+                if self.membership == Membership::Revenant {
+                    self.membership = Membership::Dead;
+                }
                 Ok(())
             }
         }
