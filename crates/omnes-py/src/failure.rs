@@ -72,35 +72,38 @@ fn add<'py>(
 }
 
 kinds! {
-    NoLauncher: "Nothing in the environment says which rank this is.",
-    InvalidVariable: "A variable of the environment has an invalid value, or is missing.",
-    Join: "The job could not be joined.",
+    NoLauncher: "The environment does not say which rank this is.",
+    InvalidVariable: "An environment variable has an invalid value, or is required and not set.",
+    Join: "This rank could not join the job.",
     RankOutOfRange and PyValueError: "A rank outside the communicator, which has size ranks.",
-    Truncated: "A message of so many bytes is longer than the memory for it, the capacity.",
-    TooLarge: "A message of so many bytes is longer than any can be, the limit.",
-    PeerFailed: "A rank has died or is cut off; rank says which.",
-    PeerLeft: "The rank that was waited for has left the job; rank says which.",
-    AlreadyLeft: "This rank has left the job itself.",
-    PeerGaveUp: "A rank has given up what it was sending; rank says which.",
+    Truncated: "A message of that many bytes exceeds the capacity of its buffer.",
+    TooLarge: "A message of that many bytes exceeds the limit; nothing was sent.",
+    PeerFailed: "A rank has died or is unreachable; rank says which.",
+    PeerLeft: "The rank that this rank waited for has left the job; rank says which.",
+    AlreadyLeft: "This rank has already left the job.",
+    PeerGaveUp:
+        "A rank has abandoned the operation whose data this rank waited for; rank says which.",
     CollectivesBroken:
-        "A rank has given up a collective operation: its communicator has none any more.",
+        "A rank could not complete a collective; no collective works on its communicator any more.",
     DeclaredFailed:
-        "The others have declared this rank failed; by is the rank of the job that says so.",
-    Mismatch: "The ranks disagree about something that must be the same on all.",
-    NoMulticast: "The job insists on multicast, and it does not work.",
-    NoNic: "No barrier by the kernel's network interface.",
-    MultiSend: "A multi-send that cannot be.",
-    Barrier: "A barrier that cannot be entered.",
+        "The others have declared this rank failed; by is one of them, numbered as in the job.",
+    Mismatch: "Something that must be the same on all ranks differs between them.",
+    NoMulticast: "Multicast is required, but does not work.",
+    NoNic: "The kernel NIC is required, but not available.",
+    MultiSend: "The requested multi-send is not possible.",
+    Barrier: "A barrier could not be entered or completed.",
     BarrierTimeout and PyTimeoutError:
-        "Ranks have not come to a barrier in time; missing says which.",
+        "Ranks did not enter a barrier within its limit; missing says which.",
     BufferLength and PyValueError:
-        "A buffer of a collective operation whose length is not that of one part per rank.",
+        "The length of a collective's buffer is not that of one part per rank.",
     Reduction and PyValueError:
-        "An operation that is not for the numbers to be reduced, or that there is not.",
-    Exchange: "Ranks could not become a communicator; rank says which could not, the same on all.",
-    ExchangeFailed: "What ranks were to become a communicator by does not work.",
-    Interrupted: "A wait was interrupted; mostly what a signal handler has raised comes instead.",
-    TooManyCommunicators: "The job has made as many communicators as it can, the limit.",
+        "The operation does not apply to the numbers' type, or no operation has that name.",
+    Exchange:
+        "The ranks could not form a communicator; rank says which could not join, alike on all.",
+    ExchangeFailed: "The program's own exchange between the ranks has failed.",
+    Interrupted:
+        "A wait was interrupted; usually the signal handler's own exception is raised instead.",
+    TooManyCommunicators: "The job has created the maximum number of communicators, the limit.",
 }
 
 /// The exception that Python gets for `error`, with the error's values as attributes; what a signal

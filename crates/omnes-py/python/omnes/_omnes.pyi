@@ -397,13 +397,13 @@ class Error(RuntimeError):
     """Any error of Omnes."""
 
 class NoLauncher(Error):
-    """Nothing in the environment says which rank this is."""
+    """The environment does not say which rank this is."""
 
 class InvalidVariable(Error):
-    """A variable of the environment has an invalid value, or is missing."""
+    """An environment variable has an invalid value, or is required and not set."""
 
 class Join(Error):
-    """The job could not be joined."""
+    """This rank could not join the job."""
 
 class RankOutOfRange(Error, ValueError):
     """A rank outside the communicator, which has size ranks."""
@@ -412,84 +412,84 @@ class RankOutOfRange(Error, ValueError):
     size: int
 
 class Truncated(Error):
-    """A message of so many bytes is longer than the memory for it, the capacity."""
+    """A message of that many bytes exceeds the capacity of its buffer."""
 
     bytes: int
     capacity: int
 
 class TooLarge(Error):
-    """A message of so many bytes is longer than any can be, the limit."""
+    """A message of that many bytes exceeds the limit; nothing was sent."""
 
     bytes: int
     limit: int
 
 class PeerFailed(Error):
-    """A rank has died or is cut off; rank says which."""
+    """A rank has died or is unreachable; rank says which."""
 
     rank: int
 
 class PeerLeft(Error):
-    """The rank that was waited for has left the job; rank says which."""
+    """The rank that this rank waited for has left the job; rank says which."""
 
     rank: int
 
 class AlreadyLeft(Error):
-    """This rank has left the job itself."""
+    """This rank has already left the job."""
 
 class PeerGaveUp(Error):
-    """A rank has given up what it was sending; rank says which."""
+    """A rank has abandoned the operation whose data this rank waited for; rank says which."""
 
     rank: int
 
 class CollectivesBroken(Error):
-    """A rank has given up a collective operation: its communicator has none any more."""
+    """A rank could not complete a collective; no collective works on its communicator any more."""
 
     rank: int
     collective: str
 
 class DeclaredFailed(Error):
-    """The others have declared this rank failed; by is the rank of the job that says so."""
+    """The others have declared this rank failed; by is one of them, numbered as in the job."""
 
     by: int
 
 class Mismatch(Error):
-    """The ranks disagree about something that must be the same on all."""
+    """Something that must be the same on all ranks differs between them."""
 
 class NoMulticast(Error):
-    """The job insists on multicast, and it does not work."""
+    """Multicast is required, but does not work."""
 
 class NoNic(Error):
-    """No barrier by the kernel's network interface."""
+    """The kernel NIC is required, but not available."""
 
 class MultiSend(Error):
-    """A multi-send that cannot be."""
+    """The requested multi-send is not possible."""
 
 class Barrier(Error):
-    """A barrier that cannot be entered."""
+    """A barrier could not be entered or completed."""
 
 class BarrierTimeout(Error, TimeoutError):
-    """Ranks have not come to a barrier in time; missing says which."""
+    """Ranks did not enter a barrier within its limit; missing says which."""
 
     missing: list[int]
 
 class Interrupted(Error):
-    """A wait was interrupted; mostly what a signal handler has raised comes instead."""
+    """A wait was interrupted; usually the signal handler's own exception is raised instead."""
 
 class BufferLength(Error, ValueError):
-    """A buffer of a collective operation whose length is not that of one part per rank."""
+    """The length of a collective's buffer is not that of one part per rank."""
 
 class Reduction(Error, ValueError):
-    """An operation that is not for the numbers to be reduced, or that there is not."""
+    """The operation does not apply to the numbers' type, or no operation has that name."""
 
 class Exchange(Error):
-    """Ranks could not become a communicator; rank says which could not, the same on all."""
+    """The ranks could not form a communicator; rank says which could not join, alike on all."""
 
     rank: int
 
 class ExchangeFailed(Error):
-    """What ranks were to become a communicator by does not work."""
+    """The program's own exchange between the ranks has failed."""
 
 class TooManyCommunicators(Error):
-    """The job has made as many communicators as it can, the limit."""
+    """The job has created the maximum number of communicators, the limit."""
 
     limit: int

@@ -1,4 +1,4 @@
-"""PyTorch: a backend of torch.distributed, for tensors on the processor.
+"""PyTorch: a backend of torch.distributed for tensors in the processor's memory.
 
 ::
 
@@ -8,53 +8,67 @@
     torch.distributed.init_process_group("omnes")
     model = torch.nn.parallel.DistributedDataParallel(model)
 
-The program is started by ``omnes run``, torchrun, or whatever sets RANK,
-WORLD_SIZE, MASTER_ADDR and MASTER_PORT; under ``omnes run`` the import sets
-those that are missing. Groups of some of the ranks work as the first one does.
+Start the program with ``omnes run``, torchrun, or anything else that sets RANK,
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT; under ``omnes run`` the import sets those
+that are missing. Groups made by new_group() work as the default group does. A
+group belongs to the process that made it: in a forked child its calls raise
+ValueError.
 
-All ranks of a group call its collectives in the same order, and they are done
-one after the other. With async_op=True, as by DistributedDataParallel, they are
-done by a thread of the group while the program goes on; others wait for those
-before them. Callbacks of a work's future run in that thread: collectives that
-they start are done at once, before those that the program has started meanwhile,
-for which they must not wait. isend() and irecv() go on by themselves. A
-collective that has not ended within its limit, mostly the group's, raises
-TimeoutError, and the group is of no more use: others raise CollectivesBroken. The
-error names the ranks that have not come, as the others tell within half a second;
-that of a broadcast names its root. barrier() names them and goes on.
-All calls end when a rank has failed or left. A group belongs to the process that
-made it; calls of a forked child raise ValueError.
+Order
+    All ranks of a group must call its collectives in the same order; they run one
+    after the other. With async_op=True, which DistributedDataParallel uses, a
+    thread of the group runs them while the program continues; a blocking
+    collective waits for those started before it. Callbacks of a work's future run
+    in that thread. A collective started by a callback runs immediately, before
+    those that the program has started since, so a callback must not wait for
+    those. isend() and irecv() make progress on their own.
 
-Errors are those of omnes; TypeError and ValueError for tensors that cannot be used,
-NotImplementedError for a reduction that there is not. Who has refused its part in a
-collective by one of these, or by an error that PyTorch raises within it, waits in its
-next one or in barrier(), 10 s at most, until all ranks have; if they have not, all of
-them get CollectivesBroken, as they do of what has ended in the middle of its part. Of
-what PyTorch refuses before it calls the group nothing is known here: the next
-collective meets the others' one. With async_op=True errors are raised by wait(), whose own limit
-raises TimeoutError; futures have a RuntimeError of the same text. Floats of 16 bits
-are combined as those of 32; of bools a sum is "or", a product "and". Complex
-numbers have SUM and AVG, as have sparse tensors in coordinates, which all_reduce()
-alone takes, such as gradients of Embedding(sparse=True). new_group() raises
-PeerFailed if a rank has failed, and TimeoutError, which names the ranks that have
-not come, after the group's limit.
+Timeouts
+    A collective that exceeds its limit, by default the group's, raises
+    TimeoutError. The group cannot be used afterwards: further collectives raise
+    CollectivesBroken. The error names the ranks that have not called the
+    collective, as the other ranks report within half a second; the error of a
+    broadcast names its root. barrier() names them, too, and leaves the group
+    usable. new_group() raises TimeoutError, naming the missing ranks, after the
+    group's limit. No call hangs on a rank that has failed or left: it raises an
+    error instead, new_group() PeerFailed.
 
-PyTorch's profiler shows collectives, as "omnes:allreduce". With
-TORCH_DISTRIBUTED_DEBUG=DETAIL for all ranks, OMNES_COMPARE is "on", unless it is set.
+Errors
+    Exceptions are those of omnes, with TypeError and ValueError for unsuitable
+    tensors and NotImplementedError for an unsupported reduction. A rank whose call
+    is rejected in this way, or by an error that PyTorch raises inside it, waits up
+    to 10 s, in its next collective or barrier(), for all ranks to have rejected
+    the same call. If they have not, every rank gets CollectivesBroken, as it does
+    when a call ends in the middle of a collective. Errors that PyTorch raises
+    before it calls the group are invisible here: the rank's next collective then
+    meets the other ranks' current one. With async_op=True, wait() raises the
+    errors, and TimeoutError when its own limit has passed; futures hold a
+    RuntimeError with the same text.
 
-Not done: tensors elsewhere than on the processor, mixed backends such as
-"cpu:omnes,cuda:nccl"; split_group() and dist.monitored_barrier() where versions of
-PyTorch before 2.15 have them for their own backends alone: new_group() and the group's
-own method do the same; DistributedDataParallel's built-in hook FP16_COMPRESS, which
-PyTorch has in C++ for its own backends: default_hooks.fp16_compress_hook does the same.
+Types
+    16-bit floats are combined in 32 bits. For bools, a sum is "or" and a product
+    "and". Complex numbers support SUM and AVG, as do sparse COO tensors, such as
+    the gradients of Embedding(sparse=True), which only all_reduce() accepts.
+
+Debugging
+    PyTorch's profiler shows collectives, for example as "omnes:allreduce". With
+    TORCH_DISTRIBUTED_DEBUG=DETAIL on all ranks, OMNES_COMPARE defaults to "on".
+
+Not supported
+    Tensors on other devices, and mixed backends such as "cpu:omnes,cuda:nccl".
+    FP16_COMPRESS, the built-in hook of DistributedDataParallel, which PyTorch
+    implements in C++ for its own backends: use default_hooks.fp16_compress_hook.
+    Before PyTorch 2.15 split_group() and dist.monitored_barrier(), which older
+    versions restrict to their own backends: use new_group() and the group's own
+    monitored_barrier().
 """
 
-# A collective comes in as a method of ProcessGroup. _calls.py begins it, at once or by the thread
-# of _queue.py, and makes the work that PyTorch waits for (_work.py). _transfers.py and
-# _reductions.py check its arguments (_checks.py), find the memory of its tensors (_tensors.py), and
-# call the communicator, which _turns.py hands out: it knows what has gone wrong here and on the
-# others, and tells them. Messages are in _messages.py; the ranks meet in _members.py, and part in
-# _ending.py.
+# A collective arrives as a method call on ProcessGroup. _calls.py starts it, immediately or in the
+# thread of _queue.py, and creates the work that PyTorch waits for (_work.py). _transfers.py and
+# _reductions.py validate the arguments (_checks.py), find the memory of the tensors (_tensors.py)
+# and call the communicator that _turns.py hands out. _turns.py also knows which calls have failed,
+# on this rank and on others, and reports them. Point-to-point messages are in _messages.py; ranks
+# meet in _members.py and leave in _ending.py.
 
 from __future__ import annotations
 
