@@ -168,7 +168,8 @@ fn range(entry: &str, prefix: &str) -> anyhow::Result<Vec<Requirement>> {
         let part =
             part.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-')).unwrap_or(part);
         let number = part.strip_prefix('R').unwrap_or(part);
-        let number: u8 = number.parse().with_context(|| format!("`{entry}` is no requirement"))?;
+        let number: u8 =
+            number.parse().with_context(|| format!("`{entry}` is not a requirement"))?;
         ensure!((1..=last).contains(&number), "{prefix}-R{number}: {prefix} ends at R{last}");
         Ok(number)
     };

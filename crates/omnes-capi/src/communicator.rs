@@ -48,7 +48,7 @@ unsafe fn take(comm: *mut OmnesComm, origin: Origin) -> Result<Communicator, Fai
 
 /// A number of ranks or a rank, as C has them.
 pub(crate) fn number(count: u32) -> Result<c_int, Failure> {
-    c_int::try_from(count).map_err(|_| Failure::argument(format!("{count} is no int")))
+    c_int::try_from(count).map_err(|_| Failure::argument(format!("{count} does not fit in an int")))
 }
 
 /// See `omnes_init` in the header.

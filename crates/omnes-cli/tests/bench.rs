@@ -270,7 +270,7 @@ fn wrong_usage_is_told_once() {
     for (options, part) in [
         ("latency", "latency needs 2 ranks"),
         ("bcast --algorithms dissemination", "none of the operations can use it"),
-        ("bcast --algorithms bush", "`bush` is no algorithm"),
+        ("bcast --algorithms bush", "`bush` is not an algorithm"),
         ("bcast --tag median_us=1", "`median_us` is a field"),
         ("broadcast", "invalid value 'broadcast'"),
     ] {

@@ -309,7 +309,7 @@ fn mistakes_are_told_once_with_the_way_out() {
         ("bcast -n 1", "a model takes 2 to 65536"),
         ("bcast --loss 0.01", "needs a percent sign (0.01%)"),
         ("bcast --loss 70%", "above 50%"),
-        ("bcast --algorithms bush", "`bush` is no algorithm"),
+        ("bcast --algorithms bush", "`bush` is not an algorithm"),
         ("barrier --algorithms chain", "barrier cannot use it"),
         ("barrier --sizes 8", "a barrier has no size"),
         ("bcast --skew 1ms", "--skew is for skew"),

@@ -248,8 +248,8 @@ fn foreign_and_damaged_files_are_named_and_refused_and_the_ranks_are_shown() {
     let cut = format!("has {} bytes in place of {}", good.len() / 2, good.len());
     for (name, reason) in [
         ("cut.live", cut.as_str()),
-        ("elf.live", "is no file of live counters"),
-        ("link.live", "is no regular file"),
+        ("elf.live", "is not a file of live counters"),
+        ("link.live", "is not a regular file"),
         ("vast.live", "claims 4294967295 counters"),
         ("version.live", "has layout 9, this program knows 1"),
     ] {

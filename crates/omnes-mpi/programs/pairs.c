@@ -343,16 +343,16 @@ static void errors(void)
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	expect(MPI_Gatherv(sent_memory, 1, MPI_INT, got_memory, ones, places, MPI_INT, ranks,
 			   MPI_COMM_WORLD) != MPI_SUCCESS,
-	       "no such root is no error", ranks, 0);
+	       "an invalid root is not refused", ranks, 0);
 	expect(MPI_Scatterv(sent_memory, ones, places, MPI_INT, got_memory, 1, MPI_INT, ranks,
 			    MPI_COMM_WORLD) != MPI_SUCCESS,
-	       "no such root is no error", ranks, 1);
+	       "an invalid root is not refused", ranks, 1);
 	expect(MPI_Scatterv(sent_memory, less_than_none, places, MPI_INT, got_memory, -1, MPI_INT,
 			    0, MPI_COMM_WORLD) != MPI_SUCCESS,
-	       "fewer than no numbers are no error", -1, 0);
+	       "a negative count is not refused", -1, 0);
 	expect(MPI_Alltoallv(sent_memory, less_than_none, places, MPI_INT, got_memory,
 			     less_than_none, places, MPI_INT, MPI_COMM_WORLD) != MPI_SUCCESS,
-	       "fewer than no numbers are no error", -1, 1);
+	       "a negative count is not refused", -1, 1);
 }
 
 /* A call that is wrong on one rank, which the others do without, leaves the next one as it is. */

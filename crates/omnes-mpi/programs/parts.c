@@ -188,9 +188,9 @@ static void others(void)
 	expect(nothing == 7, "nothing", 0, 0);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	expect(MPI_Gather(&nothing, -1, MPI_INT, &nothing, -1, MPI_INT, 0, MPI_COMM_WORLD) !=
-	       MPI_SUCCESS, "fewer than no numbers are no error", -1, 0);
+	       MPI_SUCCESS, "a negative count is not refused", -1, 0);
 	expect(MPI_Scatter(&nothing, 1, MPI_INT, &nothing, 1, MPI_INT, ranks, MPI_COMM_WORLD) !=
-	       MPI_SUCCESS, "no such root is no error", 1, 0);
+	       MPI_SUCCESS, "an invalid root is not refused", 1, 0);
 }
 
 int main(int argc, char **argv)

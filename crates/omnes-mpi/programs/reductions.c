@@ -210,9 +210,9 @@ static void others(void)
 	expect(isnan(not_a_number), "a NaN");
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	expect(MPI_Allreduce(&own.value, &least.value, 1, MPI_DOUBLE, MPI_BAND, MPI_COMM_WORLD) !=
-	       MPI_SUCCESS, "bits of a float are no error");
+	       MPI_SUCCESS, "a bitwise operation on floats is not refused");
 	expect(MPI_Allreduce(&number, &largest, 1, MPI_INT, MPI_OP_NULL, MPI_COMM_WORLD) !=
-	       MPI_SUCCESS, "no operation is no error");
+	       MPI_SUCCESS, "an invalid operation is not refused");
 }
 
 int main(int argc, char **argv)

@@ -140,10 +140,10 @@ static void passed(void)
 	MPI_Scan(MPI_IN_PLACE, long_data, COUNT_MAX + 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	expect(MPI_Scan(&number, &sum, 1, MPI_INT, MPI_OP_NULL, MPI_COMM_WORLD) != MPI_SUCCESS,
-	       "no operation is no error", 1, 4);
+	       "an invalid operation is not refused", 1, 4);
 	/* A negative count ends MPICH. */
 	expect(MPI_Exscan(&number, &sum, 1, MPI_DATATYPE_NULL, MPI_SUM, MPI_COMM_WORLD) !=
-	       MPI_SUCCESS, "no type is no error", 1, 4);
+	       MPI_SUCCESS, "an invalid type is not refused", 1, 4);
 }
 
 int main(int argc, char **argv)

@@ -324,13 +324,13 @@ static void errors(void)
 
 	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
 	check(MPI_Iallreduce(&own, got, -1, MPI_INT, MPI_SUM, comm, &request) != MPI_SUCCESS,
-	      "fewer than no numbers are no error");
+	      "a negative count is not refused");
 	check(MPI_Iallreduce(&own, got, 1, MPI_INT, MPI_OP_NULL, comm, &request) != MPI_SUCCESS,
-	      "no operation is no error");
+	      "an invalid operation is not refused");
 	check(MPI_Ireduce(&own, got, 1, MPI_INT, MPI_SUM, size, comm, &request) != MPI_SUCCESS,
-	      "a root too high is no error");
+	      "a root beyond the last rank is not refused");
 	check(MPI_Iallgather(&own, -1, MPI_INT, got, -1, MPI_INT, comm, &request) != MPI_SUCCESS,
-	      "fewer than no parts are no error");
+	      "a negative count of parts is not refused");
 	prepare(&calls[0][0], ALLREDUCE, 1);
 	start(&calls[0][0], comm, &request);
 	MPI_Wait(&request, MPI_STATUS_IGNORE);

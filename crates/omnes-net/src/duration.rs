@@ -24,9 +24,9 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("`{text}` is no time: a number with a unit, such as 5s or 25us"))?;
+    let number: f64 = number.parse().map_err(|_| {
+        format!("`{text}` is not a duration: give a number with a unit, such as 5s or 25us")
+    })?;
     let unit = match unit.trim().to_ascii_lowercase().as_str() {
         "" if number == 0.0 => "s".to_owned(),
         "" => return Err(format!("`{text}` needs a unit of time, such as 25us or 5s")),

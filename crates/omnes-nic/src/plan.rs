@@ -106,7 +106,7 @@ impl SlotPlan {
         let all = self.peers.iter().map(|(_, peer)| *peer).chain([self.socket]).chain(self.group);
         check_version(all)?;
         if self.group.is_some_and(|group| !group.ip().is_multicast()) {
-            return wrong("the group's address is no multicast address");
+            return wrong("the group's address is not a multicast address");
         }
         if self.by_mac && self.group.is_none() {
             return wrong("sending by MAC address needs the group's address");
@@ -184,7 +184,7 @@ impl QueuePlan {
         }
         check_version(self.sockets.iter().copied().chain(self.group))?;
         if self.group.is_some_and(|group| !group.ip().is_multicast()) {
-            return wrong("the group's address is no multicast address");
+            return wrong("the group's address is not a multicast address");
         }
         Ok(())
     }
@@ -269,7 +269,7 @@ mod tests {
         let mixed = "addresses of IPv4 and of IPv6 are mixed";
         assert_eq!(wrong(|it| it.peers[2].1 = "[fd00::1]:1".parse().unwrap()), mixed);
         assert_eq!(wrong(|it| it.group = Some("[ff15::1]:1".parse().unwrap())), mixed);
-        let no_group = "the group's address is no multicast address";
+        let no_group = "the group's address is not a multicast address";
         assert_eq!(wrong(|it| it.group = Some(address(9))), no_group);
         assert_eq!(wrong(|it| it.group = None), "sending by MAC address needs the group's address");
         let most = KERNEL_GROUP_MAX;
@@ -294,7 +294,7 @@ mod tests {
         apart.sockets[1] = address(1);
         let one = "the sockets of a receive queue must have one address";
         assert_eq!(refusal(apart.check()), one);
-        let no_group = "the group's address is no multicast address";
+        let no_group = "the group's address is not a multicast address";
         assert_eq!(refusal(plan(1, Some(address(9))).check()), no_group);
     }
 

@@ -54,7 +54,7 @@ pub enum BcastAlgorithm {
 pub enum BcastAlgorithmError {
     /// There is none of that name.
     #[error(
-        "`{text}` is no broadcast algorithm; over channels there are original, binomial, chain, \
+        "`{text}` is not a broadcast algorithm; over channels there are original, binomial, chain, \
          flat, knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT, each but \
          original with or without :store; by multicast there are multicast, basic, window, \
          tree-ack[=RADIX], co-root[=COUNT], ack-every[=M], skewed[=M], nack and combined, and \
@@ -150,7 +150,10 @@ mod tests {
     fn what_names_no_algorithm_is_refused_with_the_names_there_are() {
         for text in ["tree", "chain:later", "window:store", "", "basic+", "postal=", "knomial=x"] {
             let error = text.parse::<BcastAlgorithm>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`{text}` is no broadcast algorithm")), "{error}");
+            assert!(
+                error.starts_with(&format!("`{text}` is not a broadcast algorithm")),
+                "{error}"
+            );
             assert!(error.contains("kary=ARITY, postal=LAMBDA"), "{error}");
             assert!(error.contains("knomial=RADIX") && error.contains("co-root=4+"), "{error}");
         }

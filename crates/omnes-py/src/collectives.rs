@@ -312,7 +312,7 @@ pub(crate) fn memory(ranks: &Ranks, buffer: &Bound<'_, PyAny>, root: u32) -> PyR
 pub(crate) fn lengths(argument: &str, values: Vec<i64>) -> PyResult<Vec<usize>> {
     let length = |value| {
         let reason =
-            || PyValueError::new_err(format!("{argument} has {value}, which is no length"));
+            || PyValueError::new_err(format!("{argument} has {value}, which is not a length"));
         usize::try_from(value).map_err(|_| reason())
     };
     values.into_iter().map(length).collect()

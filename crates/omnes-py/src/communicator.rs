@@ -268,7 +268,7 @@ impl Communicator {
 /// A rank, tag or color; `argument` is what the caller knows it as.
 pub(crate) fn number(argument: &str, value: i64) -> PyResult<u32> {
     u32::try_from(value).map_err(|_| {
-        let reason = format!("{argument}={value} is no number from 0 to {}", u32::MAX);
+        let reason = format!("{argument}={value} is not a number from 0 to {}", u32::MAX);
         PyValueError::new_err(reason)
     })
 }

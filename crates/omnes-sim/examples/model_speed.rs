@@ -51,7 +51,7 @@ impl Case {
             Some(("fat-tree", radix)) => Network::fat_tree(self.ranks, radix.parse()?)?,
             None if self.network == "switch" => Network::single_switch(self.ranks)?,
             None if self.network == "dragonfly" => Network::dragonfly(self.ranks)?,
-            _ => return Err(format!("`{}` is no network", self.network).into()),
+            _ => return Err(format!("`{}` is not a network", self.network).into()),
         };
         let testbed = named("ethernet-25g")?;
         let (ranks, carrier) = (self.ranks, Carrier::Multicast);

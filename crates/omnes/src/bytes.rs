@@ -18,16 +18,16 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("`{text}` is no size: a number of bytes, or one with k, m or g"))?;
+    let number: f64 = number.parse().map_err(|_| {
+        format!("`{text}` is not a size: give a number of bytes, or one with k, m or g")
+    })?;
     let unit = unit.trim().to_ascii_lowercase();
     let known = UNITS.iter().find(|(names, _)| names.contains(&&*unit));
     let (_, factor) =
         known.ok_or_else(|| format!("`{text}`: sizes end in k, m, g or nothing (64k)"))?;
     let bytes = number * *factor as f64;
     if bytes.fract() != 0.0 {
-        return Err(format!("`{text}` is no whole number of bytes"));
+        return Err(format!("`{text}` is not a whole number of bytes"));
     }
     if bytes > BYTES_MAX {
         return Err(format!("`{text}` is too large"));
@@ -50,8 +50,8 @@ mod tests {
     #[test]
     fn what_is_no_size_is_told() {
         for (text, words) in [
-            ("many", "is no size"),
-            ("-1", "is no size"),
+            ("many", "is not a size"),
+            ("-1", "is not a size"),
             ("1x", "k, m, g or nothing"),
             ("1.5", "no whole number of bytes"),
             ("99999999g", "too large"),

@@ -220,7 +220,7 @@ impl Algorithm {
         }
         text.parse().map(Self::Bcast).map_err(|error| match error {
             omnes::BcastAlgorithmError::Unknown { text } => format!(
-                "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
+                "`{text}` is not an algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
                  co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
                  co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
                  postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \

@@ -304,7 +304,7 @@ pub enum FrameError {
     #[error("a frame is cut off")]
     Truncated,
     /// No frame starts like this.
-    #[error("there is no frame of kind {0}")]
+    #[error("unknown frame kind {0}")]
     Kind(u8),
     /// What follows is not said.
     #[error("a chunk header says state {state} and {bytes} bytes")]

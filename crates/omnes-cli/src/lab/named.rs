@@ -232,7 +232,7 @@ pub fn open_spaces(name: &str, hosts: usize) -> Result<Spaces> {
         let file = File::open(folder(name).join(&pin)).map_err(anyhow::Error::new);
         // A file that nothing is mounted on would open just as well.
         file.and_then(|file| {
-            ensure!(file.metadata()?.dev() == namespaces, "{pin} is no namespace");
+            ensure!(file.metadata()?.dev() == namespaces, "{pin} is not a namespace");
             Ok(file.into())
         })
         .with_context(|| format!("lab `{name}` is damaged; remove it with `{}`", removal(name)))

@@ -105,7 +105,7 @@ fn known(args: &Args) -> Result<MetList> {
     let text = std::fs::read_to_string(path);
     let list = MetList::parse(&text.with_context(|| format!("cannot read {}", path.display()))?);
     if let Some(id) = list.ids().find(|id| !targets().iter().any(|target| target.id == *id)) {
-        bail!("{}: `{id}` is no target", path.display());
+        bail!("{}: `{id}` is not a target", path.display());
     }
     Ok(list)
 }

@@ -12,7 +12,7 @@ pub fn targets_of(words: &[String]) -> Result<Vec<&'static Target>> {
         if paper(word).is_none() && !targets().iter().any(|target| is_id(word, target)) {
             let papers = Paper::ALL.map(|paper| format!("{} ({})", paper.name(), paper.marker()));
             bail!(
-                "`{word}` is no target and no paper; papers are {}, targets look like MS-F04",
+                "`{word}` is neither a target nor a paper; papers are {}, targets look like MS-F04",
                 papers.join(", ")
             );
         }

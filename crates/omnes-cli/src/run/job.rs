@@ -107,7 +107,9 @@ fn check_name(name: &str) -> Result<(), String> {
         || name.starts_with(|c: char| c.is_ascii_digit())
         || !name.chars().all(letter)
     {
-        return Err(format!("'{name}' is no name of a variable; use letters, digits and '_'"));
+        return Err(format!(
+            "'{name}' is not a valid name of a variable; use letters, digits and '_'"
+        ));
     }
     if RESERVED_NAMES.contains(&name) {
         return Err(format!("{name} is set by omnes run"));

@@ -213,7 +213,7 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error, notes: &Notes) -
         (_, ErrorKind::PermissionDenied) => "not executable; see its mode with `ls -l`",
         (_, ErrorKind::ExecutableFileBusy) => "somebody is writing it; wait until it is whole",
         _ if error.raw_os_error() == Some(libc::ELOOP) => "its symbolic links lead in a circle",
-        (_, ErrorKind::NotADirectory) => "what stands before its last `/` is no directory",
+        (_, ErrorKind::NotADirectory) => "what precedes its last `/` is not a directory",
         _ => {
             let rank = place.rank;
             let way_out = match error.raw_os_error() {

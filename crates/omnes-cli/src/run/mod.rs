@@ -169,11 +169,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         "-n {ranks}: a job has 1 to {RANKS_MAX} ranks; for more use your cluster's launcher"
     );
     if let Some(rank) = args.stdin {
-        ensure!(
-            rank < ranks,
-            "--stdin {rank}: there is no such rank; ranks are 0 to {}",
-            ranks - 1
-        );
+        ensure!(rank < ranks, "--stdin {rank}: no such rank; ranks are 0 to {}", ranks - 1);
     }
     let is_dry = args.dry_run;
     let built = args.site.resolve(ranks, hosts).and_then(|mut site| {

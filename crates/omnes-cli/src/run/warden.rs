@@ -77,7 +77,7 @@ pub fn serve() -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         let group = line.parse().ok().filter(|group: &libc::pid_t| *group > 1);
-        groups.push(group.ok_or_else(|| anyhow!("'{line}' is no process group"))?);
+        groups.push(group.ok_or_else(|| anyhow!("'{line}' is not a process group"))?);
     }
     for group in groups {
         // SAFETY: plain system call. A group keeps its number while anybody is in it; where nobody

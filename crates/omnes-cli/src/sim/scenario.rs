@@ -117,7 +117,7 @@ pub fn read(path: &Path) -> Result<(Op, Wanted)> {
 fn parse(text: &str) -> Result<(Op, Wanted)> {
     let file: File = toml::from_str(text)?;
     let op = file.op.parse().map_err(|error| anyhow!("op: {error}"))?;
-    let rank = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is no rank"));
+    let rank = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is not a rank"));
     let wanted = Wanted {
         testbed: file.testbed,
         ranks: file.ranks.parse("ranks", parse_ranks)?,

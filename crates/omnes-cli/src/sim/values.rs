@@ -69,7 +69,7 @@ impl FromStr for Op {
         let found = Self::ALL.into_iter().find(|op| [op.name(), op.result_name()].contains(&text));
         found.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|op| format!("`{}`", op.name())).collect();
-            format!("`{text}` is no operation; there are {}", names.join(", "))
+            format!("`{text}` is not an operation; choose among {}", names.join(", "))
         })
     }
 }
@@ -127,7 +127,7 @@ impl FromStr for Algorithm {
         }
         text.parse().map(Self::Bcast).map_err(|error| match error {
             BcastAlgorithmError::Unknown { text } => format!(
-                "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
+                "`{text}` is not an algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
                  co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
                  co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
                  postal (for the testbed), postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
@@ -258,7 +258,7 @@ pub fn parse_ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(ranks @ 2..=RANKS_MAX) => Ok(ranks),
         Ok(ranks) => Err(format!("{ranks} ranks; a model takes 2 to {RANKS_MAX}")),
-        Err(_) => Err(format!("`{text}` is no number of ranks (8, 512)")),
+        Err(_) => Err(format!("`{text}` is not a number of ranks (8, 512)")),
     }
 }
 

@@ -101,7 +101,7 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
 fn parse_job(text: &str) -> Result<String, String> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_number || !(1..=8).contains(&text.len()) {
-        return Err(format!("`{text}` is no job: 1 to 8 hexadecimal digits (1a2b)"));
+        return Err(format!("`{text}` is not a job: give 1 to 8 hexadecimal digits (1a2b)"));
     }
     Ok(text.to_ascii_lowercase())
 }

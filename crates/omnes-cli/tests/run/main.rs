@@ -231,7 +231,7 @@ fn wrong_usage_names_the_value_and_the_way_out() {
         (&["-n", "0"][..], "-n 0: a job has 1 to 4096 ranks"),
         (&["-n", "3", "--hosts", "a,b"], "-n 3: the hosts of --hosts a,b have room for 2"),
         (&["-n", "1", "--hosts=-oX"], "'-oX' names no host"),
-        (&["-n", "2", "--stdin", "2"], "--stdin 2: there is no such rank"),
+        (&["-n", "2", "--stdin", "2"], "--stdin 2: no such rank"),
         (&["-n", "1", "--timeout", "5x"], "`5x`: a time ends in ns"),
         (&["-n", "1", "--env", "OMNES_RANK=1"], "OMNES_RANK is set by omnes run"),
         (&["-n", "1", "--loss", "1%"], "need --lab"),

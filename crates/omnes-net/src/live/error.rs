@@ -42,7 +42,7 @@ pub enum LiveError {
     #[error("{0}")]
     File(#[from] std::io::Error),
     /// A pipe, a device or a directory.
-    #[error("is no regular file")]
+    #[error("is not a regular file")]
     NoRegularFile,
     /// The file belongs to somebody else than its directory.
     #[error("belongs to user {owner}, and its directory to user {wanted}")]
@@ -72,7 +72,7 @@ pub enum LiveError {
     #[error("is empty")]
     Empty,
     /// The first bytes are others.
-    #[error("is no file of live counters")]
+    #[error("is not a file of live counters")]
     NoLiveFile,
     /// Another version of Omnes has written it.
     #[error("has layout {found}, this program knows {known}: use the omnes command of the ranks")]

@@ -92,7 +92,7 @@ pub(super) fn emit(identity: &Identity, names: &[&str]) -> Vec<u8> {
     put_text(&mut bytes[HOST_AT..COMMAND_AT], host);
     put_text(&mut bytes[COMMAND_AT..NAMES_AT], command);
     for (slot, name) in bytes[NAMES_AT..].chunks_exact_mut(NAME_BYTES).zip(names) {
-        assert!(is_name(name), "'{name}' is no name for a counter");
+        assert!(is_name(name), "'{name}' is not a valid name of a counter");
         put_text(slot, name);
     }
     put_word(&mut bytes, values_at(names.len()) + 8, *started_ns);

@@ -206,13 +206,13 @@ fn a_file_that_is_no_live_file_is_refused_by_name_and_the_others_are_read() {
     let refusals: Vec<_> = survey.refused.iter().map(ToString::to_string).collect();
     let bytes_max = layout::FILE_BYTES_MAX;
     let reasons = [
-        ("a", "is no file of live counters".to_owned()),
+        ("a", "is not a file of live counters".to_owned()),
         ("b", format!("has 10 bytes in place of {}", layout::NAMES_AT)),
         (
             "c",
             format!("has {} bytes; a file of live counters has at most {bytes_max}", bytes_max + 1),
         ),
-        ("d", "is no regular file".to_owned()),
+        ("d", "is not a regular file".to_owned()),
     ];
     let expected = reasons.map(|(name, reason)| format!("{}/{name}.live {reason}", path.display()));
     assert_eq!(refusals, expected);

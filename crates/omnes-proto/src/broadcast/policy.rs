@@ -126,7 +126,7 @@ pub struct Policy {
 pub enum PolicyError {
     /// There is none of that name.
     #[error(
-        "`{text}` is no broadcast scheme; there are basic, window, tree-ack[=RADIX], \
+        "`{text}` is not a broadcast scheme; choose among basic, window, tree-ack[=RADIX], \
          co-root[=COUNT], ack-every[=M], skewed[=M], nack and combined, and combinations such as \
          co-root=4+skewed=8"
     )]

@@ -210,7 +210,7 @@ def mistakes(world):
     raises(ValueError, world.dup().finalize)
     raises(ValueError, world.dup().abandon)
     for call in (world.send, world.isend):
-        assert "to=-1 is no number from 0 to" in str(raises(ValueError, call, b"", -1))
+        assert "to=-1 is not a number from 0 to" in str(raises(ValueError, call, b"", -1))
         assert "tag=-1 is" in str(raises(ValueError, call, b"", 0, tag=-1))
     for call in (world.recv, world.irecv):
         assert "source=-1 is" in str(raises(ValueError, call, bytearray(1), -1))

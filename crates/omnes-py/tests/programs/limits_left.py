@@ -28,4 +28,4 @@ else:
     except omnes.InvalidVariable:
         pass
     else:
-        raise AssertionError("that is no rank")
+        raise AssertionError("that is not a rank")

@@ -174,7 +174,7 @@ def nonsense(world):
     except (TypeError, omnes.Mismatch) as error:
         assert isinstance(error, TypeError) == is_wrong, error
     else:
-        raise AssertionError("7 is no mapping")
+        raise AssertionError("7 is not a mapping")
 
 
 with omnes.Communicator.from_env() as world:

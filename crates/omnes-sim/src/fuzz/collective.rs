@@ -404,7 +404,10 @@ impl Honest {
                 return Some((epoch, words)).filter(|_| communicator == OWN);
             }
             Event::Collective(BarrierEvent::Failed { communicator, rank, .. }) => {
-                assert!(communicator == ALL || rank.0 < HONEST, "{rank} is no member of {OWN:?}");
+                assert!(
+                    communicator == ALL || rank.0 < HONEST,
+                    "{rank} is not a member of {OWN:?}"
+                );
             }
             // The third rank never answers pings, so it is found to have failed now and then.
             Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {

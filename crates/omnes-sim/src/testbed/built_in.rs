@@ -121,7 +121,11 @@ mod tests {
             ),
             ("count = 44,", "count = 1.5,", "`host.train_packets` is 1.5; it must be a whole"),
             ("count = 44,", "fixed_ns = 44,", "`host.train_packets` is a time; it must be `count`"),
-            ("count = 44,", "", "`host.train_packets` is no number; it must be given as `count`"),
+            (
+                "count = 44,",
+                "",
+                "`host.train_packets` is not a number; it must be given as `count`",
+            ),
             ("fixed_ns = 25,", "byte_ns = 25,", "`link.latency` is a time for each byte"),
         ] {
             let wrong = text.replacen(from, to, 1);

@@ -47,7 +47,7 @@ pub enum ReduceAlgorithm {
 pub enum ReduceAlgorithmError {
     /// There is none of that name.
     #[error(
-        "`{text}` is no algorithm of reductions; there are words, blocks, ring, flat, binomial, \
+        "`{text}` is not a reduction algorithm; choose among words, blocks, ring, flat, binomial, \
          chain, knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
     )]
     Unknown {
@@ -176,7 +176,7 @@ mod tests {
         }
         let error = "circle".parse::<ReduceAlgorithm>().unwrap_err().to_string();
         assert!(
-            error.starts_with("`circle` is no algorithm of reductions; there are words, blocks")
+            error.starts_with("`circle` is not a reduction algorithm; choose among words, blocks")
         );
     }
 }

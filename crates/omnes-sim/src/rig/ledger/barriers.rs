@@ -110,7 +110,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let entry = &self.entries[operation.0];
         let Sort::Barrier(Crossing { rank, group, epoch: Some(epoch), .. }) = &entry.sort else {
-            return Err(format!("{operation:?} is no barrier"));
+            return Err(format!("{operation:?} is not a barrier"));
         };
         if entry.state != State::Pending {
             return Err(format!("{operation:?} ends twice"));
@@ -192,7 +192,7 @@ impl Ledger {
         let Progress { done, .. } = self.progress(communicator, rank);
         let members: BTreeSet<Rank> = group.nodes.ranks().collect();
         if let Some(stranger) = missing.iter().find(|rank| !members.contains(rank)) {
-            return Err(format!("rank {rank} misses {stranger}, who is no member"));
+            return Err(format!("rank {rank} misses {stranger}, which is not a member"));
         }
         let has_entered = |member: &Rank| self.progress(communicator, *member).entered > done;
         match members.iter().find(|it| !has_entered(it) && !missing.contains(it)) {

@@ -145,7 +145,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let entry = &mut self.entries[operation.0];
         let Sort::Cast(Cast::Receive { got, .. }) = &mut entry.sort else {
-            return Err(format!("{operation:?} is no receive of a broadcast"));
+            return Err(format!("{operation:?} is not the receive of a broadcast"));
         };
         if entry.state != State::Pending {
             return Err(format!("{operation:?} completes twice"));

@@ -175,7 +175,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let entry = &mut self.entries[operation.0];
         let Sort::Receive { pattern, got, .. } = &mut entry.sort else {
-            return Err(format!("{operation:?} is no receive"));
+            return Err(format!("{operation:?} is not a receive"));
         };
         if entry.state != State::Pending {
             return Err(format!("{operation:?} completes twice"));
