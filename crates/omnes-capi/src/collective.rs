@@ -28,7 +28,8 @@ pub(crate) fn type_and_op(element: c_int, op: c_int) -> Result<(ElementType, Red
 /// Bytes of `count` elements.
 pub(crate) fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
     count.checked_mul(each).ok_or_else(|| {
-        let reason = format!("count is {count}, of {each} bytes each: no memory has so many");
+        let reason =
+            format!("count is {count}, of {each} bytes each, which exceeds the address space");
         Failure::argument(reason)
     })
 }
@@ -36,7 +37,9 @@ pub(crate) fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
 /// Bytes of as many parts as there are ranks.
 pub(crate) fn bytes_of_all(ranks: usize, bytes: usize) -> Result<usize, Failure> {
     ranks.checked_mul(bytes).ok_or_else(|| {
-        let reason = format!("bytes is {bytes}, of each of {ranks} ranks: no memory has so many");
+        let reason = format!(
+            "bytes is {bytes}, from each of {ranks} ranks, which exceeds the address space"
+        );
         Failure::argument(reason)
     })
 }
@@ -50,7 +53,7 @@ pub(crate) fn parts_at(root: u32, communicator: &Communicator) -> usize {
 /// Bytes of parts of these lengths together; `name` is that of their parameter.
 pub(crate) fn sum_of(lengths: &[usize], name: &str) -> Result<usize, Failure> {
     let sum = lengths.iter().try_fold(0usize, |sum, length| sum.checked_add(*length));
-    sum.ok_or_else(|| Failure::argument(format!("no memory has as many bytes as {name} say")))
+    sum.ok_or_else(|| Failure::argument(format!("the sum of {name} exceeds the address space")))
 }
 
 /// Calls `reduce` with the function of C as one of Rust.

@@ -88,7 +88,7 @@ impl Exchange for Ranks {
         let bytes = (self.size as usize).saturating_mul(own.len());
         let mut all = Vec::new();
         all.try_reserve_exact(bytes).map_err(|_| Error::ExchangeFailed {
-            reason: format!("no memory for the {bytes} bytes of {} ranks", self.size),
+            reason: format!("cannot allocate {bytes} bytes for {} ranks", self.size),
         })?;
         all.resize(bytes, 0);
         // SAFETY: a function of this type, called with its own context, memory of `own.len()` bytes

@@ -12,5 +12,5 @@ pub fn text(name: &str) -> Result<Option<String>> {
         return Ok(None);
     };
     let text = value.into_string();
-    text.map(Some).map_err(|value| anyhow!("{name}={}: it is no UTF-8", value.display()))
+    text.map(Some).map_err(|value| anyhow!("{name}={}: it is not valid UTF-8", value.display()))
 }

@@ -108,7 +108,7 @@ fn what_cannot_be_started_is_said_in_one_line_with_status_2() {
         ),
         (
             good.omnes(&["mpirun", "--launcher", "nosuch", "a"]),
-            "launcher nosuch: no such program; a name without / is looked for in PATH",
+            "launcher nosuch: no such program; a name without / is searched in PATH",
         ),
         (
             without_library,

@@ -167,7 +167,7 @@ fn a_time_limit_holds_while_nobody_reads_the_notes() {
     assert_eq!(process.try_wait().unwrap(), None, "the notes are lost");
     let mut told = String::new();
     errors.read_to_string(&mut told).unwrap();
-    assert!(told.contains("are over (--timeout)"), "{told}");
+    assert!(told.contains("(--timeout); ranks got SIGTERM"), "{told}");
     assert!(told.ends_with("2 still running: SIGKILL\n"), "{told}");
     assert_eq!(output.read_to_string(&mut String::new()).unwrap(), 0);
     assert_eq!(process.wait().unwrap().code(), Some(124));

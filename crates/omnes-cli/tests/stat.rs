@@ -186,7 +186,7 @@ fn ranks_are_seen_while_they_run_and_leave_nothing_when_they_end_in_order() {
     ranks.iter_mut().for_each(|rank| rank.order("finish"));
     ranks.iter_mut().for_each(|rank| assert_eq!(rank.finish(), Some(0)));
     assert!(files(path).is_empty());
-    assert!(stat(path, &[]).0.starts_with("no rank to be seen (looked in "));
+    assert!(stat(path, &[]).0.starts_with("no rank found (looked in "));
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn a_directory_that_is_open_to_others_is_refused_and_the_ranks_go_on_without() {
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     let mut ranks = start("OMNES_STATS", path);
     let (text, errors) = stat(path, &[]);
-    assert!(text.starts_with("no rank to be seen"), "{text}");
+    assert!(text.starts_with("no rank found"), "{text}");
     assert!(errors.contains("is open to others (mode 755): chmod 700"), "{errors}");
     ranks.iter_mut().for_each(|rank| rank.order("finish"));
     ranks.iter_mut().for_each(|rank| assert_eq!(rank.finish(), Some(0)));

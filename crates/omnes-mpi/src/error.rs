@@ -15,10 +15,10 @@ pub enum Error {
     )]
     NoLauncher,
     /// The launcher that was named is not there.
-    #[error("launcher {0}: no such program; a name without / is looked for in PATH")]
+    #[error("launcher {0}: no such program; a name without / is searched in PATH")]
     LauncherMissing(PathBuf),
     /// A launcher could not be run.
-    #[error("launcher {launcher}: cannot be run")]
+    #[error("launcher {launcher} cannot be run")]
     LauncherFails {
         /// As it was named.
         launcher: PathBuf,
@@ -38,8 +38,8 @@ pub enum Error {
     },
     /// A program that does not say which MPI it is of.
     #[error(
-        "launcher {launcher}: of which MPI? To --version it says {said:?}; known are Open MPI's \
-         and MPICH's (Hydra)"
+        "launcher {launcher}: unknown MPI: its --version says {said:?}; known are Open MPI's and \
+         MPICH's (Hydra)"
     )]
     Unknown {
         /// As it was named.
@@ -80,7 +80,7 @@ pub enum Error {
         mpi: Mpi,
     },
     /// A path that LD_PRELOAD cannot hold.
-    #[error("{0}: LD_PRELOAD takes no path with a space or a colon; move or link the library")]
+    #[error("{0}: LD_PRELOAD cannot hold a path with a space or a colon; move or link the library")]
     UnfitPath(PathBuf),
     /// The launcher's arguments set `LD_PRELOAD`, and only one setting counts.
     #[error(

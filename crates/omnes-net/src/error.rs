@@ -225,7 +225,7 @@ pub enum NetError {
     },
     /// Ranks did not join in time.
     #[error(
-        "ranks [{}] did not come within {}; are they running, and can they reach rank 0 at \
+        "ranks [{}] did not join within {}; are they running, and can they reach rank 0 at \
          {address}?{hint}",
         list(.ranks), shortest(*.waited)
     )]

@@ -93,7 +93,7 @@ pub enum OperationError {
         rank: Rank,
     },
     /// Long packets do not reach a rank, although short ones do, so the rank counts as failed.
-    #[error("packets of {bytes} bytes do not get to rank {rank}, though shorter ones do")]
+    #[error("packets of {bytes} bytes do not reach rank {rank}, though shorter ones do")]
     MtuBlackHole {
         /// Its rank in the job; this rank's own if the others have declared this rank failed.
         rank: Rank,

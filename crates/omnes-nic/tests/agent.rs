@@ -69,7 +69,7 @@ fn a_queue_is_lent_for_sockets_that_are_the_callers_own() {
     };
     let [first, second] = &sockets;
     for (what, given) in [
-        ("did not come with it", &[first][..]),
+        ("sockets are missing", &[first][..]),
         ("not bound to the address", &[second, first]),
         ("not bound to the address", &[first, first]),
     ] {

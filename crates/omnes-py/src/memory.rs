@@ -63,7 +63,7 @@ impl Memory {
         let memory = Self::of(object)?;
         if memory.buffer.readonly() {
             let kind = object.get_type().name()?;
-            let reason = format!("what comes in needs a writable buffer, and {kind} is read-only");
+            let reason = format!("received data need a writable buffer, but {kind} is read-only");
             return Err(PyTypeError::new_err(reason));
         }
         Ok(memory)
@@ -91,8 +91,8 @@ impl Memory {
             ("d", 8) => ElementType::F64,
             _ => {
                 let reason = format!(
-                    "reductions are of integers of 1 to 8 bytes and floats of 4 or 8, and the \
-                     buffer has elements of format `{format}`"
+                    "reductions take integers of 1 to 8 bytes and floats of 4 or 8, but the buffer \
+                     has elements of format `{format}`"
                 );
                 return Err(PyTypeError::new_err(reason));
             }
@@ -127,8 +127,8 @@ fn check_values(format: &str) -> PyResult<()> {
     // Every other part is the name of a field.
     if format.split(':').step_by(2).any(|part| part.contains('O')) {
         let reason = format!(
-            "the buffer has objects of Python (format `{format}`), which are in this process \
-             alone: send the bytes that pickle.dumps() makes of them"
+            "the buffer holds Python objects (format `{format}`), which exist in this process \
+             only: send what pickle.dumps() returns for them"
         );
         return Err(PyTypeError::new_err(reason));
     }

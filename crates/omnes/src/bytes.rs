@@ -53,7 +53,7 @@ mod tests {
             ("many", "is not a size"),
             ("-1", "is not a size"),
             ("1x", "k, m, g or nothing"),
-            ("1.5", "no whole number of bytes"),
+            ("1.5", "not a whole number of bytes"),
             ("99999999g", "too large"),
         ] {
             let error = parse(text).unwrap_err();

@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// Long packets do not reach a rank, although short ones do, so the rank counts as failed.
     #[error(
-        "packets of {bytes} bytes do not get to rank {rank}, though shorter ones do: some link or \
+        "packets of {bytes} bytes do not reach rank {rank}, though shorter ones do: some link or \
          switch on the way has a smaller MTU than the hosts' links; set the same MTU everywhere, \
          or OMNES_MTU={}",
         shorter(*bytes)
@@ -213,7 +213,7 @@ pub enum Error {
         reason: String,
     },
     /// Some ranks did not enter a barrier within the time limit.
-    #[error("the barrier is not complete after {ms} ms; not there: {}", list(missing))]
+    #[error("the barrier is not complete after {ms} ms; missing: {}", list(missing))]
     BarrierTimeout {
         /// The time limit, in milliseconds.
         ms: u64,

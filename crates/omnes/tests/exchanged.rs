@@ -97,7 +97,7 @@ fn what_a_program_does_while_ranks_join_it_does_on_their_own_threads() {
 fn ranks_whose_packets_did_not_come_are_not_met_again_and_all_hear_why() {
     let (table, reversed) = (Table::new(3), Table::new(3));
     with_processes(3, |rank, jobs| {
-        let silence = "no packets (UDP) came from rank";
+        let silence = "no UDP packets arrived from rank";
         let met = jobs.join(&table.seat(rank), |config| {
             by_sockets(config);
             if rank == 0 {

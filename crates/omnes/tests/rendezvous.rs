@@ -145,8 +145,8 @@ fn ranks_that_do_not_come_are_named_to_all_that_did() {
     let zero = join(&address, 0, 5, |config| config.join_timeout = Duration::from_secs(1));
     let three = join(&address, 3, 5, |_| {});
     let error = error_of(zero);
-    assert!(error.starts_with("ranks [1, 2, 4] did not come within 1s"), "{error}");
-    assert_eq!(error_of(three), "rank 0 refused: ranks 1, 2, 4 did not come within 1s");
+    assert!(error.starts_with("ranks [1, 2, 4] did not join within 1s"), "{error}");
+    assert_eq!(error_of(three), "rank 0 refused: ranks 1, 2, 4 did not join within 1s");
     assert!((1..3).contains(&start.elapsed().as_secs()));
 }
 
@@ -160,7 +160,7 @@ fn a_wrong_key_is_refused_and_does_not_stop_the_job() {
     let wrong = "rank 0 refused: wrong job key: OMNES_JOB_KEY differs from rank 0's";
     assert_eq!(error_of(join(&address, 1, 2, |_| {})), wrong);
     let error = error_of(zero);
-    assert!(error.starts_with("ranks [1] did not come within 3s"), "{error}");
+    assert!(error.starts_with("ranks [1] did not join within 3s"), "{error}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_rank_with_a_key_does_not_believe_a_rank_0_without() {
     let zero = join(&address, 0, 2, |config| config.join_timeout = SHORT);
     let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";
     assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), unknown);
-    assert!(error_of(zero).starts_with("ranks [1] did not come"));
+    assert!(error_of(zero).starts_with("ranks [1] did not join"));
 }
 
 #[test]
@@ -522,7 +522,7 @@ fn without_a_key_other_users_of_the_machine_are_not_let_in() {
     let heard = stranger.args(["-c", &script]).uid(NOBODY).output().unwrap();
     let heard = String::from_utf8_lossy(&heard.stdout).into_owned();
     assert!(heard.contains("takes no rank of user 65534"), "{heard}");
-    assert!(error_of(zero).starts_with("ranks [1] did not come"));
+    assert!(error_of(zero).starts_with("ranks [1] did not join"));
 }
 
 #[test]

@@ -234,7 +234,7 @@ fn tell_left_out(comm: &Communicator, what: std::fmt::Arguments<'_>) {
 fn draw_seed() -> Result<u64> {
     // 32 bits: short to type, and enough for data that only have to differ from the last run's.
     let drawn = getrandom::u32();
-    drawn.map(u64::from).map_err(|error| anyhow::anyhow!("no random number to be had: {error}"))
+    drawn.map(u64::from).map_err(|error| anyhow::anyhow!("cannot get random numbers: {error}"))
 }
 
 fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64) -> Result<Reader> {

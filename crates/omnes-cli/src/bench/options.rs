@@ -368,7 +368,8 @@ impl Measure {
         for &destinations in &self.destinations {
             ensure!(
                 destinations < ranks,
-                "--destinations {destinations}: of {ranks} ranks at most {} are not rank 0",
+                "--destinations {destinations}: a job of {ranks} ranks has at most {}, all but \
+                 rank 0",
                 ranks - 1
             );
         }

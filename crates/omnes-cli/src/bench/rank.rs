@@ -22,7 +22,9 @@ pub fn join(example: &str) -> Result<Communicator> {
     match Communicator::from_env() {
         Ok(comm) => Ok(comm),
         Err(Error::NoLauncher) => {
-            bail!("this is a rank of a job, and no launcher started it; run `{example}`")
+            bail!(
+                "this measures inside a job, but no launcher started this process; run `{example}`"
+            )
         }
         Err(error) => Err(error).context("cannot join the job"),
     }

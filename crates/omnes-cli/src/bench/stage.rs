@@ -34,8 +34,8 @@ pub struct Stage<'comm> {
 pub fn check_multisend(comm: &Communicator) -> Result<()> {
     ensure!(
         comm.multisend().is_some(),
-        "multi-sends take the place of multicast, and this job has none: run it on at least two \
-         nodes with `--env OMNES_MULTICAST=off`, and without OMNES_MULTISEND=off"
+        "this job does not multi-send: run it on at least two nodes with `--env \
+         OMNES_MULTICAST=off`, and without OMNES_MULTISEND=off"
     );
     Ok(())
 }

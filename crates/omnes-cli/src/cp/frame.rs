@@ -307,7 +307,7 @@ pub enum FrameError {
     #[error("unknown frame kind {0}")]
     Kind(u8),
     /// What follows is not said.
-    #[error("a chunk header says state {state} and {bytes} bytes")]
+    #[error("invalid chunk header: state {state}, {bytes} bytes")]
     ChunkHeader {
         /// As sent.
         state: u32,

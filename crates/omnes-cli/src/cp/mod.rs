@@ -142,7 +142,7 @@ impl Args {
         );
         names::destination(&self.dest, &self.source, 0).map_err(anyhow::Error::msg)?;
         if ranks == 1 && !names::names_rank(&self.dest) {
-            bail!("one rank alone has nobody to copy to; run `omnes run -n 8 -- omnes cp ...`");
+            bail!("a job of one rank has no rank to copy to; run `omnes run -n 8 -- omnes cp ...`");
         }
         Ok(())
     }

@@ -115,7 +115,7 @@ pub fn receive(comm: &Communicator, how: How, sink: Sink) -> Result<Ending> {
     loop {
         while let Some(bytes) = lengths.pop_front_if(|_| !road.is_full()) {
             ensure!(bytes <= how.chunk_bytes, "rank 0 announces a chunk of {bytes} bytes");
-            let mut chunk = buffers.recv().context("the writer ended before its time")?;
+            let mut chunk = buffers.recv().context("the writer ended early")?;
             chunk.resize(bytes, 0);
             road.start(chunk)?;
         }

@@ -53,7 +53,7 @@ pub enum SinkError {
     #[error("the stream is damaged: its end is missing")]
     Unfinished,
     /// Something was damaged on its way.
-    #[error("{}: the {part} came otherwise than sent: checksum differs", .path.display())]
+    #[error("{}: the {part} arrived damaged: the checksum differs", .path.display())]
     Checksum {
         /// The destination.
         path: PathBuf,

@@ -349,7 +349,7 @@ fn a_stream_that_is_damaged_or_cut_is_no_copy() {
     let mut sink_of_damaged = sink(&dest, Kind::File);
     sink_of_damaged.apply(&damaged).unwrap();
     let refused = sink_of_damaged.finish(&sums).unwrap_err();
-    assert!(refused.to_string().contains("the contents came otherwise"), "{refused}");
+    assert!(refused.to_string().contains("the contents arrived damaged"), "{refused}");
 
     let cut = chunk_of(&frames[..3]);
     let mut sink_of_cut = sink(&dest, Kind::File);

@@ -67,8 +67,8 @@ pub enum SourceError {
     Moved(PathBuf),
     /// The size that the system tells is not what can be read.
     #[error(
-        "{}: holds more than the {told} bytes that the system tells; copy it into a file with cat \
-         and that file from there",
+        "{}: holds more than the {told} bytes that the system reports; copy it into a file with \
+         cat and that file from there",
         .path.display()
     )]
     LongerThanTold {

@@ -49,7 +49,7 @@ impl Writer {
         match (self.failure(), sink) {
             (Some(failure), _) => Err(failure),
             (None, Some(Ok(sink))) => Ok(sink),
-            (None, _) => Err("the writer ended before its time".to_owned()),
+            (None, _) => Err("the writer ended early".to_owned()),
         }
     }
 }

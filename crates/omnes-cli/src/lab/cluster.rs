@@ -271,7 +271,7 @@ impl HoldThread {
                 crate::stderr::notice(format_args!("the lab no longer delays packets: {error:#}"));
             }
         })?;
-        let started = is_ready.recv().context("the hold loop ended at once")?;
+        let started = is_ready.recv().context("the hold loop ended immediately")?;
         started.map_err(anyhow::Error::msg)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }

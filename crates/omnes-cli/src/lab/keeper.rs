@@ -36,7 +36,7 @@ pub fn start(name: &str) -> Result<Process> {
         let output = child.wait_with_output()?;
         bail!("the lab's keeper failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    Process::of(child.id() as i32).context("the lab's keeper ended at once")
+    Process::of(child.id() as i32).context("the lab's keeper ended immediately")
 }
 
 /// Away from the terminal's session, and from descriptors that were left open for us.

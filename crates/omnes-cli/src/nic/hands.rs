@@ -60,7 +60,7 @@ fn start_agent(names: &[String]) -> Result<()> {
     if let Some(unknown) = names.iter().find(|name| interfaces::index_of(name).is_none()) {
         bail!("no such interface: {unknown}");
     }
-    let program = std::env::current_exe().context("where is this program?")?;
+    let program = std::env::current_exe().context("cannot locate the omnes executable")?;
     let program = program.with_file_name("omnesd");
     let (path, mut log) = open_log()?;
     let end_before = log.seek(SeekFrom::End(0)).context("cannot look into the log")?;

@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> Result<Vec<SshHost>> {
                 }
                 None => Err(anyhow::anyhow!("'{slots}': want slots=N")),
             },
-            _ => Err(anyhow::anyhow!("want HOST, HOST:SLOTS or HOST slots=N")),
+            _ => Err(anyhow::anyhow!("expected HOST, HOST:SLOTS or HOST slots=N")),
         };
         added.with_context(|| format!("--hostfile {shown}, line {}", index + 1))?;
     }
@@ -101,7 +101,7 @@ fn expand(item: &str) -> Result<Vec<String>> {
     let Some((before, rest)) = item.split_once('[') else { return Ok(vec![item.to_owned()]) };
     let is_start = before.is_empty() || before.ends_with('@');
     let Some((inside, after)) = rest.split_once(']') else {
-        bail!("'{item}': want ']' after '['");
+        bail!("'{item}': expected ']' after '['");
     };
     // An address may have a zone, as in fe80::1%eth0.
     if is_start && inside.split('%').next().is_some_and(|it| it.parse::<Ipv6Addr>().is_ok()) {
@@ -143,7 +143,7 @@ fn numbers(ranges: &str) -> Option<Vec<String>> {
 fn parse_one(item: &str) -> Result<SshHost> {
     let address = item.rsplit_once('@').map_or(item, |(_, host)| host);
     if address.parse::<Ipv6Addr>().is_ok() {
-        bail!("'{item}': an IPv6 address stands in brackets: [{address}]");
+        bail!("'{item}': write an IPv6 address in brackets: [{address}]");
     }
     // `user@` of a name without brackets stays where it is.
     let (user, host) = item.split_at(item.find("@[").map_or(0, |at| at + 1));
@@ -151,7 +151,10 @@ fn parse_one(item: &str) -> Result<SshHost> {
         Some((host, "")) => (host, None),
         Some((host, rest)) => (
             host,
-            Some(rest.strip_prefix(':').with_context(|| format!("'{item}': want ':' after ']'"))?),
+            Some(
+                rest.strip_prefix(':')
+                    .with_context(|| format!("'{item}': expected ':' after ']'"))?,
+            ),
         ),
         None => match host.split_once(':') {
             Some((host, slots)) => (host, Some(slots)),
@@ -205,9 +208,9 @@ mod tests {
             ("a:0", "slots must be"),
             ("a:x", "slots must be"),
             ("a:99999", "slots must be"),
-            ("[::1]2", "want ':' after ']'"),
-            ("::1", "an IPv6 address stands in brackets: [::1]"),
-            ("root@fd00::1:4", "an IPv6 address stands in brackets: [fd00::1:4]"),
+            ("[::1]2", "expected ':' after ']'"),
+            ("::1", "write an IPv6 address in brackets: [::1]"),
+            ("root@fd00::1:4", "write an IPv6 address in brackets: [fd00::1:4]"),
             ("a@[]", "brackets hold an IPv6 address"),
             ("[a]:2", "brackets hold an IPv6 address"),
             ("node[4-1]", "brackets hold"),
@@ -215,7 +218,7 @@ mod tests {
             ("node[a-b]", "brackets hold"),
             ("node[1-4097]", "up to 4096 numbers"),
             ("a[1-100]b[1-100]", "more than 4096 hosts"),
-            ("node[1-4", "want ']' after '['"),
+            ("node[1-4", "expected ']' after '['"),
         ] {
             let error = format!("{:#}", parse(list).unwrap_err());
             assert!(error.contains(words), "{list}: {error}");
@@ -236,7 +239,7 @@ mod tests {
             ("# none\n", "names no host"),
             ("a\nb 4\n", "line 2: '4': want slots=N"),
             ("a slots=0\n", "line 1: 'a': slots must be"),
-            ("a slots=1 max_slots=2\n", "want HOST, HOST:SLOTS or HOST slots=N"),
+            ("a slots=1 max_slots=2\n", "expected HOST, HOST:SLOTS or HOST slots=N"),
         ] {
             let error = format!("{:#}", read(text).unwrap_err());
             assert!(error.contains(words), "{error}");

@@ -397,7 +397,7 @@ impl Watched<'_> {
             }
             Note::TimedOut => {
                 let limit = short_time(self.options.timeout.unwrap_or_default());
-                format!("the job's {limit} are over (--timeout); ranks got SIGTERM")
+                format!("the job has exceeded {limit} (--timeout); ranks got SIGTERM")
             }
             Note::Terminated(live) => format!("{live} still running after {grace}: SIGTERM"),
             Note::Killed(live) => format!("{live} still running: SIGKILL"),

@@ -117,7 +117,7 @@ impl Config {
         let fewest = self.ranks.iter().min().copied().unwrap_or(2);
         for root in &self.roots {
             let last = fewest - 1;
-            ensure!(*root < fewest, "--roots {root}: of {fewest} ranks the last is {last}");
+            ensure!(*root < fewest, "--roots {root}: the last of {fewest} ranks is {last}");
         }
         let most = self.ranks.iter().max().copied().unwrap_or(2);
         for network in &self.networks {
@@ -129,8 +129,8 @@ impl Config {
             let of_ranks = |ranks| self.algorithms.iter().any(|it| it.sends_to_all(self.op, ranks));
             ensure!(
                 self.ranks.iter().any(|ranks| of_ranks(*ranks)),
-                "--carrier {carrier}: none of the algorithms sends anything to all; leave it out, \
-                 or name a multicast or the barrier `counter`"
+                "--carrier {carrier}: none of the algorithms sends to all ranks; omit it, or name \
+                 a multicast or the barrier `counter`"
             );
         }
         Ok(())
@@ -157,8 +157,8 @@ impl Config {
         let iterations = repeat + self.warmup.map_or(1, u64::from);
         ensure!(
             iterations <= RUN_ITERATIONS_MAX,
-            "--repeat and --warmup are {iterations} iterations; a run has at most \
-             {RUN_ITERATIONS_MAX}, more runs come by --seeds"
+            "--repeat and --warmup give {iterations} iterations; a run has at most \
+             {RUN_ITERATIONS_MAX}, --seeds makes more runs"
         );
         for skew in &self.skews {
             ensure!(

@@ -60,7 +60,7 @@ impl Words {
         let is_empty = matches!(self, Self::Many(words) if words.is_empty());
         anyhow::ensure!(
             !is_empty,
-            "{key}: an empty list makes no run; give a value, or no `{key}`"
+            "{key}: an empty list makes no run; give a value, or omit `{key}`"
         );
         let words = match self {
             Self::None => &[],

@@ -257,7 +257,7 @@ pub fn parse_ranks(text: &str) -> Result<u32, String> {
     const RANKS_MAX: u32 = 65_536;
     match text.parse() {
         Ok(ranks @ 2..=RANKS_MAX) => Ok(ranks),
-        Ok(ranks) => Err(format!("{ranks} ranks; a model takes 2 to {RANKS_MAX}")),
+        Ok(ranks) => Err(format!("{ranks} ranks; a model has 2 to {RANKS_MAX}")),
         Err(_) => Err(format!("`{text}` is not a number of ranks (8, 512)")),
     }
 }

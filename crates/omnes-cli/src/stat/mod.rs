@@ -177,7 +177,7 @@ fn nothing(args: &Args, survey: &Survey) -> String {
     } else {
         format!("looked in {}", places.join(", "))
     };
-    format!("no rank{of_job} to be seen ({looked}); ranks publish unless OMNES_STATS=off")
+    format!("no rank{of_job} found ({looked}); ranks publish unless OMNES_STATS=off")
 }
 
 fn clean(place: &StatsPlace, args: &Args) -> Result<ExitCode> {

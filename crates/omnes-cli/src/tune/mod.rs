@@ -132,7 +132,7 @@ fn join() -> Result<(Communicator, Tune, String)> {
     let mut config = match Config::from_env() {
         Err(Error::NoLauncher) => {
             bail!(
-                "this measures in the ranks of a job, and no launcher started it; run `{example}`"
+                "this measures inside a job, but no launcher started this process; run `{example}`"
             )
         }
         other => other?,
@@ -205,7 +205,7 @@ fn cache() -> Result<Cache> {
         Some(text) => text.parse().map_err(|reason| anyhow!("OMNES_TUNE={text}: {reason}"))?,
         None => Tune::Auto,
     };
-    Cache::of(&place).context("figures are kept nowhere: OMNES_TUNE is off, or HOME is not set")
+    Cache::of(&place).context("measurements are not stored: OMNES_TUNE is off, or HOME is not set")
 }
 
 fn show(format: Format) -> Result<ExitCode> {

@@ -126,8 +126,7 @@ fn a_rank_that_long_packets_do_not_get_to_is_named_with_the_way_out() {
         let deadline = Instant::now() + PATIENCE;
         for rank in &mut ranks {
             let (status, errors) = rank.finish(deadline);
-            let told =
-                "ended: packets of 8976 bytes do not get to rank 2, though shorter ones do: ";
+            let told = "ended: packets of 8976 bytes do not reach rank 2, though shorter ones do: ";
             assert!(errors.lines().any(|line| line.starts_with(told)), "{role}: {errors}");
             assert!(errors.contains("OMNES_MTU=1500"), "{role}: {errors}");
             assert_eq!(status, Some(3), "{role}");

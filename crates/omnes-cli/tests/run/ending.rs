@@ -233,7 +233,7 @@ fn what_a_rank_leaves_behind_is_ended_with_the_job() {
 fn a_job_over_its_time_limit_ends_with_124() {
     let (status, _, errors) = shell(&["-n", "2", "--timeout", "50ms"], "exec sleep 60");
     assert_eq!(status, 124);
-    assert_eq!(errors, "omnes: the job's 50ms are over (--timeout); ranks got SIGTERM\n");
+    assert_eq!(errors, "omnes: the job has exceeded 50ms (--timeout); ranks got SIGTERM\n");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_job_whose_rank_has_failed_has_a_time_limit_all_the_same() {
     let script = "[ $OMNES_RANK != 1 ] || exit 7; exec sleep 60";
     let options = ["-n", "2", "--grace", "50s", "--timeout", "1s"];
     let (_, _, errors) = shell(&options, script);
-    let told = "omnes: the job's 1s are over (--timeout); ranks got SIGTERM";
+    let told = "omnes: the job has exceeded 1s (--timeout); ranks got SIGTERM";
     assert_eq!(errors.lines().last(), Some(told), "{errors}");
 }
 

@@ -278,10 +278,10 @@ fn open_links(
 fn mtu_warning(narrow: &Narrow, packet_bytes: u32, payload_bytes: u16) -> String {
     let tried = packet_bytes + u32::from(narrow.payload_bytes - payload_bytes);
     format!(
-        "packets of {tried} bytes do not get {}, though shorter ones do: this job's have \
-         {packet_bytes}; some link or switch on the way passes on shorter packets than the hosts' \
-         links are set to; set the MTU of all alike, or OMNES_MTU={packet_bytes}, which spares the \
-         next start this trial",
+        "packets of {tried} bytes do not get {}, though shorter ones do: this job uses \
+         {packet_bytes}; some link or switch on the way has a smaller MTU than the hosts' links; \
+         set the same MTU everywhere, or OMNES_MTU={packet_bytes}, which saves the next start this \
+         trial",
         list_ways(&narrow.ways)
     )
 }

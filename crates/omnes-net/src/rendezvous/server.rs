@@ -87,7 +87,7 @@ impl Rendezvous {
         let missing: Vec<u32> = (1..self.size).filter(|rank| !hellos.contains_key(rank)).collect();
         let plural = if missing.len() == 1 { "rank" } else { "ranks" };
         let reason =
-            format!("{plural} {} did not come within {}", list(&missing), shortest(self.timeout));
+            format!("{plural} {} did not join within {}", list(&missing), shortest(self.timeout));
         self.refuse_all(&hellos, &reason);
         let hint = hint(&self.address, address);
         NetError::Missing { ranks: missing, waited: self.timeout, address, hint }

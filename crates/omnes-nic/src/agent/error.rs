@@ -31,9 +31,7 @@ pub enum AgentError {
     #[error("omnesd has not answered within {} s", super::limits::ANSWER_WAIT.as_secs())]
     Silent,
     /// What the agent says makes no sense.
-    #[error(
-        "omnesd sent an answer that this program does not understand: use the same version of both"
-    )]
+    #[error("omnesd sent an answer that this program cannot parse: use the same version of both")]
     Nonsense,
     /// A system call failed.
     #[error("{what}: {source}")]

@@ -94,7 +94,7 @@ fn of_one_user(sockets: &[Entry], peer: Peer) -> Result<(), &'static str> {
 /// What both have in common; the socket's inode.
 fn check(socket: BorrowedFd<'_>, address: SocketAddr, peer: Peer) -> Result<u64, &'static str> {
     if !is_udp(socket) {
-        return Err("the descriptor is no UDP socket");
+        return Err("the descriptor is not a UDP socket");
     }
     if !is_bound_to(socket, address) {
         return Err("the socket is not bound to the address of the plan");

@@ -347,7 +347,7 @@ struct Admitted {
     interface: Interface,
 }
 
-const SOCKETS_MISSING: &str = "the plan's sockets did not come with it";
+const SOCKETS_MISSING: &str = "the plan's sockets are missing";
 
 /// Checks that `sockets` are those of the addresses, and that these are the caller's.
 fn check_sockets(
@@ -377,7 +377,7 @@ fn usable_with_address(address: IpAddr) -> Result<Interface, String> {
     let interface = interface.map_err(|error| format!("cannot list the interfaces: {error}"))?;
     let interface = interface.ok_or("no interface has the socket's address")?;
     if !interface.is_usable() {
-        return Err(format!("{} is no Ethernet interface", interface.name));
+        return Err(format!("{} is not an Ethernet interface", interface.name));
     }
     Ok(interface)
 }

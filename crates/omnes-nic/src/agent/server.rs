@@ -496,7 +496,8 @@ fn take_name() -> Result<OwnedFd, NicError> {
                 .map_or("somebody who does not listen".to_owned(), |Peer { uid, pid }| {
                     format!("process {pid} of user {uid}")
                 });
-            return Err(failed(io::Error::other(format!("{who} is it in this network namespace"))));
+            let reason = format!("{who} is already the agent of this network namespace");
+            return Err(failed(io::Error::other(reason)));
         }
         Err(error) => return Err(failed(error.into())),
     }

@@ -144,13 +144,13 @@ pub enum CollectiveError {
     },
     /// The group has a node without ranks, a rank twice or one that the job does not have, or this
     /// rank is no member.
-    #[error("rank {rank} cannot stand where the group has it")]
+    #[error("rank {rank} is at an invalid place in the group")]
     Misplaced {
         /// The rank, or this rank where one is missing.
         rank: Rank,
     },
     /// Too many barriers have been entered and are not done.
-    #[error("{BARRIERS_OUTSTANDING_MAX} barriers are under way, more are not served")]
+    #[error("{BARRIERS_OUTSTANDING_MAX} barriers are outstanding, which is the maximum")]
     TooManyBarriers,
 }
 

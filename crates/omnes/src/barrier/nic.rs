@@ -272,8 +272,8 @@ impl Communicator {
         let is_wanted = move || wish.strong_count() > 0;
         let open = move || access.open(preference, &request, is_wanted).map(then);
         let thread = without_signals(|| builder.spawn(open));
-        let thread =
-            thread.map_err(|error| format!("there is no thread to open a slot: {error}"))?;
+        let thread = thread
+            .map_err(|error| format!("cannot start the thread that opens a slot: {error}"))?;
         Ok(OpeningThread { thread, _wanted: wanted })
     }
 

@@ -79,7 +79,7 @@ pub(super) fn hear<T: Serialize + DeserializeOwned>(
                 }
             }
             Err(error) => {
-                let reason = format!("it gave what rank {rank} cannot have said: {error}");
+                let reason = format!("it returned data that rank {rank} cannot have sent: {error}");
                 return Err(Failure::of_exchange(reason));
             }
         }
@@ -106,10 +106,10 @@ fn reason(error: &Error) -> String {
     let mut reason = match error {
         Error::Exchange { reason, .. } => reason.clone(),
         Error::PeerFailed { rank } => {
-            format!("no packets (UDP) came from rank {rank}; does a firewall drop them?")
+            format!("no UDP packets arrived from rank {rank}; does a firewall drop them?")
         }
         Error::DeclaredFailed { by } => {
-            format!("its packets (UDP) did not come to rank {by}; does a firewall drop them?")
+            format!("its UDP packets did not reach rank {by}; does a firewall drop them?")
         }
         _ => error.to_string(),
     };
@@ -195,7 +195,7 @@ mod tests {
         let all = vec![Err(lost()), Err(refused())];
         assert_eq!(told(all, Err(lost())), "rank 2: rank 0 refused: rank 2 is late");
         let all = vec![Err(lost()), Err(Error::PeerFailed { rank: 0 })];
-        let silence = "rank 2: no packets (UDP) came from rank 0; does a firewall drop them?";
+        let silence = "rank 2: no UDP packets arrived from rank 0; does a firewall drop them?";
         assert_eq!(told(all, Err(lost())), silence);
         let host = |last| std::net::IpAddr::from([10, 0, 0, last]);
         let no_udp = NetError::NoUdp {

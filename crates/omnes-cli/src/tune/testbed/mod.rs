@@ -39,8 +39,8 @@ pub fn run(comm: Communicator, rendezvous: &str, path: &Path) -> Result<ExitCode
         Err(error) => return Ok(rank::leave(comm, Err(error))),
         Ok(hosts) if ranks < RANKS_MIN || hosts != u64::from(ranks) => {
             let error = anyhow!(
-                "a testbed takes at least {RANKS_MIN} ranks, each on a host of its own; here are \
-                 {ranks} on {hosts}"
+                "a testbed needs at least {RANKS_MIN} ranks, each on a host of its own; this job \
+                 has {ranks} on {hosts}"
             );
             return Ok(rank::refuse(&comm, &error));
         }
@@ -55,7 +55,7 @@ fn write(comm: &Communicator, figures: &Figures, path: &Path) -> Result<()> {
         return Ok(());
     }
     let text = figures.to_toml(path);
-    omnes_sim::testbed::Testbed::parse(&text).context("the testbed makes no sense")?;
+    omnes_sim::testbed::Testbed::parse(&text).context("the measured testbed is inconsistent")?;
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     notice(format_args!("wrote {}", path.display()));
     Ok(())

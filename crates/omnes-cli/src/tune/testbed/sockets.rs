@@ -115,7 +115,7 @@ fn parse(text: &[u8]) -> Result<(SocketAddr, SocketAddr)> {
 pub fn own_address(rendezvous: &str) -> Result<Ipv4Addr> {
     let there = rendezvous.to_socket_addrs()?.find(SocketAddr::is_ipv4);
     let there = there.with_context(|| {
-        format!("{rendezvous} is no IPv4 address of rank 0: only IPv4 networks can be measured")
+        format!("{rendezvous} is not an IPv4 address of rank 0: only IPv4 networks can be measured")
     })?;
     let probe = UdpSocket::bind("0.0.0.0:0")?;
     probe.connect(there)?;
@@ -219,7 +219,7 @@ fn time_case(
     }
     if let Some(number) = are_empty.iter().position(|is_empty| *is_empty) {
         let way = if case.is_to_all { "multicast" } else { "packets" };
-        bail!("rank {} gets no {way} of rank 0", number + 1);
+        bail!("rank {} received no {way} from rank 0", number + 1);
     }
     Ok(Times { send_ns: median(sends), receive_ns: median(receives) })
 }
