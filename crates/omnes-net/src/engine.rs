@@ -270,9 +270,10 @@ impl Engine {
         self.has_notices.load(Ordering::Relaxed)
     }
 
-    /// Forgets the notices for whose tags `is_over` is true, as nobody asks for them any more.
-    pub fn forget_notices(&self, is_over: impl Fn(u32) -> bool) {
-        self.enter(|core| core.standing.forget_notices(is_over));
+    /// Forgets the notices for whose tags `is_over` is true, as nobody asks for them any more. True
+    /// if there were any.
+    pub fn forget_notices(&self, is_over: impl Fn(u32) -> bool) -> bool {
+        self.has_notices() && self.enter(|core| core.standing.forget_notices(is_over))
     }
 
     /// The first rank that has failed or left or given notice for which `concerns` is true, as an

@@ -173,9 +173,11 @@ impl fmt::Debug for Communicator {
 impl Drop for Inner {
     fn drop(&mut self) {
         let engine = &self.job.engine;
-        engine.close_groups(self.id);
-        if engine.has_notices() {
-            engine.forget_notices(|tag| is_about(tag, self.id));
+        let is_told = engine.forget_notices(|tag| is_about(tag, self.id));
+        if is_told || self.given_up.get().is_some() {
+            engine.abandon_groups(self.id);
+        } else {
+            engine.close_groups(self.id);
         }
     }
 }

@@ -18,7 +18,8 @@
 //! two ranks go on, too, and so does the last barrier of the job. Cost: one empty message to each
 //! member, when something is given up.
 //!
-//! Not done: what came for the collective given up stays in the pool until the rank leaves.
+//! What arrives by broadcasts for the collective given up is acknowledged and discarded once the
+//! communicator is dropped. Not done: messages for it stay in the pool until the rank leaves.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;

@@ -99,6 +99,17 @@ impl Core {
         self.end_closing();
     }
 
+    /// As [`Self::close_groups`], for a communicator whose collectives were given up half-way: what
+    /// still arrives there has no receiver.
+    pub(crate) fn abandon_groups(&mut self, communicator: CommunicatorId) {
+        if let Some(machine) = self.endpoint.broadcast_mut() {
+            machine.abandon(communicator);
+        }
+        self.closing.push(communicator);
+        self.push();
+        self.end_closing();
+    }
+
     pub(super) fn end_closing(&mut self) {
         let machine = self.endpoint.broadcast();
         let is_over = |it: &mut CommunicatorId| machine.is_none_or(|machine| machine.is_over(*it));

@@ -16,7 +16,7 @@ pub(crate) struct Standing {
     excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
     left: Vec<Rank>,
-    /// By whom, and what they say.
+    /// Tags of the notices that have arrived, each with the rank that gave it first.
     notices: Vec<(Rank, u32)>,
     /// Set once there are some.
     pub(crate) has_notices: Arc<AtomicBool>,
@@ -45,19 +45,21 @@ impl Standing {
         self.changes += 1;
     }
 
-    /// `from` gives notice; it may do so again.
+    /// `from` gives notice; it may do so again, and others the same.
     pub(super) fn on_notice(&mut self, from: Rank, tag: u32) {
-        if !self.notices.contains(&(from, tag)) {
+        if self.notices.iter().all(|(_, known)| *known != tag) {
             self.notices.push((from, tag));
             self.has_notices.store(true, Ordering::Relaxed);
             self.changes += 1;
         }
     }
 
-    /// Notices that nobody can be concerned by any more.
-    pub(crate) fn forget_notices(&mut self, is_over: impl Fn(u32) -> bool) {
+    /// Forgets notices that concern nobody any more; true if there were any.
+    pub(crate) fn forget_notices(&mut self, is_over: impl Fn(u32) -> bool) -> bool {
+        let before = self.notices.len();
         self.notices.retain(|(_, tag)| !is_over(*tag));
         self.has_notices.store(!self.notices.is_empty(), Ordering::Relaxed);
+        self.notices.len() < before
     }
 }
 

@@ -54,6 +54,12 @@ impl Engine {
         self.enter(|core| core.close_groups(communicator));
     }
 
+    /// As [`Self::close_groups`], for a communicator whose collectives were given up half-way:
+    /// broadcasts that still arrive there are acknowledged and discarded.
+    pub fn abandon_groups(&self, communicator: CommunicatorId) {
+        self.enter(|core| core.abandon_groups(communicator));
+    }
+
     /// Starts to broadcast to a group. `None` if the memory may be used again at once: with
     /// [`Hold::Window`], messages of up to 64 KiB are copied while the window has room for them.
     /// Where it has none, [`Cast::when_full`] says whether such a message waits here, and then no

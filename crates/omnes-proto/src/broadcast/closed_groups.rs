@@ -5,7 +5,8 @@
 //! goes on until nothing is under way in it, and then rests: all that is kept is how far it has
 //! come, for ranks that ask. A rank that sends more there, though this rank is through, gets the
 //! same answer each time. What a root has sent that has left since is not waited for, so those that
-//! keep it for this rank are told that it has come.
+//! keep it for this rank are told that it has come. So are all in a communicator that was abandoned,
+//! because a collective was given up there: what others still send for that has no receiver.
 //!
 //! Groups that are not open here yet are answered in the same way, with nothing: others may open
 //! them long before, and a rank that is silent is taken for dead.
@@ -37,6 +38,8 @@ struct Resting {
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     closed: BTreeSet<CommunicatorId>,
+    /// Those of them that were closed by [`Broadcast::abandon`].
+    abandoned: BTreeSet<CommunicatorId>,
     streams: BTreeMap<StreamKey, Resting>,
     /// What is told once more.
     asked: BTreeMap<StreamKey, Resting>,
@@ -91,13 +94,24 @@ impl Broadcast {
         for at in streams {
             let stream = &mut self.streams[at];
             stream.is_closed = true;
-            if self.departed.contains(&stream.key.root) {
+            if self.rest.abandoned.contains(&communicator) {
+                stream.fail_receives(&mut self.common, stream.key.root);
                 stream.let_pass(&mut self.common);
-                self.recount(at);
+            } else if self.departed.contains(&stream.key.root) {
+                stream.let_pass(&mut self.common);
             }
+            self.recount(at);
             self.put_to_rest(at);
         }
         self.forget_groups(communicator);
+    }
+
+    /// As [`Self::close`], for a communicator whose collectives were given up half-way: receives
+    /// that are posted there fail, and broadcasts that still arrive are acknowledged and discarded.
+    /// Otherwise their buffers, and the memory of their roots, would be in use forever.
+    pub fn abandon(&mut self, communicator: CommunicatorId) {
+        self.rest.abandoned.insert(communicator);
+        self.close(communicator);
     }
 
     /// True if nothing is under way in a communicator's groups, which are closed.
@@ -144,7 +158,9 @@ impl Broadcast {
     /// before `end`. What a root has sent that has left since, nobody here waits for any more:
     /// others that keep it for this rank need not.
     pub(super) fn answer_at_rest(&mut self, key: StreamKey, from: Option<Rank>, end: Seq) {
-        let needless = self.departed.contains(&key.root).then_some(end);
+        let is_unwanted = self.departed.contains(&key.root)
+            || self.rest.abandoned.contains(&key.group.communicator);
+        let needless = is_unwanted.then_some(end);
         self.rest.on_question(key, from, needless);
     }
 

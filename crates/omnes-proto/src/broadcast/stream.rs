@@ -313,7 +313,8 @@ impl Stream {
         self.copied.clear();
     }
 
-    /// Nobody here receives anything of this stream any more, whose root has left.
+    /// Nobody here receives anything of this stream any more: its root has left, or the
+    /// communicator was abandoned.
     pub(super) fn let_pass(&mut self, common: &mut Common) {
         if let Some(incoming) = &mut self.incoming {
             incoming.let_pass(common);
@@ -324,13 +325,20 @@ impl Stream {
     /// Nothing comes from the root any more, nor is anything repaired by it. What has come whole
     /// can still be received.
     pub(super) fn end_receives(&mut self, common: &mut Common, rank: Rank) {
-        let Some(incoming) = &mut self.incoming else { return };
-        let ended = incoming.take_posted();
-        if self.roles.repairer == Some(self.key.root) {
-            incoming.end(common, !ended.is_empty());
+        let has_failed = self.fail_receives(common, rank);
+        if let Some(incoming) = &mut self.incoming
+            && self.roles.repairer == Some(self.key.root)
+        {
+            incoming.end(common, has_failed);
         }
-        for id in ended {
-            common.events.push_back(Event::ReceiveFailed { id, rank });
-        }
+    }
+
+    /// Posted receives fail, because of `rank`; true if there are any.
+    pub(super) fn fail_receives(&mut self, common: &mut Common, rank: Rank) -> bool {
+        let Some(incoming) = &mut self.incoming else { return false };
+        let failed = incoming.take_posted();
+        let events = failed.iter().map(|id| Event::ReceiveFailed { id: *id, rank });
+        common.events.extend(events);
+        !failed.is_empty()
     }
 }

@@ -48,6 +48,11 @@ impl Cluster {
         self.act(rank, |node, world| node.close_groups(world, communicator));
     }
 
+    /// As [`Self::close_groups`]; what still arrives there is discarded.
+    pub fn abandon_groups(&mut self, rank: u32, communicator: CommunicatorId) {
+        self.act(rank, |node, world| node.abandon_groups(world, communicator));
+    }
+
     /// True if a rank waits for a broadcast in a group of a communicator.
     pub(crate) fn awaits_broadcast(&self, rank: u32, communicator: CommunicatorId) -> bool {
         self.ledger().awaits_broadcast(Rank(rank), communicator)

@@ -65,6 +65,8 @@ pub struct CastOptions {
     pub leaves_early: bool,
     /// Ranks close groups as soon as they have received everything there.
     pub closes: bool,
+    /// They abandon it then, as if a collective had been given up there.
+    pub abandons: bool,
     /// When multicast reaches some or all ranks no more, also in phase 2.
     pub mute: Option<Mute>,
 }
@@ -161,6 +163,7 @@ impl CastOptions {
             leaver,
             leaves_early,
             closes: random.chance(400_000),
+            abandons: random.chance(300_000),
             mute: random.chance(150_000).then(|| draw_mute(random, begun, ranks)),
         }
     }

@@ -367,7 +367,11 @@ fn close_where_over(cluster: &mut Cluster, options: &CastOptions) {
             let is_dead = cluster.dead().contains(&Rank(*rank));
             let is_over = !cluster.awaits_broadcast(*rank, *communicator);
             if is_over && !is_dead {
-                cluster.close_groups(*rank, *communicator);
+                if options.abandons {
+                    cluster.abandon_groups(*rank, *communicator);
+                } else {
+                    cluster.close_groups(*rank, *communicator);
+                }
             }
             !is_over && !is_dead
         });

@@ -145,3 +145,31 @@ fn who_has_closed_lets_pass_what_a_root_that_has_left_has_sent() {
     let free = net.nodes.iter().map(|node| node.machine.free_slots());
     assert_eq!(free.collect::<Vec<_>>(), [2048, 2048, 2048, 100]);
 }
+
+#[test]
+fn what_arrives_in_an_abandoned_communicator_is_acknowledged_and_discarded() {
+    for policy in POLICIES {
+        let mut net = Net::new(4, policy);
+        // The last rank has room for one of three messages, and receives none of them.
+        net.nodes[3].machine.common.slots = Slots::new(100);
+        net.lose = losing(20, 7);
+        for at in 0..3 {
+            net.send(0, content(at, 20_000), Reply::Soon);
+            [1, 2].into_iter().for_each(|rank| net.receive(rank, 0, 20_000));
+        }
+        net.run(5000);
+        // A receive of what rank 1 never sends, as it has given up what was to come before that.
+        net.receive(3, 1, 10);
+        net.nodes[3].machine.abandon(GROUP.communicator);
+        net.run(60_000);
+        let Node { machine, .. } = &net.nodes[3];
+        assert!(machine.is_over(GROUP.communicator), "{policy}");
+        assert_eq!((machine.free_slots(), machine.common.active), (100, 0), "{policy}");
+        assert_eq!((net.nodes[0].freed, net.nodes[2].received.len()), (3, 3), "{policy}");
+        // Its part in what comes later, of others, is over as well.
+        net.send(2, content(4, 20_000), Reply::Soon);
+        [0, 1].into_iter().for_each(|rank| net.receive(rank, 2, 20_000));
+        net.run(60_000);
+        assert_eq!((net.nodes[2].freed, net.nodes[0].received.len()), (1, 1), "{policy}");
+    }
+}

@@ -58,6 +58,12 @@ impl Node {
         world.network.trace.note(world.now, self.rank, note);
     }
 
+    pub(crate) fn abandon_groups(&mut self, world: &mut World, communicator: CommunicatorId) {
+        self.machine().abandon(communicator);
+        let note = format!("abandons the groups of {}", communicator.0);
+        world.network.trace.note(world.now, self.rank, note);
+    }
+
     /// The stream of a root in a group.
     ///
     /// # Panics
