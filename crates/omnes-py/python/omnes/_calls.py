@@ -13,6 +13,7 @@ from torch.distributed import Work
 from ._members import Members
 from ._omnes import time_limit
 from ._queue import Queue
+from ._tensors import arrived
 from ._turns import Turns
 from ._work import Queued, TensorWork
 
@@ -93,16 +94,18 @@ class Calls:
                 self._turns.end_badly(kind.name, error, is_told_to_all=kind.is_told_to_all)
                 raise
 
-        if getattr(opts, "asyncOp", True):
-            held = [_held(each) for each in args]
-            return self._queue.start(lambda: within(held))
+        is_queued = getattr(opts, "asyncOp", True)
         try:
-            self._queue.wait()
+            tensors = arrived(list(args))
+            if not is_queued:
+                self._queue.wait()
         except BaseException as error:
             # The others take part in it all the same.
             self._queue.start(functools.partial(self._turns.refuse, kind.name, error))
             raise
-        return TensorWork(within(args))
+        if is_queued:
+            return self._queue.start(lambda: within(tensors))
+        return TensorWork(within(tensors))
 
     def wait(self, limit_s: float | None = None) -> bool:
         """Waits until all that are queued have ended, for so long at most; whether they have. In a
@@ -112,8 +115,3 @@ class Calls:
     def close(self) -> None:
         """No more of them; those that are queued still have their turn."""
         self._queue.close()
-
-
-def _held(argument: Any) -> Any:
-    """The argument with copies of its lists, which the caller may change."""
-    return [_held(each) for each in argument] if isinstance(argument, list) else argument

@@ -21,7 +21,8 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._messages: set[Message] = set()
-        self._lock = threading.Lock()
+        # Signal handlers that send run in between.
+        self._lock = threading.RLock()
         self._count_max = _KEPT_MIN
 
     def keep(self, messages: list[Message], limit_s: float) -> Message:

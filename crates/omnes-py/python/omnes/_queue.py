@@ -17,9 +17,9 @@ _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 class Queue:
     """Works of one group, done one at a time by a thread, which begins with the first of them.
 
-    What a callback starts in that thread is done at once. So the callback may wait for it, and it
-    comes right after the work that has called, on all ranks, whatever their programs have started
-    meanwhile.
+    A callback runs in that thread, after the works that were queued when its future was first asked
+    for. What it starts is done immediately. So the callback may wait for it, and it comes at the
+    same place on all ranks, whatever their programs have started meanwhile.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Queue:
         """Has the call done after all that were started before; it returns the work's result.
 
         Raises ValueError after close(), RuntimeError if there can be no thread."""
-        work = Queued(call, self._changed)
+        work = Queued(call, self._changed, self._last)
         if self._is_own():
             work.run()
             return work
@@ -59,6 +59,10 @@ class Queue:
         with self._changed:
             self._is_open = False
             self._changed.notify_all()
+
+    def _last(self) -> Queued | None:
+        """The newest work that has not ended; none for callbacks, which cannot know it."""
+        return self._works[-1] if self._works and not self._is_own() else None
 
     def _begin(self) -> None:
         """Begins the thread, or raises RuntimeError and leaves everything as it was."""

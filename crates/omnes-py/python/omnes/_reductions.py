@@ -11,7 +11,7 @@ import torch.distributed
 
 from ._checks import check_alike, check_count, check_operation, check_pair, check_parts
 from ._omnes import Communicator, Mismatch
-from ._tensors import bytes_of, check_here, joint, to_read, to_write
+from ._tensors import all_apart, bytes_of, check_here, joint, to_read, to_write
 from ._transfers import all_gather
 from ._turns import Turns
 from .torch import _combined_as, _numbers
@@ -63,7 +63,9 @@ def reduce_scatter(
         check_alike(parts, output, turns.size)
         return _reduce_scatter(turns, output, joint(parts), opts)
     check_pair(parts[turns.rank], output)
-    for root, part in turns.each(enumerate(parts)):
+    own = [to_read(part) for part in parts]
+    # The output is written before the parts of later ranks are read.
+    for root, part in turns.each(enumerate(all_apart(own, [output]))):
         reduce(turns, part, output, root, opts)
 
 
@@ -136,11 +138,12 @@ def _counts_of_alike(turns: Turns, own: torch.Tensor) -> list[int]:
     """How many elements the sparse tensor has on each rank. Raises Mismatch on all ranks where
     shapes or types differ."""
     kind = f"{own.dtype} {list(own.shape)}, {own.sparse_dim()} dimensions of them sparse"
-    told = torch.tensor([own._nnz(), zlib.crc32(kind.encode())])
+    told = torch.tensor([own._nnz(), zlib.crc32(kind.encode())], device="cpu")
     rows = told.new_empty((turns.size, 2))
     turns.part.allgather(bytes_of(told), bytes_of(rows))
     counts, kinds = rows.t().tolist()
     if len(set(kinds)) > 1:
+        turns.skip_rest()
         others = [str(other) for other in turns.others if kinds[other] != kinds[turns.rank]]
         raise Mismatch(
             f"the ranks have sparse tensors of different kinds; rank {turns.rank} has {kind}, "

@@ -10,8 +10,18 @@ from typing import Any
 import torch
 
 from .torch import _check as check_place
+from .torch import _check_memory as check_memory
 from .torch import _is_plain as is_plain
 from .torch import _note_written as note_written
+
+
+def arrived(argument: Any) -> Any:
+    """The argument, or what it waits for: functional collectives return AsyncCollectiveTensors,
+    wrappers without memory. Lists are copied, as the caller may change them."""
+    if isinstance(argument, list):
+        return [arrived(each) for each in argument]
+    wait = getattr(argument, "trigger_wait", None)  # The class is in a private module.
+    return argument if wait is None else wait()
 
 
 def check_here(name: str, tensor: torch.Tensor) -> None:
@@ -26,8 +36,7 @@ def check_here(name: str, tensor: torch.Tensor) -> None:
 def check_read(name: str, tensor: torch.Tensor) -> None:
     """Refuses what cannot be sent; elements may share memory."""
     check_here(name, tensor)
-    if tensor.layout != torch.strided or (tensor.nbytes and tensor.data_ptr() == 0):
-        check_place(name, tensor)
+    check_memory(name, tensor)
 
 
 def check_written(name: str, tensor: torch.Tensor) -> None:

@@ -109,6 +109,8 @@ def _all_gather_unequal(
         table = own.new_empty(sum(lengths) // own.itemsize)
         turns.part.allgatherv(bytes_of(own), bytes_of(table), lengths)
         return spread(table.split([part.numel() for part in parts]), parts)
+    # Parts of other ranks arrive before this rank's own is sent.
+    [own] = all_apart([own], [part for root, part in enumerate(parts) if root != turns.rank])
     for root, part in turns.each(enumerate(parts)):
         with to_write(part) as place:
             if root == turns.rank:

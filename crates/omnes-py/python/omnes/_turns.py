@@ -91,6 +91,10 @@ class Turns:
             self._parts_before = self._parts
             yield item
 
+    def skip_rest(self) -> None:
+        """All ranks end the collective here, with the same error: none has a part in the rest."""
+        self._rest, self._parts_before = 0, -1
+
     def barrier(self, limit_s: float) -> None:
         """All ranks meet, also after a collective that was given up here; TimeoutError, which
         names those that have not come, after the limit."""
@@ -118,14 +122,13 @@ class Turns:
                 self._explain(error)
         elif self._is_refusal(error):
             self._note_refused(name, error)
-        elif isinstance(error, TimeoutError):
-            if is_told_to_all:
+        else:
+            if isinstance(error, TimeoutError) and is_told_to_all:
                 error.args = (f"{error}; {self._absent()}",)
-        elif not isinstance(error, Error) and (
-            self._rest or self._parts == self._parts_before
-        ):
-            # The next part here would meet the others' next one of this turn.
-            self._end_all(name, f"it has ended in the middle of its part: {text_of(error)}")
+            is_between_parts = self._parts == self._parts_before and not isinstance(error, Error)
+            if self._rest or is_between_parts:
+                # The next part here would meet the others' next one of this turn.
+                self._end_all(name, f"it has ended in the middle of its part: {text_of(error)}")
 
     def _is_refusal(self, error: BaseException) -> bool:
         """Whether it has come before anything of this turn was sent."""

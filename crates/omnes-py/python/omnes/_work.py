@@ -51,20 +51,26 @@ class TensorWork(Work):
 class Queued(TensorWork):
     """A collective whose turn comes later: call, which returns the tensors that it has written.
 
-    changed tells whoever waits for works of the same queue.
+    changed tells whoever waits for works of the same queue, and last is the newest of those that
+    have not ended.
     """
 
     def __init__(
-        self, call: Callable[[], Sequence[Any]], changed: threading.Condition
+        self,
+        call: Callable[[], Sequence[Any]],
+        changed: threading.Condition,
+        last: Callable[[], Queued | None],
     ) -> None:
         super().__init__([])
         self._call: Callable[[], Sequence[Any]] | None = call  # nothing once it has ended
         self._changed = changed
+        self._last = last
         self._process = os.getpid()
         self._is_inference = torch.is_inference_mode_enabled()
-        # Of the end, and of what it has brought; nothing until somebody asks.
-        self._end: torch.futures.Future | None = None
+        # Of its result, once somebody has asked for it.
         self._future: torch.futures.Future | None = None
+        # Set when it has ended and before the next one begins.
+        self._ends: list[torch.futures.Future] = []
 
     def run(self) -> None:
         """Does it, then the callbacks of its future."""
@@ -77,8 +83,7 @@ class Queued(TensorWork):
         with self._changed:
             self._call = None
             self._changed.notify_all()
-            end = self._end
-        if end is not None:
+        for end in self._ends:
             end.set_result(None)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -97,15 +102,20 @@ class Queued(TensorWork):
 
     def get_future(self) -> torch.futures.Future:
         """Of the tensors that the collective writes; fails with a RuntimeError of its error's text.
-        Callbacks run in the thread of the queue, or at once after the end."""
+
+        Callbacks run in the thread of the queue, or in the caller's once the collective has ended.
+        Collectives that they start come after all that were queued when the future was first asked
+        for, in both cases: so they come at the same place on all ranks."""
         self._check_comes()
         with self._changed:
             if self._future is None:
-                self._end = torch.futures.Future()
+                end: torch.futures.Future = torch.futures.Future()
                 # PyTorch knows errors of callbacks alone: it would take others for the tensors.
-                self._future = self._end.then(lambda _: self.result())
+                self._future = end.then(lambda _: self.result())
                 if self.is_completed():
-                    self._end.set_result(None)
+                    end.set_result(None)
+                else:
+                    (self._last() or self)._ends.append(end)
             return self._future
 
     def _check_comes(self) -> None:

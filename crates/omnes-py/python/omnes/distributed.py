@@ -19,9 +19,10 @@ Order
     after the other. With async_op=True, which DistributedDataParallel uses, a
     thread of the group runs them while the program continues; a blocking
     collective waits for those started before it. Callbacks of a work's future run
-    in that thread. A collective started by a callback runs immediately, before
-    those that the program has started since, so a callback must not wait for
-    those. isend() and irecv() make progress on their own.
+    in that thread. Collectives that callbacks start run after those that were
+    started when get_future() was first called, and before those started since, so
+    a callback must not wait for the latter. isend() and irecv() make progress on
+    their own.
 
 Timeouts
     A collective that exceeds its limit, by default the group's, raises
@@ -379,11 +380,11 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     def send(self, tensors: list[torch.Tensor], to: int, tag: int = 0) -> Work:
         ranks = self._members.joined
-        return self._kept([Message.sent(ranks, tensor, to, tag) for tensor in tensors])
+        return self._kept([Message.sent(ranks, tensor, to, tag) for tensor in arrived(tensors)])
 
     def recv(self, tensors: list[torch.Tensor], source: int | None, tag: int = 0) -> Work:
         ranks = self._members.joined
-        return self._kept([Message.received(ranks, each, source, tag) for each in tensors])
+        return self._kept([Message.received(ranks, each, source, tag) for each in arrived(tensors)])
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
         return self.recv(tensors, None, tag)

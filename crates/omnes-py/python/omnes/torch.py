@@ -189,15 +189,30 @@ def _named(weights: torch.nn.Module | Mapping[str, torch.Tensor]) -> dict[str, t
 
 
 def _check(name: str, tensor: object) -> None:
-    """Refuses what is no tensor that can be received into."""
+    """Refuses anything but a tensor that can be received into."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is of type {type(tensor).__name__}, not a tensor")
-    if tensor.layout != torch.strided:
-        raise TypeError(f"{name} has the layout {tensor.layout}; only dense tensors can be sent")
-    if tensor.nbytes and (tensor.is_meta or tensor.data_ptr() == 0):
-        raise TypeError(f"{name} has no memory: it is on {tensor.device}, or was given back")
+    _check_memory(name, tensor)
     if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape)):
         raise TypeError(f"{name} has elements that share memory; clone() it")
+
+
+def _check_memory(name: str, tensor: torch.Tensor) -> None:
+    """Refuses tensors whose elements are not all in memory."""
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} has the layout {tensor.layout}; only dense tensors can be sent")
+    if tensor.nbytes and not _is_in_memory(tensor):
+        raise TypeError(f"{name} has no memory: it is on {tensor.device}, or was given back")
+
+
+def _is_in_memory(tensor: torch.Tensor) -> bool:
+    """False for a meta tensor, and where the storage has been resized to fewer elements."""
+    if tensor.is_meta:
+        return False
+    steps = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    end = (tensor.storage_offset() + steps + 1) * tensor.itemsize
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() != 0 and storage.nbytes() >= end
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

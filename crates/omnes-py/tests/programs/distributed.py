@@ -244,6 +244,13 @@ def gathers(rank, size):
             dist.gather(data(rank), parts if rank == 1 else None, 1)
             wanted = torch.cat(everything[::order])
             assert rank != 1 or torch.equal(rows[:-1], wanted), order
+    for many in (1, 20_000):  # The input is where the parts of others go.
+        lengths = [many * (size - other) for other in range(size)]
+        whole = torch.zeros(sum(lengths))
+        own = whole[: lengths[rank]].fill_(rank + 1)
+        dist.all_gather(list(whole.split(lengths)), own)
+        wanted = [float(other + 1) for other, length in enumerate(lengths) for _ in range(length)]
+        assert whole.tolist() == wanted, many
     # The input is where its part of the output is.
     table[3 * rank : 3 * rank + 3] = rank % 2
     dist.all_gather_into_tensor(table, table[3 * rank : 3 * rank + 3])
@@ -470,6 +477,19 @@ def functional(rank, size):
     assert torch.equal(total + 0, sum(everybody(size)))
     table = functions.all_gather_tensor(data(rank), 0, dist.group.WORLD)
     assert torch.equal(table + 0, torch.cat(everybody(size)))
+    # Nobody has waited yet for what they return.
+    total = functions.all_reduce(data(rank), "sum", dist.group.WORLD)
+    dist.all_reduce(total, ReduceOp.MAX)
+    assert torch.equal(total + 0, sum(everybody(size)))
+    outputs = [torch.zeros(3, 4) for _ in range(size)]
+    dist.all_gather(outputs, functions.all_reduce(data(rank), "sum", dist.group.WORLD))
+    assert all(torch.equal(output, sum(everybody(size))) for output in outputs)
+    total = functions.all_reduce(data(rank), "sum", dist.group.WORLD)
+    if rank == 1:
+        dist.send(total, 0)
+    elif rank == 0:
+        dist.recv(other := torch.zeros(3, 4), 1)
+        assert torch.equal(other, total + 0)
 
 
 def module():

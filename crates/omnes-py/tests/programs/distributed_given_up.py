@@ -194,4 +194,25 @@ for call, kind in ((refuse_the_second, TypeError), (be_interrupted_before, Keybo
         assert f"{kind.__name__}" in str(error), error
     else:
         raise AssertionError(f"{number.item()} is the sum of different collectives")
+# Nor what has come to its limit after a part of it, or before one.
+group = dist.new_group(range(size), timeout=timedelta(milliseconds=300 if rank == 1 else 30_000))
+lengths = [20_000 * (other + 1) for other in range(size)]
+places = [torch.zeros(length) for length in lengths]
+if rank == 0:
+    dist.recv(token, 1)
+try:
+    dist.all_gather(places, torch.ones(lengths[rank]), group=group)
+except TimeoutError:
+    assert rank == 1
+    dist.send(token, 0)
+except omnes.CollectivesBroken as error:
+    assert rank != 1 and error.rank == 1 and "TimeoutError" in str(error), error
+else:
+    raise AssertionError("rank 0 has come too late")
+try:
+    dist.all_reduce(torch.ones(lengths[0]), group=group)
+except omnes.CollectivesBroken as error:
+    assert error.rank == 1 and "TimeoutError" in str(error), error
+else:
+    raise AssertionError("the group still works")
 dist.destroy_process_group()

@@ -155,6 +155,28 @@ def callbacks(rank, size):
     assert len(collected.wait()) == 2
 
 
+def late_callbacks(rank, size):
+    """What a callback starts that is attached late comes after what was started by then, whether
+    the work of the callback has ended or not."""
+    before = torch.full((3_000_000,), float(rank))
+    tensors = [torch.full((4,), 10.0 * index + rank) for index in range(3)]
+    dist.barrier()
+    if rank != 0:
+        dist.all_reduce(before, async_op=True)
+    else:
+        dist.all_reduce(before)
+    work = dist.all_reduce(tensors[0], async_op=True)
+    if rank == 0:
+        work.wait()
+    next_one = dist.all_reduce(tensors[1], async_op=True)
+    chain = work.get_future().then(lambda _: dist.all_reduce(tensors[2]))
+    chain.wait()
+    next_one.wait()
+    dist.barrier()
+    for index, tensor in enumerate(tensors):
+        assert is_sum(tensor, size, 10 * index), (index, tensor)
+
+
 def two_groups(rank, size):
     """Each group has its own order: what one waits for does not keep the other."""
     other = dist.new_group(range(size))
@@ -299,6 +321,7 @@ with warnings.catch_warnings():
         waits_in_any_order,
         limits_of_waits,
         callbacks,
+        late_callbacks,
         two_groups,
         mistakes,
         no_thread,

@@ -90,6 +90,7 @@ def mistakes(world):
     """What cannot be received into is refused where it is, and no other rank waits for it."""
     shared = torch.ones(1).expand(10)
     given_back = torch.ones(10)
+    part = given_back[5:]
     given_back.untyped_storage().resize_(0)
     wrong = {
         "is of type int": 7,
@@ -97,6 +98,7 @@ def mistakes(world):
         "has elements that share memory": shared,
         "has no memory: it is on meta": torch.ones(3, device="meta"),
         "has no memory: it is on cpu": given_back,
+        "has no memory: it is on cpu,": part,
     }
     for reason, value in wrong.items():
         right = torch.ones(10)
