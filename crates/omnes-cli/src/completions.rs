@@ -1,4 +1,4 @@
-//! `omnes completions`: what a shell needs to complete commands and options.
+//! `omnes completions`: prints a script with which a shell completes commands and options.
 
 use crate::print;
 use anyhow::Result;
@@ -13,7 +13,7 @@ Examples:
   omnes completions zsh > ~/.zfunc/_omnes   # with ~/.zfunc in fpath
   omnes completions fish > ~/.config/fish/completions/omnes.fish";
 
-/// Print what a shell needs to complete commands and options.
+/// Print a script with which a shell completes commands and options.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -21,14 +21,14 @@ pub struct Args {
     shell: Shell,
 }
 
-/// The command without what is hidden, which shells would offer.
+/// The command without its hidden subcommands, which shells would offer.
 fn for_people() -> Command {
     let all = crate::Cli::command();
     let shown = all.get_subcommands().filter(|it| !it.is_hide_set()).cloned();
     Command::new("omnes").version(env!("CARGO_PKG_VERSION")).subcommands(shown)
 }
 
-/// Prints them.
+/// Prints the script.
 pub fn run(args: Args) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut for_people(), "omnes", &mut script);

@@ -1,12 +1,13 @@
-//! Variables of the environment that commands read by themselves; ranks read theirs by
+//! Environment variables that commands read themselves; ranks read theirs through
 //! [`omnes::Config::from_env`].
 
 use anyhow::{Result, anyhow};
 
-/// The text of a variable, `None` if it is unset or empty.
+/// Text of a variable, `None` if it is unset or empty.
 ///
 /// # Errors
-/// If it is no UTF-8. It is set all the same, so the usual place must not stand for it.
+/// If the value is not valid UTF-8. The variable is set nevertheless, so the default place must not
+/// be used instead.
 pub fn text(name: &str) -> Result<Option<String>> {
     let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) else {
         return Ok(None);

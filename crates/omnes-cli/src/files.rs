@@ -1,17 +1,17 @@
-//! Files that are written at the end of long work.
+//! Files that are written at the end of a long computation.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::OpenOptions;
 use std::path::Path;
 
-/// Refuses a path at which no file can be, before work is done for it.
+/// Rejects a path at which no file can be created, before work is done for it.
 pub fn check(path: &Path) -> Result<()> {
     let (shown, folder) = (path.display(), path.parent().unwrap_or(path));
     let is_here = folder.as_os_str().is_empty() || folder.is_dir();
     ensure!(is_here, "cannot write {shown}: no folder {}; make it first", folder.display());
     ensure!(path != Path::new(""), "a file to write has no name; name a file");
     ensure!(!path.is_dir(), "cannot write {shown}: it is a folder; name a file");
-    // A pipe or a device would take it for a begin and an end.
+    // Opening and closing a pipe or a device would look like a complete output.
     if path.is_file() || !path.exists() {
         let is_new = !path.exists();
         let opened = OpenOptions::new().append(true).create(true).open(path);

@@ -1,29 +1,29 @@
-//! How results are printed: for people or for programs, asked for in the same words everywhere.
+//! Output formats of results, for people or for programs: the same options in every command.
 
 use clap::ValueEnum;
 
-/// What was typed; flattened into the arguments of every command that prints results.
+/// Format options as typed; flattened into the arguments of every command that prints results.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct FormatArgs {
-    /// How results are printed
+    /// Format of results
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-    /// The same as --format json
+    /// Same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
 }
 
-/// How results are printed.
+/// Format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people
     Table,
-    /// For programs: objects with the same names in every version
+    /// For programs: objects whose field names are the same in every version
     Json,
 }
 
 impl FormatArgs {
-    /// What is meant.
+    /// The chosen format.
     pub fn chosen(self) -> Format {
         if self.json { Format::Json } else { self.format }
     }

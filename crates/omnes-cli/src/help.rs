@@ -1,12 +1,12 @@
-//! Help texts: as written, they fit any usual terminal.
+//! Help texts: lines that fit any usual terminal as they are.
 //!
-//! Longer lines would be wrapped where the terminal ends, and a command line that is wrapped can
-//! no longer be copied. Examples are lines of a shell, with `#` before what they do.
+//! Longer lines would be wrapped at the terminal's edge, and a wrapped command line cannot be
+//! copied. Examples are shell commands, with `#` before their explanations.
 
 /// Longest line of a help text.
 const WIDTH: usize = 78;
 
-/// A name, and beside it what it means in lines that fit; `name_width` is that of the column.
+/// Formats a name with its meaning beside it, in lines that fit; the name column has `name_width`.
 pub fn described(name: &str, meaning: &str, name_width: usize) -> String {
     let meaning_width = WIDTH - 2 - name_width;
     let mut lines = vec![String::new()];

@@ -1,12 +1,12 @@
-//! The `omnes` command: launch ranks, including those of MPI programs, copy files to all of them,
-//! measure, simulate, create a lab, inspect the machine, its kernel NIC and its ranks, reproduce
-//! the results of the papers.
+//! The `omnes` command: launches ranks, including those of MPI programs, copies files to all of
+//! them, measures, simulates, creates labs, inspects the machine, its kernel NIC and its ranks, and
+//! reproduces the results of the papers.
 //!
-//! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
-//! go to stdout (see `print`), everything else to stderr. Exit status: 0 done, 1 a check failed, 2
-//! usage or environment, also where the output cannot be written, 77 cannot run here; `omnes run`
-//! returns the first failing rank's status, `omnes mpirun` its launcher's. A reader that has seen
-//! enough (`| head`) is no failure.
+//! One module per subcommand; each has `Args` (the options as typed) and `run` (the action).
+//! Results go to stdout (see `print`), everything else to stderr. Exit status: 0 done, 1 a check
+//! failed, 2 usage or environment, including output that cannot be written, 77 cannot run here;
+//! `omnes run` returns the first failing rank's status, `omnes mpirun` its launcher's. A reader
+//! that stops early (`| head`) is not a failure.
 
 #![deny(clippy::print_stdout, reason = "all output goes through `print`")]
 
@@ -66,7 +66,7 @@ enum Command {
     Papers(papers::Args),
     Completions(completions::Args),
     Manual(manual::Args),
-    /// End what the ranks of a launcher have started when it is killed
+    /// End the processes that a launcher's ranks have started, if it is killed
     #[command(hide = true)]
     Warden,
 }
@@ -95,12 +95,12 @@ fn main() -> ExitCode {
     result.unwrap_or_else(|error| fail(&error))
 }
 
-/// Help and versions are results; what was typed wrong is told on stderr.
+/// Prints help and versions to stdout, as results, and usage errors to stderr.
 fn tell(answer: &clap::Error) -> ExitCode {
     if answer.use_stderr() {
-        // Of the ranks of a job, which mostly have typed the same, one says how it is right.
+        // The ranks of a job mostly have the same command line; one of them prints the full usage.
         if std::env::var("OMNES_RANK").map_or(true, |rank| rank == "0") {
-            // Nobody is left to tell if stderr is closed.
+            // If stderr is closed, the error cannot be reported anywhere.
             let _ = answer.print();
         } else if let Some(what) = answer.to_string().lines().next() {
             stderr::write_line(format_args!("{what}"));

@@ -1,4 +1,4 @@
-//! `omnes manual`: the help texts as pages for `man`.
+//! `omnes manual`: writes the help texts as pages for `man`.
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
@@ -13,11 +13,11 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Folder for omnes.1, omnes-run.1 and so on; made if need be
+    /// Directory for omnes.1, omnes-run.1 and so on; created if it does not exist
     folder: PathBuf,
 }
 
-/// Writes them.
+/// Writes the pages.
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = &args.folder;
     let cannot_write = || format!("cannot write pages to {}", folder.display());

@@ -1,17 +1,18 @@
-//! Where something is mounted, as the kernel tells it.
+//! Mount points, as the kernel lists them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The mount points of a `mountinfo`; see proc_pid_mountinfo(5).
+/// The mount points in a `mountinfo`; see proc_pid_mountinfo(5).
 pub fn mount_points(mountinfo: &[u8]) -> impl Iterator<Item = PathBuf> {
     let lines = mountinfo.split(|&byte| byte == b'\n');
     let escaped = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(4));
     escaped.map(|path| OsString::from_vec(without_escapes(path)).into())
 }
 
-/// Spaces, tabs, line ends and backslashes are written as a backslash and three octal digits.
+/// Decodes spaces, tabs, newlines and backslashes, which are written as a backslash and three octal
+/// digits.
 fn without_escapes(mut text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     loop {

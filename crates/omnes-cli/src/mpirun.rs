@@ -1,9 +1,9 @@
-//! `omnes mpirun`: an MPI's own launcher, whose ranks preload the library that accelerates
-//! collectives.
+//! `omnes mpirun`: runs the launcher of an MPI library; its ranks preload the library that
+//! accelerates collectives.
 //!
-//! All of it is [`omnes_mpi`]; here are its arguments and what is printed. This process *becomes*
-//! the launcher: nothing stands between it and the terminal, so signals, output and status are
-//! those of the launcher alone.
+//! All of the work is done by [`omnes_mpi`]; this file has the arguments and the output. This
+//! process *becomes* the launcher: nothing stands between it and the terminal, so signals, output
+//! and status are those of the launcher alone.
 
 use crate::print;
 use crate::run::quote;
@@ -38,13 +38,13 @@ Exit status: the launcher's; 2 if it cannot be started.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The launcher, by path or by name [default: mpirun, else mpiexec]
+    /// Launcher, by path or name [default: mpirun, else mpiexec]
     #[arg(long, value_name = "PATH")]
     launcher: Option<OsString>,
-    /// At the end, let rank 0 of each communicator report what Omnes has handled, and why not
+    /// At the end, let rank 0 of each communicator report what Omnes has handled, and why not more
     #[arg(long)]
     report: bool,
-    /// Print the launcher's command line, without running it
+    /// Print the launcher's command line without running it
     #[arg(long)]
     dry_run: bool,
     /// The launcher's own arguments
@@ -57,7 +57,7 @@ pub struct Args {
     arguments: Vec<OsString>,
 }
 
-/// Runs the subcommand; on success it does not return, unless it only prints.
+/// Runs the subcommand; on success it returns only if it prints the command line.
 pub fn run(args: Args) -> Result<ExitCode> {
     let launcher = Launcher::find(args.launcher.as_deref())?;
     let library = Library::find(launcher.mpi)?;

@@ -1,7 +1,8 @@
 //! `omnesd`, the node agent: lends slots of the kernel NIC to ranks that may not load programs.
 //!
-//! All of it is [`omnes_nic::agent`]; here are its arguments, signals, log and exit status: 0 after
-//! TERM, INT, HUP or `omnes nic detach --all --end`, 2 usage or environment, 77 cannot run here.
+//! All of the work is done by [`omnes_nic::agent`]; this file has its arguments, signals, log and
+//! exit status: 0 after TERM, INT, HUP or `omnes nic detach --all --end`, 2 usage or environment,
+//! 77 cannot run here.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -17,16 +18,16 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Status of a program that cannot run here.
+/// Exit status of a program that cannot run here.
 const STATUS_CANNOT_RUN: u8 = 77;
-/// Slots that there are.
+/// Number of slots.
 const SLOTS_MAX: i64 = omnes_nic::SLOTS_MAX as i64;
-/// Refusals that are logged in one [`WINDOW`]; the others are counted.
+/// Refusals that are logged in one [`WINDOW`]; further ones are counted.
 const REFUSALS_MAX: u32 = 20;
-/// Of one user, what is lent and what is returned, likewise.
+/// Loans and returns of one user that are logged in one [`WINDOW`]; further ones are counted.
 const LOANS_MAX: u32 = 200;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Descriptors for all connections and slots, and what a hostile user may keep.
+/// Descriptors for all connections and slots, including those that a hostile user may hold.
 const DESCRIPTORS: u64 = 16_384;
 
 const EXAMPLES: &str = "\
@@ -51,7 +52,7 @@ there are too many, they are counted instead.";
 #[derive(Parser)]
 #[command(name = "omnesd", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Args {
-    /// Interface to serve, also if it appears later; may be given several times [default: all
+    /// Interface to serve, even if it appears later; may be given several times [default: all
     /// Ethernet interfaces with an address]
     #[arg(long = "interface", value_name = "NAME")]
     interfaces: Vec<String>,
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    // Ranks believe no agent but root's.
+    // Ranks trust only an agent that runs as root.
     // SAFETY: plain system call without arguments.
     if unsafe { libc::geteuid() } != 0 {
         return Err(NicError::NotPermitted).context("omnesd must be root");
@@ -94,7 +95,7 @@ fn run(args: Args) -> Result<()> {
     say(format_args!("serving, version {}", env!("CARGO_PKG_VERSION")));
     tell_the_manager();
     let served = agent.serve(signalled.as_fd(), &mut |event| log.tell(event));
-    // Detaches and closes, before that is said.
+    // Detaches and closes before the end is logged.
     drop(agent);
     log.tell_unsaid();
     served?;
@@ -102,18 +103,18 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Writes a line of the log by one call.
+/// Writes one line of the log by one call.
 fn say(line: std::fmt::Arguments<'_>) {
-    // Nobody is left to tell if stderr is closed.
+    // If stderr is closed, the line cannot be written anywhere.
     let _ = std::io::stderr().write_all(format!("omnesd: {line}\n").as_bytes());
 }
 
-/// Lines of the log; those of which a process can cause as many as it likes are limited.
+/// Log; lines that a process can cause in any number are limited.
 #[derive(Default)]
 struct Log {
     window: Option<Instant>,
     refusals: u32,
-    /// By user.
+    /// Number of loans and returns, by user.
     loans: BTreeMap<u32, u32>,
 }
 
@@ -139,7 +140,7 @@ impl Log {
         self.refusals <= REFUSALS_MAX
     }
 
-    /// The same for what is lent to a user or returned by him.
+    /// Counts a loan or return of a user; true if it is to be logged.
     fn is_told_of_loan(&mut self, uid: u32, now: Instant) -> bool {
         self.look_at_window(now);
         let loans = self.loans.entry(uid).or_default();
@@ -154,7 +155,7 @@ impl Log {
         }
     }
 
-    /// Says how much was not logged.
+    /// Logs the number of lines left out.
     fn tell_unsaid(&mut self) {
         let unsaid = self.refusals.saturating_sub(REFUSALS_MAX);
         self.refusals = 0;
@@ -170,7 +171,7 @@ impl Log {
     }
 }
 
-/// Tells systemd, if it has started this process, that ranks are served from now on (sd_notify(3)).
+/// Notifies systemd, if it has started this process, that ranks are now served (sd_notify(3)).
 fn tell_the_manager() {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let bytes = name.as_encoded_bytes();

@@ -1,9 +1,9 @@
 //! Standard output: the only place that writes there.
 //!
-//! One rule for all commands. A text goes out whole and at once. If its reader has seen enough, as
-//! `head` has, that is no failure: [`Reader::Gone`] tells commands that would print on that they
-//! may stop, and the status is what it would have been. If the output cannot be written, as on a
-//! full disk, that is [`CannotWrite`], which ends the command with status 2.
+//! One rule for all commands. A text is written completely and immediately. If its reader has
+//! stopped, as `head` does, that is not a failure: [`Reader::Gone`] tells commands that they may
+//! stop printing, and the status is unchanged. If the output cannot be written, as on a full disk,
+//! that is [`CannotWrite`], which ends the command with status 2.
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,31 +14,31 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Whether somebody reads what is printed.
+/// Whether the output still has a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// As far as is known.
     Listens,
-    /// Nobody will see any more.
+    /// No further output will be read.
     Gone,
 }
 
-/// What was to be printed is lost.
+/// Output has been lost.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the output")]
 pub struct CannotWrite(#[source] pub io::Error);
 
-/// Prints `text` as it is; of an empty one only its reader is known afterwards.
+/// Prints `text` unchanged; an empty text only checks for a reader.
 pub fn text(text: &str) -> Result<Reader> {
     Ok(bytes(text.as_bytes())?)
 }
 
-/// Prints `line` and its end.
+/// Prints `line` and a newline.
 pub fn line(line: impl Display) -> Result<Reader> {
     text(&format!("{line}\n"))
 }
 
-/// Prints `bytes` as they are.
+/// Prints `bytes` unchanged.
 pub fn bytes(bytes: &[u8]) -> Result<Reader, CannotWrite> {
     if bytes.is_empty() {
         return Ok(reader());
@@ -46,8 +46,8 @@ pub fn bytes(bytes: &[u8]) -> Result<Reader, CannotWrite> {
     settle(write_all(io::stdout().lock(), bytes))
 }
 
-/// Keeps other threads from writing to standard output or error meanwhile, if both are the same
-/// file: a pipe takes a long text in pieces.
+/// Keeps other threads from writing to standard output or error while the guard lives, if both are
+/// the same file: a pipe takes a long text in pieces.
 pub fn alone() -> Option<MutexGuard<'static, ()>> {
     static ARE_ONE: LazyLock<bool> = LazyLock::new(|| {
         let identity = |of: BorrowedFd<'_>| fstat(of).map(|it| (it.st_dev, it.st_ino));
@@ -58,8 +58,8 @@ pub fn alone() -> Option<MutexGuard<'static, ()>> {
     ARE_ONE.then(|| WRITES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Writes `bytes` as they are; where `output` does not block, as some parents hand it over, waits
-/// until it has room.
+/// Writes `bytes` unchanged; if `output` is nonblocking, as some parents pass it, waits until it
+/// has room.
 pub fn write_all(mut output: impl Write + AsFd, mut bytes: &[u8]) -> io::Result<()> {
     loop {
         let written =
@@ -75,7 +75,7 @@ pub fn write_all(mut output: impl Write + AsFd, mut bytes: &[u8]) -> io::Result<
     }
 }
 
-/// Returns when something can be written, or nothing ever more.
+/// Returns when the output is writable, or never will be again.
 fn wait_for_room(output: &impl AsFd) -> io::Result<()> {
     match poll(&mut [PollFd::new(output, PollFlags::OUT)], None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -83,7 +83,7 @@ fn wait_for_room(output: &impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Whether a reader is left, as far as can be told without writing.
+/// Whether a reader remains, as far as can be determined without writing.
 fn reader() -> Reader {
     let stdout = io::stdout();
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
@@ -92,7 +92,7 @@ fn reader() -> Reader {
     if is_known && is_gone { Reader::Gone } else { Reader::Listens }
 }
 
-/// What came of writing to standard output elsewhere.
+/// Classifies the result of writing to standard output elsewhere.
 pub fn settle(written: io::Result<()>) -> Result<Reader, CannotWrite> {
     match written {
         Ok(()) => Ok(Reader::Listens),

@@ -1,5 +1,5 @@
-//! Lines to stderr that stay whole: several ranks may share it, and the standard macros write a
-//! line piece by piece.
+//! Writes whole lines to stderr: several ranks may share it, and the standard macros write a line
+//! in pieces.
 
 use crate::print;
 use std::fmt;
@@ -12,11 +12,11 @@ pub fn notice(line: fmt::Arguments<'_>) {
 /// Writes the line by one call.
 pub fn write_line(line: fmt::Arguments<'_>) {
     let _whole = print::alone();
-    // Nobody is left to tell if stderr is closed.
+    // If stderr is closed, the line cannot be written anywhere.
     let _ = print::write_all(std::io::stderr().lock(), format!("{line}\n").as_bytes());
 }
 
-/// An error with its causes, each told once: a message may hold its cause already.
+/// Formats an error with its causes, each once: a message may already contain its cause.
 pub fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -1,23 +1,23 @@
 //! Values with units, as typed on the command line and as shown in tables.
 //!
-//! A value whose unit is part of its meaning (a time, a rate, a share) is refused without one. Byte
-//! counts may be bare; their suffixes are powers of 1024, as message sizes are. Rates are powers of
-//! 1000, as links are. Times and byte counts are the library's ([`omnes::duration`],
-//! [`omnes::bytes`]), so that variables and options are read alike.
+//! A value whose unit is part of its meaning (a time, a rate, a share) is rejected without one.
+//! Byte counts may be bare; their suffixes are powers of 1024, as usual for message sizes. Rates
+//! are powers of 1000, as usual for links. Times and byte counts are parsed by the library
+//! ([`omnes::duration`], [`omnes::bytes`]), so that variables and options have the same syntax.
 //!
-//! All parsers have the shape that clap's `value_parser` takes: text in, value or a sentence that
-//! names the value, what is wanted and an example.
+//! All parsers have the signature that clap's `value_parser` expects: text in; a value, or a
+//! sentence that names the value, the expected form and an example.
 
 pub use omnes::bytes::parse as parse_bytes;
 pub use omnes::duration::{parse as parse_duration, shortest as short_time};
 use std::time::Duration;
 
-/// A figure in steps of `1 / steps`, as JSON has it.
+/// Rounds a figure to multiples of `1 / steps`, for JSON.
 pub fn rounded(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
 
-/// Three significant digits below a thousand, whole numbers above.
+/// Formats with three significant digits below a thousand, as an integer above.
 pub fn significant(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -27,7 +27,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// Splits `text` into the number at its start and the unit behind it, lower case.
+/// Splits `text` into the number at its start and the unit after it, in lower case.
 fn split(text: &str) -> Result<(f64, String), String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -37,18 +37,18 @@ fn split(text: &str) -> Result<(f64, String), String> {
     Ok((number, unit.trim().to_ascii_lowercase()))
 }
 
-/// Scales `number` by `factor` to an integer; refuses what does not fit.
+/// Scales `number` by `factor` to an integer; rejects values out of range.
 fn scaled(text: &str, number: f64, factor: f64) -> Result<u64, String> {
     let value = (number * factor).round();
-    // 2^53: above it an f64 is no longer exact, and nobody means so much.
+    // 2^53: above it an f64 is no longer exact, and no realistic value is that large.
     if value > 9_007_199_254_740_992.0 {
         return Err(format!("`{text}` is too large"));
     }
     Ok(value as u64)
 }
 
-/// Bits per second from `1gbit`, `100mbit`, `1.28Gbit/s`, `9600bit`; `none` gives 0, which stands
-/// for a link that is not shaped.
+/// Parses bits per second from `1gbit`, `100mbit`, `1.28Gbit/s`, `9600bit`; `none` gives 0, which
+/// means no shaping.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     if text == "none" {
         return Ok(0);
@@ -67,7 +67,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A share between 0 and 1 from `1%`, `0.1%`.
+/// Parses a share between 0 and 1 from `1%`, `0.1%`.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let (number, unit) = split(text)?;
     match unit.as_str() {
@@ -78,7 +78,8 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes as people read them: `8 B`, `64 KiB`, `1.5 MiB`; exact whenever shown without a point.
+/// Formats bytes for people: `8 B`, `64 KiB`, `1.5 MiB`; exact whenever shown without a decimal
+/// point.
 pub fn format_bytes(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     for (unit, size) in units {
@@ -93,7 +94,7 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// Microseconds for a table: three significant digits below a thousand, whole ones above.
+/// Formats microseconds for a table: three significant digits below a thousand, integers above.
 pub fn format_us(time: Duration) -> String {
     let us = time.as_nanos() as f64 / 1e3;
     match us {
@@ -103,7 +104,7 @@ pub fn format_us(time: Duration) -> String {
     }
 }
 
-/// Bits per second for a table: `1 Gbit/s`, `1.28 Gbit/s`, `100 Mbit/s`.
+/// Formats bits per second for a table: `1 Gbit/s`, `1.28 Gbit/s`, `100 Mbit/s`.
 pub fn format_rate(bps: u64) -> String {
     let units = [("Gbit/s", 1_000_000_000u64), ("Mbit/s", 1_000_000), ("kbit/s", 1_000)];
     for (unit, size) in units {
@@ -114,7 +115,7 @@ pub fn format_rate(bps: u64) -> String {
     format!("{bps} bit/s")
 }
 
-/// A time by its largest units: `0.1 s`, `59 s`, `2 min 5 s`, `3 h 20 min`, `4 d 1 h`.
+/// Formats a time by its largest units: `0.1 s`, `59 s`, `2 min 5 s`, `3 h 20 min`, `4 d 1 h`.
 pub fn format_age(time: Duration) -> String {
     let seconds = time.as_secs();
     let pair = |large: u64, small: u64, names: (&str, &str)| {
@@ -129,7 +130,7 @@ pub fn format_age(time: Duration) -> String {
     }
 }
 
-/// A share as percent: `1%`, `0.1%`.
+/// Formats a share as percent: `1%`, `0.1%`.
 pub fn format_share(share: f64) -> String {
     // Rounded first, so that 0.07 is not shown as 7.000000000000001%.
     format!("{}%", (share * 1e8).round() / 1e6)

@@ -1,5 +1,5 @@
-//! Barriers by the kernel NIC in labs: every algorithm at several sizes, on links that lose,
-//! double and overtake, with checksums computed by hardware and not; a doorbell from each host.
+//! Barriers by the kernel NIC in labs: every algorithm at several sizes, on links that drop,
+//! duplicate and reorder, with checksums computed by hardware and not; a doorbell from each host.
 #![allow(clippy::unwrap_used)]
 
 mod as_root;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 
-/// Runs `omnes bench barrier` in a lab; its lines as JSON.
+/// Runs `omnes bench barrier` in a lab; returns its lines as JSON.
 fn bench(hosts: u32, link: &[&str], arguments: &[&str]) -> Vec<serde_json::Value> {
     let mut command = Command::new(OMNES);
     command.args(["run", "-n", &hosts.to_string(), "--lab", "--no-prefix"]).args(link);
@@ -29,9 +29,9 @@ fn hosts_send_one_packet_per_barrier() {
     if !as_root::is_root() {
         return;
     }
-    // Steps made by the kernel; the host's own packets are doorbells, one per rank and barrier. A
-    // rank that waits long for its core is asked for by the others: that is of the machine, so the
-    // least of a few runs counts.
+    // Steps are made by the kernel; the host's own packets are doorbells, one per rank and barrier.
+    // The other ranks query a rank that waits long for its core: that depends on the machine, so
+    // the minimum of a few runs counts.
     for version in [&[][..], &["--ipv6"]] {
         let least = least_packets(5, version);
         let are_doorbells = least.iter().all(|packets| (5.0..5.5).contains(packets));
@@ -39,7 +39,7 @@ fn hosts_send_one_packet_per_barrier() {
     }
 }
 
-/// Packets per barrier of each kind, the least of a few runs; of as few as are needed.
+/// Packets per barrier of each kind, the minimum of a few runs; stops as soon as it is low enough.
 fn least_packets(hosts: u32, link: &[&str]) -> [f64; 4] {
     let limits = ["--algorithms", KINDS, "--max-iters", "300", "--budget", "1s"];
     let mut least = [f64::INFINITY; 4];

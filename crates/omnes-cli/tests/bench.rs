@@ -15,7 +15,7 @@ const SHORT: &str = "--budget 10ms --max-iters 20 --warmup 2";
 fn bench(ranks: u32, options: &str) -> (i32, String, String) {
     let output = Command::new(OMNES)
         .args(["run", "-n", &ranks.to_string(), "--no-prefix", "--timeout", "60s"])
-        // Every rank counts as a node, so that there is somebody to multicast to.
+        // Every rank counts as a node, so that there are other nodes to multicast to.
         .args(["--env", "OMNES_SHM=off", "--", OMNES, "bench"])
         .args(options.split_whitespace())
         .args(SHORT.split_whitespace())
@@ -26,7 +26,7 @@ fn bench(ranks: u32, options: &str) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// What a run of which the last point takes an hour prints if `signal` comes after `wait`.
+/// Output of a run whose last point takes an hour, if `signal` arrives after `wait`.
 fn bench_until(signal: i32, wait: Duration) -> String {
     let bench = Command::new(OMNES)
         .args(["run", "-n", "2", "--no-prefix", "--timeout", "120s", "--", OMNES, "bench"])
@@ -48,7 +48,7 @@ fn bench_until(signal: i32, wait: Duration) -> String {
 #[test]
 fn what_has_been_measured_is_printed_when_a_signal_ends_it() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        // The other points take moments, unless the machine has much else to do.
+        // The other points take moments, unless the machine is busy.
         let mut waits = [2, 10, 60].map(Duration::from_secs).into_iter();
         let is_whole = |output: &String| {
             let has = |op: &str| output.lines().filter(|line| line.trim().starts_with(op)).count();
@@ -74,7 +74,7 @@ fn json_has_a_line_per_point_with_all_fields() {
     let expected = sized.map(|op| [op; 3]).concat();
     assert_eq!(ops, [&expected[..], &["barrier"]].concat());
     for line in &lines {
-        // On a crowded machine no iteration by the clock may begin in time.
+        // On a crowded machine no iteration by the clock may start in time.
         let is_counted = line["late"] != 1.0;
         for field in ["median_us", "p99_us", "min_us", "mean_us"] {
             let is_time = line[field].as_f64().is_some_and(|time| time > 0.0);
@@ -124,7 +124,7 @@ fn a_table_has_a_head_and_a_row_per_point() {
     assert_eq!(rows, ["bcast chain", "bcast chain", "bcast flat", "bcast flat", "barrier default"]);
 }
 
-/// What rank 0 does per broadcast, by scheme, in a throughput test of 4 ranks.
+/// Counters of rank 0 per broadcast, by scheme, in a throughput test of 4 ranks.
 fn at_root(scheme: &str) -> impl Fn(&str) -> f64 + use<> {
     let options = format!("throughput --sizes 8 --scheme {scheme} --format json");
     let (status, output, errors) = bench(4, &options);
@@ -136,8 +136,8 @@ fn at_root(scheme: &str) -> impl Fn(&str) -> f64 + use<> {
     move |field| line[field].as_f64().unwrap()
 }
 
-/// The same, measured again where a receiver that waited for a core was asked again, as other tests
-/// run beside: the last of three measures has to do.
+/// Like [`at_root`], measured again if a receiver that waited for a core was queried, because other
+/// tests run concurrently: the last of three measurements is used in any case.
 fn at_root_undisturbed(scheme: &str, acks_max: f64) -> impl Fn(&str) -> f64 + use<> {
     let mut measured = at_root(scheme);
     for _ in 0..2 {
@@ -154,13 +154,14 @@ fn a_throughput_counts_packets_and_acknowledgements_at_the_root() {
     let down_a_tree = at_root("binomial:store");
     assert!((1.9..2.1).contains(&down_a_tree("root_packets")), "{}", down_a_tree("root_packets"));
     assert_eq!(down_a_tree("root_acks"), 0.0);
-    // Where the root waits for each, nothing merges: an acknowledgement per receiver.
+    // If the root waits for each broadcast, nothing is coalesced: one acknowledgement per receiver.
     let of_basic = at_root_undisturbed("basic", 3.2);
     assert!((2.9..3.2).contains(&of_basic("root_acks")), "{}", of_basic("root_acks"));
-    // Else what comes in together is acknowledged together; M = 10 and a timer at the end.
+    // Otherwise, broadcasts that arrive together are acknowledged together; M = 10 and a timer at
+    // the end.
     for (scheme, acks_max) in [("window", 3.2), ("skewed=10", 0.6), ("ack-every=10", 0.6)] {
         let of_some = at_root_undisturbed(scheme, acks_max);
-        // Loss is rare here, but other tests run beside.
+        // Loss is rare here, but other tests run concurrently.
         assert!((1.0..1.1).contains(&of_some("root_packets")), "{}", of_some("root_packets"));
         assert!((0.05..acks_max).contains(&of_some("root_acks")), "{}", of_some("root_acks"));
     }

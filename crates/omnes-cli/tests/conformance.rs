@@ -1,6 +1,6 @@
-//! The bodies of conformance as processes: on loopback, and in labs with other links and faults.
+//! The conformance bodies as processes: on loopback, and in labs with other links and faults.
 //!
-//! The program is the example `conformance` of the library, which cargo builds if need be. Without
+//! The program is the library's example `conformance`, which cargo builds if necessary. Without
 //! root the labs print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
@@ -13,10 +13,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
-/// Longest message where links are slow.
+/// Longest message on slow links.
 const SHORT: [&str; 2] = ["--bytes-max", "300000"];
 
-/// What the ranks counted, summed.
+/// Counters of the ranks, summed.
 struct Counts(String);
 
 impl Counts {
@@ -31,7 +31,7 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
-/// All bodies with `ranks` ranks; `flags` are those of the launcher.
+/// Runs all bodies with `ranks` ranks; `flags` are those of the launcher.
 fn conform(ranks: usize, flags: &str, arguments: &[&str]) -> Counts {
     let mut command = Command::new(OMNES);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", "120s", "--grace", "1s"]);
@@ -58,7 +58,7 @@ fn bodies() -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// As [`conform`], every rank on a host of its own; nothing, as an ordinary user.
+/// Like [`conform`], with every rank on a host of its own; `None` for an ordinary user.
 fn conform_in_lab(ranks: usize, flags: &str, arguments: &[&str]) -> Option<Counts> {
     is_root().then(|| conform(ranks, &format!("--lab {flags}"), arguments))
 }
@@ -98,7 +98,7 @@ fn hosts_conform_over_jumbo_frames() {
     conform_in_lab(4, "--mtu 9000", &[]);
 }
 
-/// A lab that is taken down when the test is over.
+/// A lab that is taken down when dropped.
 struct Lab(String);
 
 impl Lab {
@@ -135,7 +135,7 @@ fn hosts_conform_whose_links_take_packets_of_different_lengths() {
     let script = format!("#!/bin/sh\nexec {OMNES} {into} {} -- sh -c \"$2\"\n", lab.0);
     std::fs::write(&ssh, script).unwrap();
     std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // Rank 1 is beside rank 0: the way between them is no way to the other host.
+    // Rank 1 is on rank 0's host: the route between them does not lead to the other host.
     let flags = format!("--ssh {} --hosts 10.77.0.1:2,10.77.0.2:2", ssh.display());
     conform(4, &flags, &[&SHORT[..], &["sizes", "schemes", "allreduce"]].concat());
 }
@@ -162,7 +162,7 @@ fn hosts_conform_while_one_packet_in_twenty_is_lost() {
     for (ranks, seed) in [(2, 4), (4, 5), (8, 6)] {
         let flags = format!("--loss 5% --fault-seed {seed}");
         let Some(counts) = conform_in_lab(ranks, &flags, &[]) else { return };
-        // A repair is meant for what was lost, give or take those that were lost again.
+        // Repairs are for lost packets only, give or take those that were lost again.
         let (sent, again) = (counts.sum("sent"), counts.sum("retransmits"));
         assert!(again > sent / 50, "{again} of {sent} sent again");
     }
@@ -170,7 +170,7 @@ fn hosts_conform_while_one_packet_in_twenty_is_lost() {
 
 #[test]
 fn trains_whose_packets_do_not_belong_together_are_taken_apart() {
-    // Repairs and new packets share trains here: data read in advance lie in wrong places.
+    // Repairs and new packets share trains here: data that are read ahead are in wrong places.
     for seed in [7, 8] {
         let flags = format!("--loss 12% --reorder 3% --duplicate 1% --fault-seed {seed}");
         conform_in_lab(5, &flags, &["sizes", "mix", "out-of-order"]);

@@ -1,7 +1,7 @@
 //! `omnes cp` as a user sees it: copies, whole output and exit status.
 //!
-//! All ranks run on this machine, each with a destination of its own. What only a part of the
-//! machine can do (a full disk, a rank that is killed) is done with limits and signals, without
+//! All ranks run on this machine, each with a destination of its own. Conditions that only a part
+//! of a machine can have (a full disk, a killed rank) are produced with limits and signals, without
 //! privileges.
 
 #![allow(clippy::unwrap_used)]
@@ -52,13 +52,13 @@ impl Place {
         Outcome::of(output)
     }
 
-    /// As [`Self::cp`], with a shell's `before` in every rank.
+    /// Like [`Self::cp`], with a shell's `before` in every rank.
     fn cp_after(&self, before: &str, arguments: &str) -> Outcome {
         let script = format!("{before}; exec {OMNES} cp {arguments}");
         Outcome::of(self.launcher(&["sh", "-c", &script]).output().unwrap())
     }
 
-    /// Everything below this directory, hidden entries too.
+    /// Everything below this directory, including hidden entries.
     fn tree(&self) -> Vec<String> {
         fn walk(directory: &Path, top: &Path, found: &mut Vec<String>) {
             for entry in fs::read_dir(directory).unwrap() {
@@ -99,7 +99,7 @@ impl Outcome {
         assert_eq!(self.output.lines().count(), 1, "{self:?}");
     }
 
-    /// All ranks failed, and rank 0 alone tells why.
+    /// All ranks failed, and only rank 0 reports why.
     fn assert_refused(&self, reason: &str) {
         assert_eq!((self.status, self.output.as_str()), (1, ""), "{self:?}");
         let told = self.errors.lines().filter(|line| line.starts_with('['));
@@ -239,7 +239,7 @@ fn without_a_place_for_each_rank_rank_0_writes_nothing_and_a_clash_is_told() {
     let reason = "rank 2: writes to the same place as rank 1; put {rank} into DEST";
     place.cp(&["source", "new/copy"]).assert_refused(reason);
     assert_eq!(place.tree(), ["source"]);
-    // Ranks that go to directories of their own need no number in the name.
+    // Ranks that change to directories of their own need no number in the name.
     let into = "mkdir $OMNES_RANK; cd $OMNES_RANK";
     place.cp_after(into, "../source copy").assert_done("[0] 3 copies, 100 B, ");
     let copies = ["0", "1", "1/copy", "2", "2/copy", "3", "3/copy", "source"];
@@ -291,7 +291,7 @@ fn the_source_and_the_directories_above_it_are_not_replaced() {
     place.cp(&["a", "a", "--force"]).assert_refused(onto);
     let above = "would replace a directory that holds the source";
     place.cp(&["a/b", "a", "--force"]).assert_refused(above);
-    // A rank elsewhere names its directory in its own way, and the source through a link.
+    // A rank elsewhere names its directory differently, and the source through a link.
     let elsewhere = "[ $OMNES_RANK != 2 ] || cd 1; dest=$([ -L a ] && echo ../a || echo x{rank})";
     let refused = place.cp_after(elsewhere, "--force a/b \"$dest\"");
     refused.assert_refused(&format!("rank 2: {above}"));
@@ -361,7 +361,7 @@ fn a_tree_with_mounts_below_it_is_refused_and_what_they_hold_stays() {
 fn a_destination_that_cannot_be_made_names_the_rank_and_leaves_nothing() {
     let place = Place::new();
     place.write("source", 1000);
-    // Also for root, a file is no directory.
+    // Even for root, a file is not a directory.
     fs::create_dir(place.path("out")).unwrap();
     fs::write(place.path("out/3"), "").unwrap();
     let refused = place.cp(&["source", "out/{rank}/deep/copy"]);
@@ -389,7 +389,7 @@ fn a_disk_that_is_full_in_between_ends_all_ranks_and_leaves_nothing() {
     assert!(!place.path("out").exists(), "{:?}", place.tree());
 }
 
-/// A running copy of a file too large to be copied before the test has looked at it.
+/// A running copy of a file too large to be copied before the test has inspected it.
 struct Running {
     launcher: Child,
     ranks: Vec<libc::pid_t>,
@@ -400,9 +400,9 @@ impl Running {
         Self::start_after(place, ":", arguments)
     }
 
-    /// As [`Self::start`], with a shell's `before` in every rank.
+    /// Like [`Self::start`], with a shell's `before` in every rank.
     fn start_after(place: &Place, before: &str, arguments: &str) -> Self {
-        // Each rank tells its process number, then becomes the copy.
+        // Each rank prints its process id, then becomes the copy.
         let script = format!("{before}; echo $OMNES_RANK $$; exec {OMNES} cp {arguments}");
         let mut command = place.launcher(&["sh", "-c", &script]);
         command.env("OMNES_PEER_TIMEOUT", "2s").stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -419,7 +419,7 @@ impl Running {
         Self { launcher, ranks }
     }
 
-    /// Waits until the rank has written so much, as the kernel counts it, or has ended.
+    /// Waits until the rank has written this much, as the kernel counts it, or has ended.
     fn wait_until_written(&self, rank: usize, bytes: u64) {
         let path = format!("/proc/{}/io", self.ranks[rank]);
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -439,7 +439,7 @@ impl Running {
         assert_eq!(unsafe { libc::kill(process, signal) }, 0);
     }
 
-    /// Status, errors, and how long it took to end.
+    /// Status, errors, and the time until the end.
     fn finish(mut self) -> (Option<i32>, String, Duration) {
         let start = Instant::now();
         let mut errors = String::new();
@@ -520,9 +520,9 @@ fn a_signal_while_trees_appear_leaves_the_old_or_the_new_whole() {
             (0..10).for_each(|file| fs::write(dest.join(format!("old-{file}")), "").unwrap());
         }
         let running = Running::start(&place, "tree {rank} --force");
-        // Everything is written; what is left is to agree and to appear.
+        // Everything is written; only agreement and commit remain.
         running.wait_until_written(victim, (FILES * BYTES) as u64);
-        // SAFETY: plain system call; a process that has ended meanwhile has a whole copy.
+        // SAFETY: plain system call; a process that has ended meanwhile has a complete copy.
         unsafe { libc::kill(running.ranks[victim], libc::SIGTERM) };
         let (_, errors, _) = running.finish();
         for rank in 0..RANKS {

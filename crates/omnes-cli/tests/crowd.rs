@@ -1,7 +1,8 @@
-//! Many more ranks than cores: everything still ends, with about as few packets as it takes.
+//! Many more ranks than cores: everything still completes, with nearly the minimum number of
+//! packets.
 //!
-//! Only counts are looked at, no times. The ranks are processes of this test program itself,
-//! started by the launcher; rank 0 prints what all have counted.
+//! Only counts are checked, not times. The ranks are processes of this test program itself, started
+//! by the launcher; rank 0 prints the counts of all.
 #![allow(clippy::unwrap_used)]
 
 use omnes::{BarrierAlgorithm, BcastAlgorithm, Communicator, Error};
@@ -11,7 +12,7 @@ const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 const RANKS: u64 = 16;
 const ROUNDS: u64 = 200;
 
-/// What is repeated [`ROUNDS`] times.
+/// Operation that is repeated [`ROUNDS`] times.
 type Round = fn(&Communicator) -> Result<(), Error>;
 
 const ROUND_NAMES: [&str; 6] =
@@ -37,7 +38,7 @@ fn round(name: &str) -> Round {
     }
 }
 
-/// Not a test of its own: what a rank does.
+/// Not a test of its own: the body of a rank.
 #[test]
 fn plays_a_rank() {
     if std::env::var("TEST_RANK").is_err() {
@@ -50,7 +51,7 @@ fn plays_a_rank() {
     std::process::exit(0);
 }
 
-/// Prints, at rank 0, packets sent by all ranks, and of those the ones sent again.
+/// Prints, at rank 0, the packets sent by all ranks, and how many of those were retransmitted.
 fn count_packets(world: Communicator) -> Result<(), Error> {
     for name in ROUND_NAMES {
         world.barrier()?;
@@ -110,7 +111,7 @@ fn sixteen_ranks_on_one_machine_need_few_more_packets_than_the_closed_form() {
         // The release is one packet where multicast works.
         ("counter", edges + 1, 2 * edges),
         ("binomial", edges, edges),
-        // A barrier of either kind, and a broadcast: by multicast one packet and now and then an
+        // A barrier of either kind, and a broadcast: by multicast one packet and occasionally an
         // acknowledgement.
         ("usual", edges + 2, flat + edges),
     ] {
@@ -118,8 +119,9 @@ fn sixteen_ranks_on_one_machine_need_few_more_packets_than_the_closed_form() {
         let (least, most) = (least * ROUNDS, most * ROUNDS);
         println!("{name}: {packets} packets for {least} to {most} messages, {again} again");
         assert!(packets >= least, "{name}: {packets} of at least {least}");
-        // At most an answer to each message, and to each that was sent again for want of one as
-        // its receiver had no core; a tenth is for signs of life and the barriers around it.
+        // At most a reply to each message, and to each that was retransmitted for lack of one
+        // because its receiver had no core; a tenth is for signs of life and the barriers around
+        // it.
         assert!(packets <= 2 * (most + again) + most / 10, "{name}: {packets} for {most}");
         assert!(again <= most / 2, "{name}: {again} of {most} sent again");
         assert_eq!(refused, 0);

@@ -1,9 +1,9 @@
 //! Plain MPI programs with the preload library across hosts whose links lose packets, for each MPI
-//! that is here.
+//! that is installed.
 //!
 //! Without root a test prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure; without an MPI its part prints `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi`
-//! does. What one machine shows is in `omnes-mpi/tests/preloaded.rs`.
+//! turns into one. Tests on one machine are in `omnes-mpi/tests/preloaded.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,14 +22,14 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
-/// Of every lab; hosts have the addresses from 1 on.
+/// Subnet of every lab; host addresses start at 1.
 const SUBNET: &str = "10.77.0";
 
 /// A lab whose links lose packets; removed when dropped.
 struct Lab {
     name: String,
     hosts: u32,
-    /// Has the agent.
+    /// Directory of the agent.
     folder: tempfile::TempDir,
 }
 
@@ -44,7 +44,7 @@ impl Lab {
         lab
     }
 
-    /// What a launcher takes for `ssh`.
+    /// Replacement for `ssh`.
     fn agent(&self) -> PathBuf {
         self.folder.path().join("agent")
     }
@@ -58,8 +58,8 @@ impl Lab {
         )
     }
 
-    /// So many ranks on each host; the launcher is on the first, of which it has the network
-    /// alone, since from inside a host the lab cannot be seen.
+    /// Places `per_host` ranks on each host; the launcher is on the first, of which it has only the
+    /// network, because the lab is not visible from inside a host.
     fn place<'a>(&self, job: Job<'a>, site: &Site, per_host: u32) -> Job<'a> {
         let network = format!("--net=/run/omnes-lab/{}/net.0", self.name);
         let placement = match site.launcher.mpi {
@@ -75,7 +75,7 @@ impl Lab {
         let ranks = (self.hosts * per_host).to_string();
         let mut words = vec!["-n", &ranks, "-H"].into_iter().map(str::to_owned).collect::<Vec<_>>();
         words.push(hosts.join(","));
-        // A lab ends what leaves its command.
+        // A lab ends processes that leave their command.
         words.extend(["--map-by", "node", "--leave-session-attached"].map(str::to_owned));
         for (name, value) in [
             ("plm", "rsh"),
@@ -116,7 +116,7 @@ fn omnes(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a program across the hosts, plain or preloaded; nothing of it may be left running.
+/// Runs a program across the hosts, plain or preloaded; none of its processes may be left running.
 fn run(lab: &Lab, job: Job, site: &Site, per_host: u32, words: (&str, &str)) -> Outcome {
     let (program, arguments) = words;
     let program = site.program(program);
@@ -131,10 +131,10 @@ fn run(lab: &Lab, job: Job, site: &Site, per_host: u32, words: (&str, &str)) -> 
     outcome
 }
 
-/// The tests run the same programs, and each looks whether one is left.
+/// The tests run the same programs, and each checks that none is left.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs all programs on so many hosts with so many ranks on each.
+/// Runs all programs on this many hosts with this many ranks on each.
 fn assert_calls_are_taken_across(hosts: u32, per_host: u32) {
     if !is_root() {
         return;
@@ -186,7 +186,7 @@ fn assert_what_is_started_is_taken_across(lab: &Lab, site: &Site, per_host: u32)
     assert!(taken > 100, "{outcome:?}");
 }
 
-/// The links have done what the test is about.
+/// Asserts that the links have lost packets, which the test is about.
 fn assert_packets_were_lost(lab: &Lab) {
     let list = omnes(&["lab", "list", "--format", "json"]);
     let labs: Vec<serde_json::Value> = serde_json::from_str(&list).unwrap();

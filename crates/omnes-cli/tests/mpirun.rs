@@ -1,7 +1,7 @@
 //! `omnes mpirun` and `omnes doctor --mpi` as a user sees them: whole output and exit status.
 //!
-//! Most launchers here only say what they were started with (`omnes-mpi/tests/launcher.sh`); with
-//! the real ones it is looked at what the ranks have loaded.
+//! Most launchers here only print their arguments (`omnes-mpi/tests/launcher.sh`); with the real
+//! ones, the libraries that ranks have loaded are checked.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,11 +16,11 @@ use std::process::{Command, Stdio};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 
-/// A folder that is the whole of PATH, with a launcher `mpirun`, and a library.
+/// A directory that is all of PATH, with a launcher `mpirun`, and a library.
 struct Site {
     folder: tempfile::TempDir,
     library: PathBuf,
-    /// What the launcher says of itself.
+    /// Name and version that the launcher reports.
     mpi: &'static str,
 }
 
@@ -134,7 +134,7 @@ fn what_cannot_be_started_is_said_in_one_line_with_status_2() {
 #[test]
 fn a_library_that_was_not_built_is_missed_by_name_and_place() {
     let site = Site::new("openmpi-4.1.4");
-    // A command of its own, beside which there is nothing; a link needs the same file system.
+    // A command of its own, with nothing beside it; a link needs the same file system.
     let folder = tempfile::tempdir_in(Path::new(OMNES).parent().unwrap()).unwrap();
     let own = folder.path().join("omnes");
     std::fs::hard_link(OMNES, &own).unwrap();
@@ -170,7 +170,7 @@ fn ranks_of_either_mpi_have_the_library_loaded() {
 fn ranks_that_shells_start_meet() {
     for launcher in Mpi::ALL.into_iter().filter_map(launcher_of) {
         let mut command = Command::new(&launcher.name);
-        // With more to do, the shell stays between launcher and rank.
+        // With a further command, the shell stays between launcher and rank.
         let line = "\"$0\" bench barrier --budget 1ms; exit $?";
         command.args(ranks(launcher.mpi, "2")).args(["sh", "-c", line, OMNES]);
         let lines = lines_of(command.env("OMNES_JOIN_TIMEOUT", "20s"));

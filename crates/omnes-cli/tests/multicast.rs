@@ -1,8 +1,8 @@
-//! Broadcast by multicast between lab hosts: every scheme at every number of hosts, what the probe
-//! decides, what it costs the root, and copies.
+//! Broadcast by multicast between lab hosts: every scheme at every number of hosts, decisions of
+//! the probe, costs at the root, and copies.
 //!
 //! Every rank is a host of its own with a real kernel between; the program for the data is the
-//! library's example `conformance`, which cargo builds if need be. Without root the tests print
+//! library's example `conformance`, which cargo builds if necessary. Without root the tests print
 //! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ fn conform(hosts: u32, flags: &str, bodies: &str) {
     assert_eq!((status, errors.as_str()), (0, ""), "{hosts} hosts, {flags}: {output}");
 }
 
-/// The lines of `omnes bench`, and what it says of multicast.
+/// The lines of `omnes bench`, and what it reports about multicast.
 fn bench(hosts: u32, flags: &str, options: &str) -> (Vec<Value>, String) {
     let short = "--format json --budget 50ms --min-iters 5 --max-iters 100 --warmup 2";
     let (status, output, errors) =
@@ -74,8 +74,8 @@ fn long_messages_arrive_where_trains_begin_behind_lost_packets() {
     if !is_root() {
         return;
     }
-    // Packets are lost one by one, and what is left is joined: such trains hold other packets than
-    // those that follow their first one, and have been read to the wrong place.
+    // Packets are lost one by one, and the remaining ones are coalesced: such trains hold packets
+    // other than the successors of their first one, and were once read to the wrong place.
     let flags = "--rate 1gbit --receive-loss 1% --fault-seed 4";
     let options = "bench bcast --sizes 4m --format json --min-iters 100";
     let (status, output, errors) = job(8, flags, Path::new(OMNES), options);
@@ -97,7 +97,7 @@ fn loss_free_broadcast_is_one_packet_from_the_root_however_many_hosts() {
         for line in lines {
             let scheme = line["algorithm"].as_str().unwrap();
             let copies = line["root_packets"].as_f64().unwrap();
-            // Co-roots get theirs by messages too [BC-R10].
+            // Co-roots also receive copies by messages [BC-R10].
             let is_one = if scheme.contains("co-root") { copies <= 3.0 } else { copies == 1.0 };
             assert!(is_one, "{hosts} hosts, {line}");
         }
@@ -109,14 +109,14 @@ fn probe_finds_multicast_through_loss_and_its_absence_by_silence() {
     if !is_root() {
         return;
     }
-    // A question and its answer pass four links: a third of all is lost, and eight in a row within
-    // the usual limit sometimes are. Who lives is not what is asked here.
+    // A question and its answer pass four links: a third of all is lost, and sometimes eight in a
+    // row within the default limit. Liveness is not tested here.
     let patient = "--env OMNES_PEER_TIMEOUT=20s";
     for seed in 1..=3 {
         let flags = format!("--loss 10% --fault-seed {seed} --env OMNES_MULTICAST=on {patient}");
         conform(8, &flags, "roots");
     }
-    // Packets that may cross no link at all reach nobody.
+    // Packets that may not cross any link reach nobody.
     let silent = "--env OMNES_MULTICAST_TTL=0 --env OMNES_MULTISEND=off";
     let (lines, head) = bench(4, silent, "bcast --sizes 8,100k --scheme combined,default");
     assert_eq!(head, "# no multicast: rank 0 hears no multicast of the other ranks");
@@ -126,7 +126,7 @@ fn probe_finds_multicast_through_loss_and_its_absence_by_silence() {
     let (status, _, errors) = job(3, &insisting, conformance(), "roots");
     assert_ne!(status, 0);
     let told = "OMNES_MULTICAST=on, but rank 0 hears no multicast of the other ranks";
-    // Who has not yet been told may hear first that another, which was, has gone.
+    // A rank that has not been notified yet may learn first that a notified one has left.
     let [told, left] = [told, "has left the job"].map(|text| errors.matches(text).count());
     assert!(told > 0 && told + left == 3, "{errors}");
 }

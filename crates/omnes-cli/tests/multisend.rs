@@ -1,10 +1,10 @@
-//! Multi-send in the place of multicast between lab hosts: equal data from every root by every
-//! tree, also while packets are lost and in parts of a job; what is measured of it, kept and used.
+//! Multi-send in place of multicast between lab hosts: equal data from every root by every tree,
+//! also while packets are lost and in parts of a job; its measurements, stored and used.
 //!
-//! Copies are made in user space (`loop`), which every kernel can, but for one test. Every rank is
-//! a host of its own unless the hosts are fewer; the program for the data is the library's example
-//! `conformance`. Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root`
-//! turns into a failure.
+//! Copies are made in user space (`loop`), which every kernel supports, except in one test. Every
+//! rank is a host of its own unless there are fewer hosts; the program for the data is the
+//! library's example `conformance`. Without root the tests print `skipped: needs root`, which
+//! `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
 mod as_root;
@@ -21,7 +21,7 @@ const TREES: [&str; 4] = ["flat", "binomial", "postal=2.5", "chain"];
 /// Longest message of the bodies; several trees at several sizes are run.
 const SHORT: &str = "--bytes-max 200000";
 
-/// Status, output and errors of a job of `ranks` ranks without multicast, in which nothing is kept.
+/// Status, output and errors of a job of `ranks` ranks without multicast, which stores no figures.
 fn job(ranks: u32, flags: &str, program: &Path, arguments: &str) -> (i32, String, String) {
     job_of(ranks, flags, program, &arguments.split_whitespace().collect::<Vec<_>>())
 }
@@ -50,7 +50,7 @@ fn conform(ranks: u32, flags: &str, bodies: &str) {
     assert_eq!(held, asked, "{ranks} ranks, {flags}: {output}");
 }
 
-/// The lines of `omnes bench`, and what it says first.
+/// The lines of `omnes bench`, and its head lines.
 fn bench(ranks: u32, flags: &str, options: &str) -> (Vec<Value>, String) {
     let short = "--format json --budget 30ms --min-iters 5 --max-iters 100 --warmup 2";
     let (status, output, errors) =
@@ -83,7 +83,7 @@ fn every_root_reaches_all_where_hosts_have_several_ranks() {
         return;
     }
     for tree in TREES {
-        // Ranks 0, 3, 6, 9 share a host, as do the others of each third.
+        // Ranks 0, 3, 6, 9 share a host, as do the other ranks of each residue.
         let flags = format!("--lab 3 {}", by(tree));
         conform(10, &flags, &format!("all-roots roots parts {SHORT}"));
     }
@@ -98,11 +98,11 @@ fn kernels_make_the_copies_over_ipv4_and_ipv6() {
         let flags = format!("--lab {version} --env OMNES_MULTISEND=binomial:nic");
         conform(5, &flags, &format!("all-roots roots {SHORT}"));
     }
-    // Each rank of a host is a root, and has a slot as one.
+    // Each rank of a host is a root, and has a slot as such.
     conform(4, "--lab 2 --env OMNES_MULTISEND=flat:nic", &format!("all-roots roots {SHORT}"));
 }
 
-/// The tree is told, who copies is not: communicators that come later begin in user space.
+/// The tree is given, but not what copies: later communicators start in user space.
 #[test]
 fn kernels_take_over_from_ranks_that_make_copies_already() {
     if !is_root() {
@@ -123,7 +123,7 @@ fn kernels_make_the_copies_whatever_the_scheme() {
     let (lines, _) = bench(5, flags, "bcast --sizes 8 --scheme combined,window,nack,co-root=2");
     assert_eq!(lines.len(), 4);
     for line in lines {
-        // Of what is not copied to three of four receivers as much goes again.
+        // If packets were not copied to three of four receivers, as many would be retransmitted.
         assert!(line["root_repairs"].as_f64().unwrap() < 0.5, "{line}");
     }
 }
@@ -139,7 +139,7 @@ const HIDE: &str = "set -e
     ip route add $network dev eth0 src ${address%/*}
     exec \"$@\"";
 
-/// Such a slot copies nothing: all but one receiver would get what is sent by repairs for ever.
+/// Such a slot copies nothing: all receivers but one would get all data by repairs, forever.
 #[test]
 fn a_slot_that_packets_pass_by_is_given_back() {
     if !is_root() {
@@ -155,7 +155,7 @@ fn a_slot_that_packets_pass_by_is_given_back() {
         assert_eq!(status, 0, "{tree}: {errors}");
         let line: Value = serde_json::from_str(output.trim()).unwrap();
         assert_eq!(line["errors"], 0, "{line}");
-        // Without the copies it sends each message about four times.
+        // Without the copies each message would be sent about four times.
         assert!(line["root_packets"].as_f64().unwrap() < 2.0, "{tree}: {line}");
     }
 }
@@ -191,7 +191,7 @@ fn bench_finds_no_wrong_byte_while_packets_are_lost() {
     let forms = "--multisend flat:loop,binomial:loop,postal=2.5:loop,chain:loop,off";
     let options = format!("bcast,multisend --sizes 8,100k --destinations 1,4,7 {forms}");
     let (mut lines, head) = bench(8, "--lab --loss 1% --fault-seed 7", &options);
-    // A broadcast by five forms, and messages and four forms to three numbers of destinations.
+    // A broadcast by five forms; messages and four forms to three numbers of destinations.
     assert_eq!(lines.len(), 2 * 5 + 2 * 3 * (1 + 4), "{head}");
     let flags = "--lab --loss 1% --fault-seed 8";
     lines.extend(bench(8, flags, &format!("throughput --sizes 8 {forms}")).0);
@@ -240,16 +240,16 @@ fn root_hands_a_packet_over_once_and_without_multisend_messages_go_down_a_tree()
         let (line, head) = small_broadcast(&by(tree));
         assert!(head.contains(&format!("\n# multi-send: {tree}, in user space: ")), "{head}");
         assert_eq!(line["root_packets"], 1.0, "{tree}: {line}");
-        // Seven copies leave, some passed on; were they not, repairs would have to bring them.
+        // Seven copies are sent, some forwarded; otherwise repairs would have to deliver them.
         assert!(line["packets"].as_f64() >= Some(7.0), "{tree}: {line}");
-        // Some, where ranks wait long for a core.
+        // A few, if ranks wait long for a core.
         assert!(line["retransmits"].as_f64() < Some(3.0), "{tree}: {line}");
         assert!(line["root_acks"].as_f64() > Some(0.0), "{tree}: {line}");
     }
     let (line, head) = small_broadcast("--env OMNES_MULTISEND=off");
     assert!(head.contains("# no multicast: ") && !head.contains("multi-send: "), "{head}");
-    // A binomial tree: three children, and nothing of multicast. Where the machine is busy, single
-    // packets leave after the call that is counted.
+    // A binomial tree: three children, and no multicast. If the machine is busy, single packets
+    // leave after the counted call.
     let packets = line["root_packets"].as_f64().unwrap();
     assert!((2.8..3.2).contains(&packets) && line["root_acks"] == 0.0, "{line}");
     conform(5, "--lab --env OMNES_MULTISEND=off", &format!("schemes all-roots {SHORT}"));
@@ -276,7 +276,7 @@ fn bench_compares_forms_and_numbers_of_destinations() {
         "chain",
     ];
     assert_eq!(names(&lines), expected, "{head}");
-    // Packets of all ranks: four copies whoever makes them, and answers.
+    // Packets of all ranks: four copies, whatever makes them, and replies.
     assert!(lines[0]["packets"].as_f64() >= Some(4.0), "{}", lines[0]);
 
     let options = format!("multisend --sizes 8 {forms} --destinations 1,4");
@@ -289,7 +289,7 @@ fn bench_compares_forms_and_numbers_of_destinations() {
     let expected: Vec<_> =
         expected.iter().flat_map(|name| [1, 4].map(|count| ((*name).to_owned(), count))).collect();
     assert_eq!(rows, expected);
-    // What the root hands over: a packet for each destination, or one [MS-R8, R23].
+    // Packets that the root sends: one for each destination, or one [MS-R8, R23].
     let handed = |at: usize| lines[at]["root_packets"].as_f64().unwrap().round();
     assert_eq!([0, 1, 2, 3].map(handed), [1.0, 4.0, 1.0, 1.0], "{lines:?}");
     // Without a list: the root's own copies.
@@ -311,13 +311,13 @@ fn bench_says_what_a_job_with_multicast_lacks() {
     }
 }
 
-/// What `auto` stands for is taken once, wherever that is the same form as the next one.
+/// All ranks use the form that `auto` stands for at rank 0, also if it equals the next form.
 #[test]
 fn ranks_that_copy_in_different_ways_measure_the_same_forms() {
     if !is_root() {
         return;
     }
-    // Of two hosts with two ranks each, whose second ones have no slot.
+    // Two hosts with two ranks each, of which the second ones have no slot.
     let options = "bcast --sizes 8 --multisend auto,postal=6:loop";
     let (lines, _) = bench(4, "--lab 2", options);
     assert_eq!(lines.len(), 2, "{lines:?}");
@@ -347,7 +347,7 @@ fn lambda_is_measured_kept_and_makes_the_tree_of_later_jobs() {
         let (transmit, half_trip) = (ns("transmit_ns"), ns("half_trip_ns"));
         let rest = (half_trip - ns("send_ns") - transmit).max(0.0);
         assert!((rest - ns("receive_ns")).abs() < 0.5, "{hop}");
-        // [MS-R17], of which three decimals are kept; the three times are those of the hop.
+        // [MS-R17], of which three decimals are stored; the three times are those of the hop.
         assert!((lambda - (half_trip / transmit).max(1.0)).abs() < 1e-3, "{hop}");
         assert!(lambda >= 1.0 && ns("send_ns") > 0.0 && hop["tree"] != "", "{hop}");
     }
@@ -355,7 +355,7 @@ fn lambda_is_measured_kept_and_makes_the_tree_of_later_jobs() {
     let of_packet = hops[1]["lambda"].as_f64().unwrap();
     assert!((of_packet * 1e3 - lambda as f64).abs() < 0.5, "{of_packet} {lambda}");
 
-    // Eight nodes have a flat tree by the usual lambda, another one by this.
+    // Eight nodes have a flat tree with the default lambda, and another one with this.
     let mut content: Value =
         serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     content["networks"][0]["figures"]["lambda_thousandths"] = 1500.into();

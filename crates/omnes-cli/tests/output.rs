@@ -1,4 +1,4 @@
-//! Output that nobody reads or that cannot be written, for all commands alike.
+//! Output that has no reader or cannot be written, for all commands alike.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Command lines that print, without privileges and quickly.
@@ -53,8 +53,8 @@ fn onto_full_disk(mut command: Command) -> Output {
     command.stdout(full).output().unwrap()
 }
 
-/// How a process ends within milliseconds: its status, or the signal, negative; `None` if it does
-/// not.
+/// Status with which a process ends within milliseconds, or the signal, negative; `None` if it does
+/// not end.
 fn status_soon(mut process: Child) -> Option<i32> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -124,7 +124,7 @@ fn notes_that_cannot_be_written_are_no_failure() {
     }
 }
 
-/// A pipe that holds all it can.
+/// A pipe filled to its capacity.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
@@ -133,8 +133,8 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// A job whose ranks only KILL ends, once they are there, and whose notes nobody reads; its ranks'
-/// outputs are at their end when all ranks are.
+/// A job whose ranks are running and are ended only by KILL, and whose notes nobody reads; its
+/// ranks' outputs reach their end when all ranks do.
 fn unread_job(options: &str) -> (Child, BufReader<PipeReader>, PipeReader) {
     let (errors, full) = full_pipe();
     let (output, ranks) = std::io::pipe().unwrap();

@@ -70,7 +70,7 @@ fn check_fails_when_a_target_that_was_met_is_not() {
     assert_eq!(status, 2);
     assert!(error.contains("`MS-F99` is not a target"), "{error}");
     std::fs::write(&file, "MS-F04\nCB-X02\n").unwrap();
-    // What is not asked about is not computed, and so no worse.
+    // Targets that are not requested are not computed, and so are not worse.
     assert_eq!(papers(&["MS-F04", "--check", "--met", path]).0, 0);
 }
 

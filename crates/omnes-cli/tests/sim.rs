@@ -21,14 +21,14 @@ fn sim(options: &str) -> (i32, String, String) {
     omnes(&words)
 }
 
-/// Lines of a run that goes well.
+/// Lines of a successful run.
 fn lines(options: &str) -> Vec<Value> {
     let (status, output, errors) = sim(options);
     assert_eq!(status, 0, "{options}: {errors}");
     output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Names of fields in their order, which a parser does not keep; no value has a `":` in it.
+/// Names of fields in order, which a parser does not keep; no value contains `":`.
 fn fields(line: &str) -> Vec<&str> {
     let mut parts: Vec<_> = line.split("\":").collect();
     parts.pop();
@@ -102,7 +102,7 @@ fn a_table_has_its_head_and_only_what_differs() {
         assert!(!lines[2].contains(hidden), "{hidden} in {output}");
     }
     assert_eq!(lines.len(), 3 + 8, "{output}");
-    // The head simulates the same again.
+    // The command line in the head repeats the simulation.
     let command = lines[0].split("simulated: omnes ").nth(1).unwrap();
     let words: Vec<_> = command.split_whitespace().collect();
     assert_eq!(omnes(&words).1, output);
@@ -160,7 +160,7 @@ fn a_scenario_is_printed_read_and_gives_the_same() {
     let run = |more: &str| sim(&format!("run {file} {more}"));
     assert_eq!(run("--print-config").1, scenario);
     assert_eq!(run("--json").1, sim(&format!("{options} --json")).1);
-    // A flag takes the place of the file's value.
+    // A flag overrides the file's value.
     let changed = run("-n 3 --print-config").1;
     assert_eq!(changed, scenario.replace("ranks = [4, 8]", "ranks = [3]"));
 }

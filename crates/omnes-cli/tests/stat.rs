@@ -1,9 +1,8 @@
 //! `omnes stat` beside real ranks: while they run, after they were killed, after they left.
 //!
-//! Ranks are processes: this test program itself, started again ([`plays_a_rank`]), and told by
-//! lines what to do. Each test has a directory of its own for the live files, so that it sees
-//! nobody else's ranks. Nothing sleeps for luck: what is published some time is looked for until
-//! it is there.
+//! Ranks are processes: this test program itself, started again ([`plays_a_rank`]), and controlled
+//! by lines of input. Each test has a directory of its own for the live files, so that it sees no
+//! other ranks. No test relies on sleeping: published values are polled until they appear.
 #![allow(clippy::unwrap_used)]
 
 use omnes::{Communicator, Error};
@@ -18,12 +17,12 @@ use std::time::{Duration, Instant};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 const RANKS: u32 = 2;
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 // ---- the ranks ----------------------------------------------------------------------------
 
-/// Not a test of its own: what a rank does. Each line says so: `work` and `finish`.
+/// Not a test of its own: the body of a rank. Each line of input is a command: `work` and `finish`.
 #[test]
 fn plays_a_rank() {
     if std::env::var("TEST_RANK").is_err() {
@@ -62,7 +61,7 @@ impl Rank {
         writeln!(self.orders, "{order}").unwrap();
     }
 
-    /// Reads on until a line with `wanted`.
+    /// Reads until a line that contains `wanted`.
     fn wait_for(&mut self, wanted: &str) {
         let mut line = String::new();
         while !line.contains(wanted) {
@@ -92,7 +91,7 @@ fn start(variable: &str, value: &Path) -> Vec<Rank> {
         command.env_remove("OMNES_STATS").env(variable, value);
         command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", RANKS.to_string());
         command.env("OMNES_RENDEZVOUS", format!("127.0.0.1:{port}"));
-        // Packets of the network are what most of these tests count.
+        // Most of these tests count packets on the network.
         command.env("OMNES_SHM", "off");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
@@ -107,7 +106,7 @@ fn start(variable: &str, value: &Path) -> Vec<Rank> {
 
 // ---- the command --------------------------------------------------------------------------
 
-/// A directory as ranks want it.
+/// A directory with the permissions that ranks require.
 fn private_directory() -> tempfile::TempDir {
     tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap()
 }
@@ -130,7 +129,7 @@ fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What is published, as soon as `is_wanted`.
+/// Returns the published rows as soon as `is_wanted` holds.
 fn wait_until(directory: &Path, is_wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -169,7 +168,7 @@ fn ranks_are_seen_while_they_run_and_leave_nothing_when_they_end_in_order() {
     }
     assert_eq!((&seen[0]["rank"], &seen[1]["rank"]), (&0.into(), &1.into()));
     assert_eq!(seen[0]["job"], seen[1]["job"]);
-    // A barrier costs each of two ranks one packet; what was published goes on growing.
+    // A barrier costs each of two ranks one packet; published counters continue to increase.
     let before = counter(&seen[0], "packets_sent");
     ranks.iter_mut().for_each(|rank| rank.order("work"));
     ranks.iter_mut().for_each(|rank| rank.wait_for("done"));
@@ -198,7 +197,7 @@ fn a_killed_rank_is_shown_as_dead_with_its_last_counters_until_it_is_cleaned() {
         rows.len() == 2 && rows.iter().all(|row| counter(row, "packets_sent") > 0)
     });
     ranks[1].process.kill().unwrap();
-    // Not waited for yet: a zombie has its number still.
+    // Not reaped yet: a zombie still has its process id.
     let after = wait_until(path, |rows| rows[1]["state"] == "dead");
     assert_eq!(after[0]["state"], "running");
     assert!(counter(&after[1], "packets_sent") >= counter(&before[1], "packets_sent"));

@@ -1,9 +1,9 @@
-//! Packets that no rank has sent: whoever is on the network may send them, and they change nothing.
+//! Packets that no rank has sent: anybody on the network may send them, and they change nothing.
 //!
-//! Two ranks, as processes of this test program, pass messages to and fro while the test sends to
-//! their ports. As an ordinary user that is noise from another port, which the kernel keeps away
-//! from sockets tied to a peer. As root the noise comes from the peer's own address, in forged and
-//! in replayed packets, and each is counted; else it prints `skipped: needs root`.
+//! Two ranks, as processes of this test program, exchange messages while the test sends to their
+//! ports. As an ordinary user that is noise from another port, which the kernel keeps away from
+//! connected sockets. As root the noise comes from the peer's own address, in forged and in
+//! replayed packets, and each is counted; otherwise it prints `skipped: needs root`.
 #![allow(clippy::unwrap_used)]
 
 mod as_root;
@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Header and tag, of which no bit may be changed.
 const HEAD_BYTES: usize = 40;
@@ -49,7 +49,7 @@ fn plays_a_rank() {
     std::process::exit(0);
 }
 
-/// Rounds of a message to rank 1 and back, short and long in turn, until rank 0 has enough.
+/// Rounds of a message to rank 1 and back, alternately short and long, until rank 0 stops.
 fn pass_messages(world: &Communicator, is_over: &AtomicBool) -> Result<Stats, Error> {
     let mut buffer = vec![0; 200_000];
     world.barrier()?;
@@ -98,7 +98,7 @@ impl Rank {
         Self { process, input }
     }
 
-    /// Local and remote address of its UDP socket for the other rank, as the kernel tells.
+    /// Local and remote address of its UDP socket for the other rank, as the kernel reports them.
     fn socket(&self) -> (SocketAddrV4, SocketAddrV4) {
         let own = format!("/proc/{}", self.process.id());
         let links = std::fs::read_dir(format!("{own}/fd")).unwrap().flatten();
@@ -106,7 +106,7 @@ impl Rank {
         let held: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
         let table = std::fs::read_to_string(format!("{own}/net/udp")).unwrap();
         let mut rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
-        // Not those of the multicast group.
+        // Not the sockets of the multicast group.
         let is_of_peer = |row: &[&str]| {
             let ends = [address(row[1]), address(row[2])];
             ends.iter().all(|end| end.ip().is_loopback())
@@ -128,14 +128,14 @@ impl Drop for Rank {
     }
 }
 
-/// `0100007F:1F90`, as `/proc` has it.
+/// Parses `0100007F:1F90`, the form in `/proc`.
 fn address(text: &str) -> SocketAddrV4 {
     let (ip, port) = text.split_once(':').unwrap();
     let ip = u32::from_str_radix(ip, 16).unwrap().swap_bytes();
     SocketAddrV4::new(Ipv4Addr::from(ip), u16::from_str_radix(port, 16).unwrap())
 }
 
-/// Runs two ranks, lets `act` loose on rank 1's socket, and returns what rank 1 has counted.
+/// Runs two ranks, applies `act` to rank 1's socket, and returns the counters of rank 1.
 fn counts_of_rank_1(act: impl FnOnce(SocketAddrV4, SocketAddrV4)) -> Vec<(String, u64)> {
     let port = omnes::free_port(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
     let rendezvous = format!("127.0.0.1:{port}");
@@ -158,7 +158,7 @@ fn count(counts: &[(String, u64)], name: &str) -> u64 {
     counts.iter().find(|(other, _)| other == name).unwrap().1
 }
 
-/// Bytes without meaning, of many lengths.
+/// Meaningless bytes, of many lengths.
 fn noise() -> Vec<Vec<u8>> {
     let lengths = [1, 3, 31, 39, 40, 41, 56, 168, 1000, 1472, 9000];
     let byte = |at: usize, length: usize| (at * 151 + length * 7) as u8;
@@ -176,7 +176,7 @@ fn noise_from_elsewhere_does_not_even_reach_a_rank() {
     assert_eq!(count(&counts, "refused"), 0);
 }
 
-/// Sees all packets of this machine's loopback, and sends them under any port.
+/// Receives all packets of this machine's loopback, and sends packets from any port.
 struct Forger(Socket);
 
 impl Forger {
@@ -186,7 +186,7 @@ impl Forger {
         Self(socket)
     }
 
-    /// The next packet from `from` to `to` that is long enough to be one of data.
+    /// The next packet from `from` to `to` that is long enough to be a data packet.
     fn overhear(&self, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
         let deadline = Instant::now() + PATIENCE;
         let mut buffer = vec![0; 1 << 16];
@@ -237,14 +237,15 @@ fn forged_packets_are_counted_and_change_nothing() {
             forger.send(peer, own, &packet);
             forged += 1;
         }
-        // What a rank has really sent, once more and again.
+        // A genuine packet of a rank, replayed repeatedly.
         for _ in 0..50 {
             forger.send(peer, own, &real);
         }
         forger.send(peer, own, &[]);
     });
     assert_eq!(count(&counts, "refused"), forged);
-    // Two bits in each of the four bytes that name the job; most of the rest only the tag tells.
+    // Two bits in each of the four bytes of the job number; most of the others only the tag
+    // detects.
     assert_eq!(count(&counts, "foreign_job"), 8);
     assert!(count(&counts, "bad_tag") >= 40, "{counts:?}");
 }

@@ -1,4 +1,4 @@
-//! What the command says of itself to shells and to `man`.
+//! Shell completions and `man` pages of the command.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};

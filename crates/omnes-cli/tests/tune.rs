@@ -1,7 +1,7 @@
-//! `omnes tune` as a user sees it, and what jobs do with what it keeps.
+//! `omnes tune` as a user sees it, and how jobs use the stored figures.
 //!
-//! Ranks are lab hosts, or processes of this machine of which each counts as a node; every test
-//! has a file of figures of its own. Without root the lab tests print `skipped: needs root`, which
+//! Ranks are lab hosts, or processes of this machine of which each counts as a node; every test has
+//! a file of figures of its own. Without root the lab tests print `skipped: needs root`, which
 //! `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
@@ -130,7 +130,7 @@ fn dry_run_keeps_nothing_and_json_has_units_in_its_names() {
     assert_eq!(report["ranges"][0]["from_bytes"], 0);
 }
 
-/// Of one size alone, times per byte would be kept as zero.
+/// From one size alone, times per byte would be stored as zero.
 #[test]
 fn sizes_that_leave_a_cost_open_are_not_measured_alone() {
     let user = User::new();
@@ -197,7 +197,7 @@ fn file_that_cannot_be_written_is_told_after_the_figures() {
     let (status, output, errors) = user.job(3, NODES, &format!("tune {SHORT}"));
     assert_eq!(status, 1, "{errors}");
     assert!(output.contains("chosen") && errors.contains("cannot write "), "{output}{errors}");
-    // To a job it is no error.
+    // For a job it is not an error.
     let (status, _, errors) = user.job(3, NODES, "bench bcast --sizes 8 --budget 2ms");
     assert_eq!((status, errors.as_str()), (0, ""));
 }
@@ -218,8 +218,8 @@ fn a_testbed_is_measured_between_hosts_of_a_lab_alone() {
     assert!(file.exists());
 }
 
-/// Data packets that the root of a small broadcast sends, and whether it gets acknowledgements of
-/// multicast.
+/// Data packets that the root of a small broadcast sends, and whether it receives acknowledgements
+/// of multicasts.
 fn at_root(user: &User, hosts: u32, flags: &str) -> (f64, bool) {
     let options = "bench bcast --sizes 8 --budget 10ms --format json";
     let (status, output, errors) = user.job(hosts, &format!("--lab {flags}"), options);
@@ -229,8 +229,8 @@ fn at_root(user: &User, hosts: u32, flags: &str) -> (f64, bool) {
     (line["root_packets"].as_f64().unwrap(), line["root_acks"].as_f64() > Some(0.0))
 }
 
-/// The packets in the mean of all broadcasts: where the machine is busy, single ones leave after
-/// the call that is counted.
+/// The packets are a mean over all broadcasts: if the machine is busy, single ones leave after the
+/// counted call.
 fn assert_seen(seen: (f64, bool), expected: (f64, bool), what: &str) {
     assert_eq!(seen.1, expected.1, "{what}: acknowledgements");
     assert!((seen.0 - expected.0).abs() < 0.2, "{what}: {} packets", seen.0);
@@ -272,12 +272,12 @@ fn jobs_measure_a_network_once_and_choose_by_what_is_kept() {
         // Neither measured again nor written.
         assert_eq!(std::fs::read(user.file()).unwrap(), favoured);
     }
-    // What overrides the figures.
+    // Settings that override the figures.
     for overriding in ["OMNES_TUNE=off", "OMNES_BCAST=multicast"] {
         let seen = at_root(&user, 4, &format!("--env {overriding}"));
         assert_seen(seen, (1.0, true), overriding);
     }
-    // Other links are another network, as is one of another name.
+    // Other links are another network, and so is a network with another name.
     at_root(&user, 4, "--rate 1gbit");
     at_root(&user, 4, "--env OMNES_NETWORK=mine");
     let names: Vec<_> = user.kept().into_iter().map(|it| it["network"]["name"].clone()).collect();

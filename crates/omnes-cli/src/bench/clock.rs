@@ -1,8 +1,8 @@
-//! One clock for all ranks of a machine, and a start by it.
+//! One clock for all ranks of a machine, and a synchronised start by it.
 //!
-//! A barrier lets its ranks go one by one, which hides a part of the broadcast that follows. So
-//! rank 0 names a time a little ahead (the *window*) and every rank waits for it. That needs one
-//! clock: `CLOCK_MONOTONIC` is the same for all processes of a running kernel, in all its network
+//! Ranks leave a barrier one by one, which hides a part of the broadcast that follows. So rank 0
+//! announces a time shortly ahead (the *window*) and every rank waits for it. That needs one clock:
+//! `CLOCK_MONOTONIC` is the same for all processes of a running kernel, in all its network
 //! namespaces.
 
 use super::rank;
@@ -11,11 +11,11 @@ use omnes::Communicator;
 
 /// First window tried.
 const WINDOW_NS_MIN: u64 = 100_000;
-/// Windows tried, each twice as long as the one before.
+/// Number of windows tried, each twice as long as the previous one.
 const WINDOWS_TRIED: u32 = 8;
 /// Starts per window tried.
 const STARTS_TRIED: u64 = 10;
-/// Starts of these that must find every rank ready.
+/// How many of these must find every rank ready.
 const STARTS_IN_TIME: u64 = 9;
 
 /// Nanoseconds on the machine's clock.
@@ -28,16 +28,16 @@ pub fn now_ns() -> u64 {
         + u64::try_from(time.tv_nsec).expect("below a second")
 }
 
-/// Whether a rank was there when the clock struck.
+/// Whether a rank was ready at the start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At this time.
+    /// Ready; the start time.
     At(u64),
-    /// This rank heard of the time too late.
+    /// This rank learned of the time too late.
     Late,
 }
 
-/// A point in time for all ranks to start at, `window_ns` from when rank 0 names it. Collective.
+/// Announces a start time for all ranks, `window_ns` after rank 0's present time. Collective.
 pub fn announce(comm: &Communicator, window_ns: u64) -> Result<u64> {
     comm.barrier()?;
     rank::share_number(comm, now_ns() + window_ns)
@@ -49,13 +49,13 @@ pub fn announce(comm: &Communicator, window_ns: u64) -> Result<u64> {
 pub fn wait_until(at: u64) -> Start {
     let is_late = now_ns() >= at;
     while now_ns() < at {
-        // Ranks may share a core, and one of them may not have heard of the time yet.
+        // Ranks may share a core, and one of them may not have received the time yet.
         std::thread::yield_now();
     }
     if is_late { Start::Late } else { Start::At(at) }
 }
 
-/// A window in which nearly every start finds all ranks ready, with `call` after each start.
+/// Window with which nearly every start finds all ranks ready, with `call` after each start.
 pub fn fitting_window_ns(comm: &Communicator, mut call: impl FnMut() -> Result<()>) -> Result<u64> {
     let mut window_ns = WINDOW_NS_MIN;
     for _ in 1..WINDOWS_TRIED {

@@ -1,19 +1,18 @@
-//! What an operation costs in packets, bytes, copies and system calls, summed over ranks.
+//! Costs of an operation in packets, bytes, copies and system calls, summed over ranks.
 //!
-//! Where iterations are synchronised, only what happens inside the calls counts, and not what the
-//! synchronising costs; answers that go out after a call has returned are then not counted. Where
-//! they are not, or many calls share a barrier, the whole loop counts. Retransmits always count
-//! over the whole loop, as they come late by nature; so does what broadcasts by multicast do at the
-//! root ([`AtRoot`]).
+//! If iterations are synchronised, only costs inside the calls count, and not those of
+//! synchronising; replies sent after a call has returned are then not counted. If they are not, or
+//! many calls share a barrier, the whole loop counts. Retransmits always count over the whole loop,
+//! because they are late by nature; so do multicast broadcasts at the root ([`AtRoot`]).
 
 use super::rank;
 use anyhow::Result;
 use omnes::Communicator;
 
-/// Place of the retransmits among the counters.
+/// Index of the retransmits among the counters.
 const RETRANSMITS: usize = COUNTERS - 1;
 
-/// Counters of a reading.
+/// Number of counters.
 const COUNTERS: usize = 6;
 
 /// One rank's counters since its start, or a difference of two readings.
@@ -34,12 +33,12 @@ impl Counts {
         ])
     }
 
-    /// What was counted from `earlier` to `self`.
+    /// Counts from `earlier` to `self`.
     pub fn since(self, earlier: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds `other`.
     pub fn add(&mut self, other: Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
     }
@@ -51,19 +50,20 @@ impl Counts {
     }
 }
 
-/// What one broadcast costs rank 0, its root.
+/// Costs of one broadcast at rank 0, its root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct AtRoot {
-    /// Data packets multicast, or sent down a tree, for the first time; co-roots' copies too.
+    /// Data packets multicast, or sent down a tree, for the first time; includes copies for
+    /// co-roots.
     #[serde(rename = "root_packets")]
     pub packets: f64,
-    /// Data packets sent again.
+    /// Data packets retransmitted.
     #[serde(rename = "root_repairs")]
     pub repairs: f64,
-    /// Acknowledgements of multicast received.
+    /// Acknowledgements of multicasts received.
     #[serde(rename = "root_acks")]
     pub acks: f64,
-    /// Reports of gaps in multicast received.
+    /// Gap reports of multicasts received.
     #[serde(rename = "root_nacks")]
     pub nacks: f64,
 }
@@ -71,7 +71,7 @@ pub struct AtRoot {
 /// Counters of one rank for [`AtRoot`], or a difference of two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RootCounts {
-    /// Over channels, where synchronising sends messages too.
+    /// Packets over channels, over which synchronising sends messages too.
     channel_packets: u64,
     casts: u64,
     repairs: u64,
@@ -92,7 +92,7 @@ impl RootCounts {
         }
     }
 
-    /// What was counted from `earlier` to `self`.
+    /// Counts from `earlier` to `self`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             channel_packets: self.channel_packets.saturating_sub(earlier.channel_packets),
@@ -103,12 +103,13 @@ impl RootCounts {
         }
     }
 
-    /// Adds the packets over channels of one call.
+    /// Adds the packets sent over channels in one call.
     pub fn add_call(&mut self, call: Self) {
         self.channel_packets += call.channel_packets;
     }
 
-    /// Per operation: what `calls` sent over channels, and of the `whole` loop all else.
+    /// Costs per operation: packets over channels from `calls`, everything else from the `whole`
+    /// loop.
     pub fn per_operation(calls: Self, whole: Self, operations: u64) -> AtRoot {
         let each = |count: u64| count as f64 / operations.max(1) as f64;
         AtRoot {
@@ -125,15 +126,15 @@ impl RootCounts {
 pub struct PerOperation {
     /// Packets sent, retransmits and acknowledgements included.
     pub packets: f64,
-    /// UDP payload of these packets: headers of Omnes and data.
+    /// UDP payload of these packets: Omnes headers and data.
     pub wire_bytes: f64,
-    /// Payload bytes copied between memory of the process and of Omnes.
+    /// Payload bytes copied between memory of the application and of Omnes.
     pub copied_bytes: f64,
     /// System calls that send, receive, wait or yield.
     pub syscalls: f64,
     /// Times a rank slept and was woken.
     pub wakeups: f64,
-    /// Packets sent again.
+    /// Packets retransmitted.
     pub retransmits: f64,
 }
 

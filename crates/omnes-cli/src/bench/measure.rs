@@ -1,21 +1,21 @@
 //! The measuring loop.
 //!
-//! Per iteration, the sample is the time of the slowest rank: a collective is over when its last
-//! rank is out. A barrier before each iteration lets all ranks start together (barriers,
+//! Per iteration, the sample is the time of the slowest rank: a collective is complete when its
+//! last rank has returned. A barrier before each iteration lets all ranks start together (barriers,
 //! ping-pongs and windows of messages need none). Rank 0 decides how many iterations fit into the
-//! budget, from the slowest rank's warm-up, so all ranks do the same number. A broadcast started
-//! by the clock counts from that time; iterations in which a rank was late are left out.
+//! budget, from the slowest rank's warm-up, so all ranks perform the same number. A broadcast
+//! started by the clock counts from that time; iterations in which a rank was late are left out.
 //!
-//! A skewed broadcast is another thing [BC-R26]: after the barrier all ranks but the root sleep for
+//! A skewed broadcast is different [BC-R26]: after the barrier all ranks except the root sleep for
 //! a random time, as if they computed, and its sample is the mean over the ranks of the time inside
-//! the call, which their own delay is no part of.
+//! the call, which does not include their own delay.
 //!
-//! Of nonblocking operations the sample is the time of an operation that is waited for at once; how
-//! much of it computation hides is measured afterwards (`overlap`).
+//! For nonblocking operations the sample is the time of an operation that is waited for
+//! immediately; how much of it computation hides is measured afterwards (`overlap`).
 //!
 //! A multi-send is timed at its root only, until the last destination's answer [MS-R23].
 //!
-//! Cost outside the timed calls: one linear gathering of 8 bytes per iteration and rank.
+//! Cost outside the timed calls: one linear gather of 8 bytes per iteration and rank.
 
 use super::clock::{self, Start};
 use super::counts::{AtRoot, Counts, PerOperation, RootCounts};
@@ -30,41 +30,41 @@ use anyhow::Result;
 use omnes::{Communicator, NicState};
 use std::time::Duration;
 
-/// Sample of a rank that was not ready in time; larger than any time, so it wins over the others.
+/// Sample of a rank that was not ready in time; larger than any time, so it is the maximum.
 const LATE_NS: u64 = u64::MAX;
 
-/// Longest time that a job is warmed up for, and barriers between two looks at the clock.
+/// Maximum warm-up time of a job, and the number of barriers between two checks of the clock.
 const JOB_WARM_UP: Duration = Duration::from_millis(300);
 const WARM_UP_BARRIERS: u32 = 64;
 
-/// An iteration of a nonblocking operation takes as long as so many calls: one waited for at once,
-/// the work, and both one after the other.
+/// An iteration of a nonblocking operation takes as long as this many calls: one waited for
+/// immediately, the work, and both one after the other.
 const OVERLAPPED_CALLS: u32 = 4;
 
-/// Time after which acknowledgements that were held back have come.
+/// Time after which delayed acknowledgements have arrived.
 const SETTLE_TIME: Duration = Duration::from_millis(5);
 
-/// What is known of a point after it was measured; whole at rank 0 only.
+/// Result of measuring a point; complete at rank 0 only.
 pub struct Measured {
-    /// Which point.
+    /// The measured point.
     pub point: Point,
-    /// Iterations that count.
+    /// Number of iterations that count.
     pub iters: u64,
     /// Times of one operation; `None` if every iteration was late.
     pub summary: Option<Summary>,
-    /// How much computation hides, of a nonblocking operation.
+    /// Part of a nonblocking operation that computation hides.
     pub overlap: Option<Overlap>,
     /// Costs of one operation.
     pub costs: PerOperation,
-    /// What a broadcast costs its root.
+    /// Costs of a broadcast at its root.
     pub at_root: Option<AtRoot>,
-    /// Mean time of the root in its calls, where ranks come late, in microseconds.
+    /// Mean time of the root in its calls, if ranks are late, in microseconds.
     pub root_us: Option<f64>,
-    /// How packets to all travelled, where that is compared.
+    /// How packets to all travelled, if forms are compared.
     pub form: Option<String>,
     /// Wrong bytes found on all ranks.
     pub errors: u64,
-    /// How it was started by the clock.
+    /// Start by the clock, if used.
     pub window: Option<Window>,
 }
 
@@ -73,7 +73,7 @@ pub struct Measured {
 pub struct Window {
     /// Share of iterations that were left out.
     pub late: f64,
-    /// Time from naming the start to the start.
+    /// Time from the announcement of the start to the start.
     pub window_us: f64,
 }
 
@@ -89,7 +89,7 @@ pub struct Bench<'comm> {
 }
 
 impl<'comm> Bench<'comm> {
-    /// Prepares measuring with `options`.
+    /// Prepares measurements with `options`.
     pub fn new(comm: &'comm Communicator, options: &Measure, seed: u64) -> Self {
         Self {
             comm,
@@ -102,9 +102,9 @@ impl<'comm> Bench<'comm> {
         }
     }
 
-    /// Lets the job load what it loads in its first moments, firmware and queues, lest the first
-    /// point be measured half without them: until the kernel NIC runs its barriers or will not, and
-    /// for the queues at most as long as one point takes. Collective.
+    /// Lets the job load firmware and queues, which it does in its first moments, lest the first
+    /// point be measured partly without them: until the kernel NIC runs its barriers or is known
+    /// not to, and for the queues at most as long as one point takes. Collective.
     pub fn warm_up(&self) -> Result<()> {
         let until = clock::now_ns() + JOB_WARM_UP.min(self.budget).as_nanos() as u64;
         loop {
@@ -169,7 +169,8 @@ impl<'comm> Bench<'comm> {
         })
     }
 
-    /// How much of a nonblocking operation is hidden, whose pure times are `summary` at rank 0.
+    /// Measures how much of a nonblocking operation is hidden; `summary` has its pure times at rank
+    /// 0.
     fn overlap(
         &self,
         transfer: &mut Transfer<'_>,
@@ -184,7 +185,8 @@ impl<'comm> Bench<'comm> {
         overlap::measure(self.comm, transfer, pure_us, iters).map(Some)
     }
 
-    /// Lets what is on its way come in, so that it is counted where it belongs. Collective.
+    /// Waits until packets in flight have arrived, so that they are counted where they belong.
+    /// Collective.
     fn settle(&self, point: Point) -> Result<()> {
         self.comm.barrier()?;
         if point.op.may_multisend() {
@@ -194,10 +196,11 @@ impl<'comm> Bench<'comm> {
         Ok(())
     }
 
-    /// One number of all ranks' samples per iteration; valid at rank 0.
+    /// Combines all ranks' samples into one number per iteration; valid at rank 0.
     fn combine(&self, point: Point, samples: &[u64]) -> Result<Vec<u64>> {
         if point.op == Op::Multisend {
-            // Its time is the root's [MS-R23]; the others only wait for the next one.
+            // The time of a multi-send is the root's [MS-R23]; the others only wait for the next
+            // one.
             return Ok(samples.to_vec());
         }
         if point.op != Op::Skew {
@@ -207,14 +210,14 @@ impl<'comm> Bench<'comm> {
         Ok(sums.into_iter().map(|sum| sum / u64::from(self.comm.size())).collect())
     }
 
-    /// Warms up, and says how many iterations fit into the budget; the same at every rank.
+    /// Warms up, and returns how many iterations fit into the budget; the same at every rank.
     fn agree_on_iterations(&self, op: Op, paced: &mut Paced<'_>) -> Result<u64> {
         let budget = if op.is_nonblocking() { self.budget / OVERLAPPED_CALLS } else { self.budget };
         self.comm.barrier()?;
         let start = clock::now_ns();
         paced.iterate()?;
         let first_ns = self.agree_on_longest(clock::now_ns() - start)?;
-        // A slow point does not need all of the warm-up, and must not spend the budget on it.
+        // A slow point does not need the whole warm-up, and must not spend the budget on it.
         let more = fitting(budget, first_ns, 0, self.warmup - 1);
         if more == 0 {
             return Ok(fitting(budget, first_ns, self.iters_min, self.iters_max));
@@ -242,39 +245,39 @@ impl<'comm> Bench<'comm> {
     }
 }
 
-/// How much longer than most iterations one takes on average, at most: a few that met with
-/// something rare must not make a point of a handful of samples.
+/// Limit of the ratio of mean to median: a few iterations that met a rare event must not reduce a
+/// point to a handful of samples.
 const MEAN_PER_MEDIAN_MAX: u64 = 4;
 
-/// How long an iteration can be expected to take, after `each`; sorts them.
+/// Expected time of an iteration, after `each`; sorts them.
 fn expected(each: &mut [u64]) -> u64 {
     each.sort_unstable();
     let mean = each.iter().sum::<u64>() / each.len() as u64;
     mean.min(each[each.len() / 2] * MEAN_PER_MEDIAN_MAX)
 }
 
-/// What comes before each call.
+/// What precedes each call.
 #[derive(Clone, Copy)]
 enum Pace {
-    /// Nothing: the calls themselves keep the ranks together.
+    /// Nothing: the calls themselves keep the ranks synchronised.
     Free,
     /// A barrier.
     Barrier,
-    /// A barrier, which counts too: it is one for many calls, whose packets leave in part while
-    /// it lasts.
+    /// A barrier, which counts too: it is one for many calls, whose packets leave in part while it
+    /// is in progress.
     BarrierBetween,
-    /// A barrier, then for all ranks but the root a random delay of at most this.
+    /// A barrier, then for all ranks except the root a random delay of at most this.
     Skewed { skew: Duration },
-    /// A point in time, named this long ahead.
+    /// A point in time, announced this long ahead.
     Clock { window_ns: u64 },
 }
 
-/// A transfer with what comes before each call, and what was counted inside the calls.
+/// A transfer with what precedes each call, and the counts inside the calls.
 struct Paced<'comm> {
     comm: &'comm Communicator,
     transfer: Transfer<'comm>,
     pace: Pace,
-    /// Where the delays are drawn from.
+    /// Generator of the delays.
     draw: Draw,
     inside: Counts,
     inside_root: RootCounts,
@@ -296,14 +299,14 @@ impl<'comm> Paced<'comm> {
         Self { comm, transfer, pace, draw, inside, inside_root }
     }
 
-    /// Finds the window, where one is needed. Collective.
+    /// Finds the window, if one is needed. Collective.
     fn find_window(&mut self) -> Result<Option<u64>> {
         let Pace::Clock { window_ns } = &mut self.pace else { return Ok(None) };
         *window_ns = clock::fitting_window_ns(self.comm, || self.transfer.call())?;
         Ok(Some(*window_ns))
     }
 
-    /// One iteration; gives this rank's time in nanoseconds.
+    /// Performs one iteration; returns this rank's time in nanoseconds.
     fn iterate(&mut self) -> Result<u64> {
         let announced = match self.pace {
             Pace::Free => {
@@ -315,7 +318,7 @@ impl<'comm> Paced<'comm> {
             Pace::Skewed { skew } => {
                 self.comm.barrier()?;
                 if self.comm.rank() != 0 && !skew.is_zero() {
-                    // Asleep, as ranks that share a core must not take it from each other.
+                    // Sleeps, because ranks that share a core must not take it from each other.
                     std::thread::sleep(self.draw.up_to(skew));
                 }
                 None
@@ -334,7 +337,7 @@ impl<'comm> Paced<'comm> {
         })
     }
 
-    /// What the calls cost, `whole` being what the whole loop did.
+    /// Costs of the calls; `whole` has those of the whole loop.
     fn counts(&self, whole: Counts) -> Counts {
         match self.pace {
             Pace::Free | Pace::BarrierBetween => whole,
@@ -345,7 +348,7 @@ impl<'comm> Paced<'comm> {
     }
 }
 
-/// Draws delays; the same from the same seed.
+/// Draws delays; the same seed gives the same delays.
 struct Draw(u64);
 
 impl Draw {
@@ -356,7 +359,7 @@ impl Draw {
     }
 }
 
-/// Iterations of `each_ns` that fit into `budget`, within the bounds.
+/// Number of iterations of `each_ns` that fit into `budget`, within the bounds.
 fn fitting(budget: Duration, each_ns: u64, iters_min: u64, iters_max: u64) -> u64 {
     let fitting = budget.as_nanos() / u128::from(each_ns.max(1));
     u64::try_from(fitting).unwrap_or(u64::MAX).clamp(iters_min, iters_max)

@@ -1,12 +1,12 @@
-//! `omnes bench`: measure messages and collective operations in the ranks of a job.
+//! `omnes bench`: measures messages and collective operations in the ranks of a job.
 //!
 //! Runs in every rank, under any launcher; rank 0 prints. Results go to stdout; the head lines
-//! (version, ranks, a command line that measures the same again; whether the job multicasts) go to
+//! (version, ranks, a command line that repeats the measurement; whether the job multicasts) go to
 //! stderr with `--json`, else before the table.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `options` | what was typed, checked |
+//! | `options` | options as typed, checked |
 //! | `transfer`, `pattern` | one call of an operation; its data |
 //! | `stage` | which ranks take part, and how packets to all travel among them |
 //! | `measure`, `clock` | the loop around it; a start by the clock |
@@ -15,8 +15,8 @@
 //! | `report` | lines and table |
 //! | `rank` | joining a job, gathering at rank 0; `omnes cp` uses it too |
 //!
-//! A sample is the slowest rank's time of one iteration, as the OSU benchmarks have it; latency is
-//! half a round trip. Exit status: 0; 1 if data were wrong or a rank failed; 2 for wrong usage or
+//! A sample is the slowest rank's time of one iteration, as in the OSU benchmarks; latency is half
+//! a round trip. Exit status: 0; 1 if data were wrong or a rank failed; 2 for wrong usage or
 //! without a launcher.
 
 pub mod clock;
@@ -106,10 +106,10 @@ pub struct Args {
     measure: Measure,
     #[command(flatten)]
     format: FormatArgs,
-    /// Name of what is measured, in the output
+    /// Name of the implementation in the output
     #[arg(long = "impl", default_value = "omnes", value_name = "NAME")]
     implementation: String,
-    /// Put into every output line (repeatable); a number stays a number
+    /// Field to add to every output line (repeatable); a number stays a number
     #[arg(long, value_name = "KEY=VALUE", value_parser = options::parse_tag)]
     tag: Vec<(String, Value)>,
 }
@@ -126,7 +126,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(rank::leave(comm, errors.map(|errors| errors == 0)))
 }
 
-/// Measures every point; gives the number of wrong bytes found, the same at every rank.
+/// Measures every point; returns the number of wrong bytes found, which is the same at every rank.
 fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     let format = args.format.chosen();
     let seed = rank::share_number(comm, args.measure.seed.map_or_else(draw_seed, Ok)?)?;
@@ -149,7 +149,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     let mut measure_each = || -> Result<u64> {
         let mut errors = 0;
         for point in points(comm, &args.measure)? {
-            // Rank 0 alone knows, and all stop together.
+            // Only rank 0 knows; all ranks stop together.
             let is_heard = matches!(printed, Ok(Reader::Listens));
             if rank::share_number(comm, u64::from(is_heard))? == 0 {
                 break;
@@ -169,7 +169,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
         Ok(errors)
     };
     let errors = measure_each();
-    // What was measured is not lost with a rank that fails.
+    // Rows measured so far are printed even if a rank has failed.
     if let Some(table) = print_table(&rows) {
         printed = table;
     }
@@ -177,7 +177,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     printed.map(|_| errors)
 }
 
-/// Prints the rows, if there are any and they have not been printed.
+/// Prints the rows, if any have not been printed.
 fn print_table(rows: &Mutex<Vec<Row>>) -> Option<Result<Reader>> {
     let mut rows = rows.lock().expect("pushed to only");
     let table = (!rows.is_empty()).then(|| print::line(report::table(&rows)));
@@ -185,7 +185,7 @@ fn print_table(rows: &Mutex<Vec<Row>>) -> Option<Result<Reader>> {
     table
 }
 
-/// What is to be measured, in order. Collective.
+/// Points to measure, in order. Collective.
 fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
     let direction = measure.direction();
     let mut points = Vec::new();
@@ -224,7 +224,7 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
     Ok(points)
 }
 
-/// Rank 0 says what is not measured.
+/// Reports at rank 0 that something is not measured.
 fn tell_left_out(comm: &Communicator, what: std::fmt::Arguments<'_>) {
     if comm.rank() == 0 {
         crate::stderr::notice(format_args!("left out: {what}"));
@@ -232,7 +232,8 @@ fn tell_left_out(comm: &Communicator, what: std::fmt::Arguments<'_>) {
 }
 
 fn draw_seed() -> Result<u64> {
-    // 32 bits: short to type, and enough for data that only have to differ from the last run's.
+    // 32 bits: short to type, and enough for data that only have to differ from those of the last
+    // run.
     let drawn = getrandom::u32();
     drawn.map(u64::from).map_err(|error| anyhow::anyhow!("cannot get random numbers: {error}"))
 }

@@ -10,16 +10,16 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Larger messages are refused: a rank holds one or two of them in memory.
+/// Larger messages are rejected: a rank holds one or two of them in memory.
 const MESSAGE_BYTES_MAX: u64 = 16 << 30;
 
-/// More iterations are not insisted on, whose times each rank keeps in memory; as in `omnes sim`.
+/// Upper limit of `--min-iters`, as in `omnes sim`: each rank keeps all times in memory.
 const MIN_ITERS_MAX: u64 = 1_000_000;
 
-/// Delays of the ranks that come late, where none are given.
+/// Delays of late ranks if none are given.
 const SKEWS_US: [u64; 4] = [0, 200, 400, 1000];
 
-/// Names that an output line has of its own; a tag of such a name would hide it.
+/// Fields that every output line has; a tag with one of these names would hide the field.
 const OWN_FIELDS: [&str; 32] = [
     "impl",
     "op",
@@ -55,10 +55,10 @@ const OWN_FIELDS: [&str; 32] = [
     "overlap_percent",
 ];
 
-/// What can be measured.
+/// Operations that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Op {
-    /// Ping-pong of ranks 0 and 1; one way, half of the round trip
+    /// Ping-pong between ranks 0 and 1; one-way time, half of the round trip
     Latency,
     /// Stream of messages from rank 0 to rank 1
     Bandwidth,
@@ -66,12 +66,12 @@ pub enum Op {
     Bcast,
     /// Broadcast by rank 0, each started by the clock; only with all ranks on one machine
     Wbcast,
-    /// Broadcasts by rank 0, back to back
+    /// Back-to-back broadcasts by rank 0
     Throughput,
-    /// Broadcast by rank 0 while the others come late; time inside the call
+    /// Broadcast by rank 0 while the other ranks are late; time inside the call
     Skew,
-    /// Multi-send by rank 0 until the last destination answers; also as messages to one after the
-    /// other
+    /// Multi-send by rank 0 until the last destination answers; also as separate messages to one
+    /// destination after the other
     Multisend,
     /// Barrier
     Barrier,
@@ -79,29 +79,29 @@ pub enum Op {
     Allreduce,
     /// Sum of all ranks' numbers, at rank 0
     Reduce,
-    /// Sum of the numbers of each rank and of all before it, at each rank
+    /// Prefix sum: at each rank, the sum of its numbers and those of all lower ranks
     Scan,
-    /// Data of the given size from each rank, brought to all ranks
+    /// Data of the given size from each rank to all ranks
     Allgather,
-    /// Data of the given size from each rank to each other rank
+    /// Data of the given size from each rank to every other rank
     Alltoall,
-    /// Nonblocking allreduce, waited for at once, and with computation before the wait
+    /// Nonblocking allreduce, waited for immediately, and with computation before the wait
     Iallreduce,
-    /// Nonblocking reduce, in the same ways
+    /// Nonblocking reduce, likewise
     Ireduce,
-    /// Nonblocking allgather, in the same ways
+    /// Nonblocking allgather, likewise
     Iallgather,
-    /// Nonblocking alltoall, in the same ways
+    /// Nonblocking alltoall, likewise
     Ialltoall,
-    /// Nonblocking broadcast by rank 0, in the same ways
+    /// Nonblocking broadcast by rank 0, likewise
     Ibcast,
-    /// Copy in memory by all ranks at once, started by the clock: a bound that no broadcast among
-    /// ranks of one machine can beat; only there
+    /// Memory copy by all ranks concurrently, started by the clock: a bound that no broadcast among
+    /// ranks of one machine can beat; only with all ranks on one machine
     Copy,
 }
 
 impl Op {
-    /// Name in the output. The broadcast by the clock has that of other tools.
+    /// Name in the output. The broadcast started by the clock has the name that other tools use.
     pub fn name(self, direction: Direction) -> &'static str {
         match (self, direction) {
             (Self::Latency, _) => "latency",
@@ -132,7 +132,7 @@ impl Op {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The blocking one that does the same with the same data; itself if it blocks.
+    /// The blocking operation on the same data; itself if it blocks.
     pub fn blocking(self) -> Self {
         match self {
             Self::Iallreduce => Self::Allreduce,
@@ -144,7 +144,7 @@ impl Op {
         }
     }
 
-    /// True if it can go on while its caller computes.
+    /// True if the operation can proceed while its caller computes.
     pub fn is_nonblocking(self) -> bool {
         self.blocking() != self
     }
@@ -154,12 +154,12 @@ impl Op {
         matches!(self.blocking(), Self::Bcast | Self::Wbcast | Self::Throughput | Self::Skew)
     }
 
-    /// True if the ranks start together, as one clock says.
+    /// True if all ranks start at a time given by a common clock.
     pub fn is_by_clock(self) -> bool {
         matches!(self, Self::Wbcast | Self::Copy)
     }
 
-    /// True if multi-sends can take part in it.
+    /// True if the operation can use multi-sends.
     pub fn may_multisend(self) -> bool {
         self.is_broadcast() || self == Self::Multisend
     }
@@ -169,16 +169,16 @@ impl Op {
     }
 }
 
-/// Which way a bandwidth test streams.
+/// Direction of a bandwidth test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From rank 0 to rank 1.
     Forth,
-    /// Both ways at once.
+    /// Both directions concurrently.
     Both,
 }
 
-/// Whether data are compared with what was sent.
+/// Whether received data are compared with the data sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Before and after each timed loop.
@@ -190,7 +190,7 @@ pub enum Check {
 /// An algorithm of one of the collectives, or the library's own choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// What the library takes by itself.
+    /// The library's own choice.
     Default,
     /// For broadcasts.
     Bcast(omnes::BcastAlgorithm),
@@ -198,7 +198,7 @@ pub enum Algorithm {
     Unicast,
     /// For barriers.
     Barrier(omnes::BarrierKind),
-    /// For allreduces; trees are for them as well.
+    /// For allreduces, which can also use the trees of [`Self::Bcast`].
     Reduce(omnes::ReduceAlgorithm),
 }
 
@@ -220,19 +220,19 @@ impl Algorithm {
         }
         text.parse().map(Self::Bcast).map_err(|error| match error {
             omnes::BcastAlgorithmError::Unknown { text } => format!(
-                "`{text}` is not an algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
-                 co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
-                 co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
-                 postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
+                "`{text}` is not an algorithm; for broadcast: multicast, basic, window, \
+                 tree-ack=RADIX, co-root=COUNT, ack-every=M, skewed=M, nack, combined, \
+                 combinations such as co-root=4+skewed=8; original, binomial, chain, flat, \
+                 knomial=RADIX, kary=ARITY, postal=LAMBDA, postal=LAMBDA/FAN_OUT; for barrier: \
                  gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
-                 channel, nic:counter; allreduce: words, blocks, ring, and the trees"
+                 channel, nic:counter; for allreduce: words, blocks, ring, and the trees"
             ),
             error => error.to_string(),
         })
     }
 
-    /// The forms of multi-send that `op` is measured with by this algorithm; nothing stands for
-    /// that which the job has, or needs not.
+    /// Forms of multi-send that `op` is measured with for this algorithm; `None` is the job's own
+    /// form, or that none is needed.
     pub fn forms(self, op: Op, forms: &[MultiSend]) -> Vec<Option<MultiSend>> {
         let is_over_channels =
             matches!(self, Self::Unicast | Self::Bcast(omnes::BcastAlgorithm::Tree { .. }));
@@ -242,7 +242,7 @@ impl Algorithm {
         forms.iter().copied().map(Some).collect()
     }
 
-    /// True if it can be measured with so many bytes: packets of barriers hold few numbers.
+    /// True if `bytes` bytes can be measured: packets of barriers hold few numbers.
     pub fn takes(self, bytes: usize) -> bool {
         let is_of_words = matches!(self, Self::Reduce(omnes::ReduceAlgorithm::Words));
         !is_of_words || (1..=CARRIED_MAX).contains(&(bytes / element_of(bytes).bytes()))
@@ -274,59 +274,60 @@ impl std::fmt::Display for Algorithm {
     }
 }
 
-/// What is measured, and how long.
+/// What to measure, and for how long.
 #[derive(clap::Args)]
 pub struct Measure {
-    /// What to measure, separated by commas
+    /// Operations to measure, separated by commas
     #[arg(value_enum, value_delimiter = ',', required = true, value_name = "OP")]
     pub ops: Vec<Op>,
     /// Message sizes (8, 64k, 4m)
     #[arg(long, value_delimiter = ',', default_value = "8,1k,64k,1m,4m", value_name = "BYTES",
           value_parser = parse_bytes)]
     pub sizes: Vec<u64>,
-    /// Algorithms (schemes) to compare; each is used for the operations that it fits
+    /// Algorithms (schemes) to compare; each is used for the operations that it supports
     #[arg(long, visible_alias = "scheme", value_delimiter = ',', default_value = "default",
           value_name = "NAME", value_parser = Algorithm::parse)]
     pub algorithms: Vec<Algorithm>,
-    /// Multi-sends to compare in jobs without multicast: trees, perhaps with who makes the copies
-    /// (flat:nic, flat:loop, postal=6:host, auto, off); for broadcasts and multisend
+    /// Forms of multi-send to compare in jobs without multicast: trees, optionally with the place
+    /// where copies are made (flat:nic, flat:loop, postal=6:host, auto, off); for broadcasts and
+    /// multisend
     #[arg(long, value_delimiter = ',', value_name = "TREE", value_parser = parse_multisend)]
     pub multisend: Vec<MultiSend>,
     /// Numbers of destinations of a multi-send [default: all other ranks]
     #[arg(long, value_delimiter = ',', value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub destinations: Vec<u32>,
-    /// Longest delays of the ranks that come late (200us, 1ms) [default: 0,200us,400us,1000us]
+    /// Longest delays of late ranks (200us, 1ms) [default: 0,200us,400us,1000us]
     #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_duration)]
     pub skew: Vec<Duration>,
-    /// Time that one point is measured for
+    /// Time for which each point is measured
     #[arg(long, default_value = "0.5s", value_name = "TIME", value_parser = parse_duration)]
     pub budget: Duration,
-    /// Fewest iterations, however long they take
+    /// Minimum number of iterations, however long they take
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=MIN_ITERS_MAX))]
     pub min_iters: u64,
-    /// Most iterations
+    /// Maximum number of iterations
     #[arg(long, default_value_t = 1000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub max_iters: u64,
-    /// Iterations before the timed ones
+    /// Warm-up iterations before the timed ones
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub warmup: u64,
-    /// Measure bandwidth in both directions at once
+    /// Measure bandwidth in both directions concurrently
     #[arg(long)]
     pub bidirectional: bool,
-    /// Do not compare the data with what was sent
+    /// Do not compare received data with the data sent
     #[arg(long)]
     pub no_check: bool,
-    /// Seed of the data; drawn and printed if not given
+    /// Seed of the data; drawn at random and printed if not given
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
 
 impl Measure {
-    /// Refuses what contradicts itself or the number of ranks.
+    /// Rejects options that contradict each other or the number of ranks.
     pub fn check(&self, ranks: u32) -> Result<()> {
         ensure!(
             self.min_iters <= self.max_iters,
@@ -376,18 +377,18 @@ impl Measure {
         Ok(())
     }
 
-    /// True if a job without multi-send has nothing to measure.
+    /// True if nothing remains to be measured in a job without multi-send.
     pub fn needs_multisend(&self) -> bool {
         !self.multisend.is_empty() || self.ops.contains(&Op::Multisend)
     }
 
-    /// Numbers of destinations of `op`; all but one have all ranks.
+    /// Numbers of destinations of `op`; all ranks but rank 0 for every operation except multisend.
     pub fn destinations_for(&self, op: Op, ranks: u32) -> Vec<u32> {
         let is_wanted = op == Op::Multisend && !self.destinations.is_empty();
         if is_wanted { self.destinations.clone() } else { vec![ranks - 1] }
     }
 
-    /// Algorithms of `op`: those named that fit, else the library's choice.
+    /// Algorithms of `op`: the named ones that `op` supports, else the library's choice.
     pub fn algorithms_for(&self, op: Op) -> Vec<Algorithm> {
         let fitting = self.algorithms.iter().copied().filter(|algorithm| algorithm.fits(op));
         if op == Op::Multisend {
@@ -402,7 +403,7 @@ impl Measure {
         if op == Op::Barrier { vec![0] } else { self.sizes.clone() }
     }
 
-    /// Delays of `op`; all but one have none.
+    /// Delays of `op`; none for every operation except skew.
     pub fn skews_for(&self, op: Op) -> Vec<Duration> {
         match op {
             Op::Skew if self.skew.is_empty() => SKEWS_US.map(Duration::from_micros).to_vec(),
@@ -411,7 +412,7 @@ impl Measure {
         }
     }
 
-    /// Which way bandwidth is measured.
+    /// Direction in which bandwidth is measured.
     pub fn direction(&self) -> Direction {
         if self.bidirectional { Direction::Both } else { Direction::Forth }
     }
@@ -421,7 +422,7 @@ impl Measure {
         if self.no_check { Check::Off } else { Check::BeforeAndAfter }
     }
 
-    /// The command line that measures the same again.
+    /// Command line that repeats this measurement.
     pub fn command_line(&self, seed: u64) -> String {
         let ops: Vec<_> = self.ops.iter().map(|op| op.typed()).collect();
         let sizes: Vec<_> = self.sizes.iter().map(|&bytes| short_bytes(bytes)).collect();
@@ -458,7 +459,7 @@ impl Measure {
     }
 }
 
-/// A size as it may be typed: `8`, `64k`, `4m`.
+/// A size in the form of the command line: `8`, `64k`, `4m`.
 pub fn short_bytes(bytes: u64) -> String {
     match bytes {
         0 => "0".to_owned(),
@@ -472,7 +473,7 @@ fn parse_multisend(text: &str) -> Result<MultiSend, String> {
     text.parse().map_err(|reason| format!("`{text}` {reason}"))
 }
 
-/// `KEY=VALUE` for the output lines; a number stays a number.
+/// Parses a `KEY=VALUE` tag of the output lines; a number stays a number.
 pub fn parse_tag(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text
         .split_once('=')

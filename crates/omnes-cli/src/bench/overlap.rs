@@ -1,13 +1,13 @@
-//! How much of a nonblocking operation is hidden behind computation, as the OSU benchmarks have it.
+//! Part of a nonblocking operation that is hidden behind computation, as in the OSU benchmarks.
 //!
-//! Three times of the slowest rank: *pure*, of an operation that is waited for at once; *compute*,
-//! of work for the processor alone, without communication; *overall*, of the operation with that
-//! work between its start and the wait. What is hidden is the part of the pure time that the
-//! overall time does not show.
+//! Three times of the slowest rank: *pure*, of an operation that is waited for immediately;
+//! *compute*, of work for the processor alone, without communication; *overall*, of the operation
+//! with that work between its start and the wait. The hidden part is the part of the pure time that
+//! the overall time does not show.
 //!
-//! The work is the same on all ranks, as much as a calibration with all of them at work has found
-//! to fill the pure time. What it takes is measured in turns with overlapped calls, so that what an
-//! operation takes from the cores meanwhile counts as not hidden.
+//! The work is the same on all ranks, as much as fills the pure time according to a calibration
+//! with all of them working. Its time is measured in turns with overlapped calls, so that processor
+//! time that an operation takes meanwhile counts as not hidden.
 
 use super::clock;
 use super::rank;
@@ -17,16 +17,16 @@ use anyhow::Result;
 use omnes::Communicator;
 use std::hint::black_box;
 
-/// Tries that a calibration makes, and what a step is taken to last until then.
+/// Number of tries of a calibration, and the assumed duration of a step until then.
 const TRIES: usize = 9;
 const STEP_NS: u64 = 4;
 
-/// What is known of a point; valid at rank 0 only.
+/// Overlap at one point; valid at rank 0 only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
     /// Median time of the work alone.
     pub compute_us: f64,
-    /// Median time of an operation with the work behind its start.
+    /// Median time of an operation with the work after its start.
     pub overall_us: f64,
     /// Share of the pure time that is hidden.
     pub percent: f64,
@@ -56,7 +56,7 @@ pub fn measure(
     Ok(Overlap::of(pure_us, median_us(comm, &compute)?, median_us(comm, &overall)?))
 }
 
-/// Steps of work that take about so long. Collective.
+/// Number of steps of work that take this long. Collective.
 fn calibrated(comm: &Communicator, wanted_ns: u64) -> Result<u64> {
     let tried = wanted_ns / STEP_NS + 1;
     let times: Result<Vec<_>> = (0..TRIES).map(|_| time_of_work(comm, tried)).collect();
@@ -78,7 +78,7 @@ fn timed(comm: &Communicator, call: impl FnOnce() -> Result<()>) -> Result<u64> 
     Ok(clock::now_ns() - start)
 }
 
-/// This rank's time of work alone, while all ranks do it.
+/// This rank's time of work alone, while all ranks work.
 fn time_of_work(comm: &Communicator, steps: u64) -> Result<u64> {
     timed(comm, || {
         work(steps);
@@ -88,7 +88,7 @@ fn time_of_work(comm: &Communicator, steps: u64) -> Result<u64> {
 
 /// Keeps the processor busy.
 fn work(steps: u64) {
-    // Each step waits for the one before it.
+    // Each step depends on the previous one.
     (0..steps).fold(1u64, |state, step| black_box(state.wrapping_mul(step | 1)));
 }
 
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(percent(100.0, 200.0), 0.0);
         assert_eq!(percent(100.0, 100.0), 100.0);
         assert_eq!(percent(120.0, 145.0), 75.0);
-        // It may take longer than both, one after the other.
+        // The overall time may exceed the sum of both.
         assert_eq!(percent(100.0, 250.0), 0.0);
     }
 }

@@ -1,25 +1,25 @@
-//! The data that travel, and their check.
+//! The transferred data, and their check.
 //!
-//! Every byte depends on its place, on the round and on the seed, so a lost, doubled, stale or
-//! misplaced piece shows. Of large messages every 61st byte is looked at: enough to see a packet
-//! that is wrong, and quick beside the transfer itself.
+//! Every byte depends on its position, on the round and on the seed, so a lost, duplicate, stale or
+//! misplaced piece is detected. Of large messages every 61st byte is checked: enough to detect a
+//! wrong packet, and fast compared with the transfer itself.
 
-/// Messages above this are checked in steps.
+/// Messages above this size are checked in steps.
 const CHECKED_WHOLE_BYTES: usize = 64 << 10;
-/// A prime, so that the bytes looked at wander through the packets.
+/// A prime, so that the checked bytes move through the packets.
 const CHECK_STEP_BYTES: usize = 61;
 
-/// Which data: those of one round under one seed.
+/// Data of one round under one seed.
 #[derive(Clone, Copy)]
 pub struct Pattern {
-    /// Of the whole run.
+    /// Seed of the whole run.
     pub seed: u64,
-    /// Differs from the round before, so that old data do not pass.
+    /// Differs from the previous round, so that stale data do not pass.
     pub round: u64,
 }
 
 impl Pattern {
-    /// Those of one of several that go at once.
+    /// Data of one of several concurrent messages.
     pub fn of(self, number: u32) -> Self {
         Self { seed: self.seed.wrapping_add(u64::from(number)), ..self }
     }
@@ -30,17 +30,17 @@ impl Pattern {
         (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes()[at % 8]
     }
 
-    /// Writes the data.
+    /// Fills `buffer` with the data.
     pub fn fill(self, buffer: &mut [u8]) {
         buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = self.byte(at));
     }
 
-    /// Writes what is never right, at every byte.
+    /// Fills `buffer` with data that are wrong at every byte.
     pub fn fill_wrong(self, buffer: &mut [u8]) {
         buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = !self.byte(at));
     }
 
-    /// How many of the bytes looked at are wrong.
+    /// Number of checked bytes that are wrong.
     pub fn count_wrong(self, buffer: &[u8]) -> u64 {
         let step = if buffer.len() > CHECKED_WHOLE_BYTES { CHECK_STEP_BYTES } else { 1 };
         let looked_at = buffer.iter().enumerate().step_by(step);

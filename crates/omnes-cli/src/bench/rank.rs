@@ -1,7 +1,7 @@
-//! What `omnes bench` and `omnes cp` ask of a job beyond broadcast: joining it, and small
-//! gatherings at rank 0.
+//! Functions that `omnes bench` and `omnes cp` need beyond broadcast: joining a job, and small
+//! gathers at rank 0.
 //!
-//! Gathering is linear: one message from every rank to rank 0. It happens between measurements and
+//! Gathering is linear: one message from every rank to rank 0. It is used between measurements and
 //! between chunks, never inside a timed call, so its cost is that of `size - 1` small packets.
 //! Every call here is collective: all ranks make the same calls in the same order.
 
@@ -14,10 +14,10 @@ use std::process::ExitCode;
 /// Tag of all messages sent here; messages of one pair of ranks arrive in the order of the calls.
 const TAG: u32 = 0x6272;
 
-/// The job this process is a rank of.
+/// Joins the job that this process is a rank of.
 ///
-/// `example` is a command line that would have worked; it is told when there is no launcher.
-/// Errors: no launcher's environment, or the other ranks cannot be met.
+/// `example` is a command line that would have worked; it is shown if there is no launcher. Errors:
+/// no launcher's environment, or the other ranks cannot be reached.
 pub fn join(example: &str) -> Result<Communicator> {
     match Communicator::from_env() {
         Ok(comm) => Ok(comm),
@@ -30,7 +30,8 @@ pub fn join(example: &str) -> Result<Communicator> {
     }
 }
 
-/// Ends a rank for a mistake that every rank sees alike: rank 0 tells it, and all give status 2.
+/// Ends a rank after an error that every rank sees alike: rank 0 reports it, and all return status
+/// 2.
 pub fn refuse(comm: &Communicator, error: &anyhow::Error) -> ExitCode {
     if comm.rank() == 0 {
         notice(format_args!("{}", with_causes(error)));
@@ -38,8 +39,8 @@ pub fn refuse(comm: &Communicator, error: &anyhow::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Ends a rank: together with the others unless one of them is gone. `outcome` tells whether all
-/// went well, the same at every rank, but for rank 0's output, which may be lost.
+/// Ends a rank: together with the others unless one of them is gone. `outcome` says whether all
+/// went well, the same at every rank, except for rank 0's output, which may be lost.
 pub fn leave(comm: Communicator, outcome: Result<bool>) -> ExitCode {
     let rank = comm.rank();
     let is_lost = outcome.as_ref().is_err_and(|error| error.is::<CannotWrite>());
@@ -57,8 +58,8 @@ pub fn leave(comm: Communicator, outcome: Result<bool>) -> ExitCode {
     }
 }
 
-/// Brings `mine`, of the same length at every rank, to rank 0, which hands each rank's bytes to
-/// `take` in the order of ranks, its own first. Elsewhere `take` is not called.
+/// Sends `mine`, of the same length at every rank, to rank 0, which passes each rank's bytes to
+/// `take` in rank order, its own first. On other ranks `take` is not called.
 pub fn gather(comm: &Communicator, mine: &[u8], mut take: impl FnMut(u32, &[u8])) -> Result<()> {
     if comm.rank() != 0 {
         return post(comm, mine);
@@ -67,13 +68,13 @@ pub fn gather(comm: &Communicator, mine: &[u8], mut take: impl FnMut(u32, &[u8])
     collect(comm, mine.len(), take)
 }
 
-/// First half of a gathering, at every rank but rank 0, which may collect at a later time.
+/// First half of a gather, at every rank except rank 0, which may collect at a later time.
 pub fn post(comm: &Communicator, mine: &[u8]) -> Result<()> {
     Ok(comm.send(0, TAG, mine)?)
 }
 
-/// Second half of a gathering, at rank 0: takes one posted message of `bytes` from every other
-/// rank, in the order of ranks; waits for those that have not posted yet.
+/// Second half of a gather, at rank 0: receives one posted message of `bytes` from every other
+/// rank, in rank order; waits for ranks that have not posted yet.
 pub fn collect(comm: &Communicator, bytes: usize, mut take: impl FnMut(u32, &[u8])) -> Result<()> {
     let mut theirs = vec![0; bytes];
     for rank in 1..comm.size() {
@@ -83,7 +84,7 @@ pub fn collect(comm: &Communicator, bytes: usize, mut take: impl FnMut(u32, &[u8
     Ok(())
 }
 
-/// [`gather`] of whole numbers, combined number by number; the result is valid at rank 0.
+/// [`gather`] of integers, combined element by element; the result is valid at rank 0.
 pub fn combine(
     comm: &Communicator,
     mine: &[u64],
@@ -103,14 +104,15 @@ pub fn combine(
     Ok(combined.unwrap_or_else(|| mine.to_vec()))
 }
 
-/// Rank 0's bytes, at every rank; never by multicast, so that only what is measured counts there.
+/// Broadcasts rank 0's bytes; never by multicast, so that multicast counters show only measured
+/// calls.
 pub fn share<const BYTES: usize>(comm: &Communicator, mine: [u8; BYTES]) -> Result<[u8; BYTES]> {
     let mut bytes = mine;
     comm.bcast_with(0, &mut bytes, BcastAlgorithm::tree(Tree::Binomial))?;
     Ok(bytes)
 }
 
-/// Rank 0's number, at every rank.
+/// Broadcasts rank 0's number.
 pub fn share_number(comm: &Communicator, mine: u64) -> Result<u64> {
     share(comm, mine.to_be_bytes()).map(u64::from_be_bytes)
 }

@@ -1,7 +1,6 @@
 //! Results as lines for programs or as a table for people.
 //!
-//! Field names carry units and stay as they are. Times are rounded to nanoseconds, costs to
-//! hundredths.
+//! Field names carry units and are stable. Times are rounded to nanoseconds, costs to hundredths.
 
 use super::counts::{AtRoot, PerOperation};
 use super::measure::Measured;
@@ -12,13 +11,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// What all lines of a run have in common.
+/// Data common to all lines of a run.
 pub struct Run {
-    /// Name of what was measured.
+    /// Name of the measured implementation.
     pub implementation: String,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub ranks: u32,
-    /// What the user adds to every line.
+    /// Fields that the user adds to every line.
     pub tags: Map<String, Value>,
 }
 
@@ -66,7 +65,7 @@ pub struct Line<'run> {
 }
 
 impl<'run> Line<'run> {
-    /// The line of one point.
+    /// Creates the line of one point.
     pub fn new(run: &'run Run, measured: &Measured) -> Self {
         let point = measured.point;
         let time = |value: fn(&super::summary::Summary) -> f64| {
@@ -135,7 +134,7 @@ impl AtRoot {
     }
 }
 
-/// Payload per time, in millions of bytes per second, where messages are sent and have bytes.
+/// Payload per time, in millions of bytes per second, for operations that send messages with data.
 /// For a broadcast it is what each rank receives, not the sum; both directions are added up.
 fn megabytes_per_s(measured: &Measured) -> Option<f64> {
     let point = measured.point;
@@ -146,17 +145,17 @@ fn megabytes_per_s(measured: &Measured) -> Option<f64> {
     Some(rounded(point.bytes as f64 / median_us, 1e3))
 }
 
-/// Broadcasts per second at the slowest rank, where they follow each other.
+/// Broadcasts per second at the slowest rank, for back-to-back broadcasts.
 fn per_s(measured: &Measured) -> Option<f64> {
     let is_stream = measured.point.op == Op::Throughput;
     let median_us = measured.summary.filter(|_| is_stream)?.median_us;
     Some(rounded(1e6 / median_us, 1e1))
 }
 
-/// The cells of a line in the table, each with the head of its column.
+/// Cells of a line in the table, each with the header of its column.
 pub type Row = [(&'static str, String); 23];
 
-/// The lines as a table; units are in the head, costs are per operation and summed over ranks. A
+/// The lines as a table; units are in the header, costs are per operation and summed over ranks. A
 /// column that is empty in all lines is left out.
 pub fn table(rows: &[Row]) -> comfy_table::Table {
     let columns = rows.first().map_or(0, |row| row.len());
@@ -174,7 +173,7 @@ pub fn table(rows: &[Row]) -> comfy_table::Table {
     table
 }
 
-/// A line as it stands in the table.
+/// A line as a row of the table.
 pub fn row(line: &Line<'_>) -> Row {
     let time = |us: Option<f64>| us.map_or_else(|| "late".to_owned(), significant);
     let costs = &line.costs;

@@ -1,7 +1,8 @@
-//! Where a point is measured: the ranks that take part, and how packets to all travel among them.
+//! Setup for a point: the ranks that take part, and how packets to all travel among them.
 //!
-//! A multi-send has a communicator of its own with its root and destinations. A form of multi-send
-//! is taken when the point asks for another one than the last. All calls are collective.
+//! A multi-send has a communicator of its own with its root and destinations. The form of
+//! multi-send is changed when the point requests a form other than the previous one. All calls are
+//! collective.
 
 use super::options::{Algorithm, Op};
 use super::rank;
@@ -13,24 +14,24 @@ use omnes::{BcastAlgorithm, Cloning, Communicator, MultiSend, Tree};
 
 /// A point that can be measured now.
 pub struct Setting {
-    /// With the algorithm that is called.
+    /// The point with the algorithm that is called.
     pub point: Point,
-    /// The ranks that take part; all of the job at a rank that does not.
+    /// Communicator of the ranks that take part; all ranks of the job at a rank that does not.
     pub comm: Communicator,
-    /// How packets to all travel, such as `flat:nic`, where that is compared.
+    /// How packets to all travel, such as `flat:nic`, if forms are compared.
     pub form: Option<String>,
 }
 
-/// What is set up at present.
+/// The present setup.
 pub struct Stage<'comm> {
     world: &'comm Communicator,
-    /// For so many destinations; nothing at other ranks.
+    /// Number of destinations, and their communicator; `None` at other ranks.
     part: Option<(u32, Option<Communicator>)>,
-    /// The last form that was asked for, with the destinations of a part, and what it became.
+    /// Last requested form, with the number of destinations of a part, and the form obtained.
     taken: Option<(Option<u32>, MultiSend, String)>,
 }
 
-/// Refuses to compare multi-sends in a job that has none; the same at every rank.
+/// Rejects comparing multi-sends in a job that has none; the same at every rank.
 pub fn check_multisend(comm: &Communicator) -> Result<()> {
     ensure!(
         comm.multisend().is_some(),
@@ -40,9 +41,9 @@ pub fn check_multisend(comm: &Communicator) -> Result<()> {
     Ok(())
 }
 
-/// The forms to compare: those that were typed, with what `auto` stands for at rank 0; of a
-/// multi-send without any, one copy per destination by the root, in rank 0's way. The same at every
-/// rank. Collective.
+/// Forms to compare: the typed ones, with `auto` replaced by the form of rank 0; for a multi-send
+/// without any, one copy per destination by the root, made in rank 0's way. The same at every rank.
+/// Collective.
 pub fn forms(comm: &Communicator, op: Op, typed: &[MultiSend]) -> Result<Vec<MultiSend>> {
     let Some(present) = comm.multisend() else { return Ok(Vec::new()) };
     let is_loop = rank::share_number(comm, u64::from(present.form() == Cloning::Loop))? != 0;
@@ -53,7 +54,7 @@ pub fn forms(comm: &Communicator, op: Op, typed: &[MultiSend]) -> Result<Vec<Mul
     };
     Ok(match (op, typed) {
         (Op::Multisend, []) => vec![MultiSend::Tree(Tree::Flat, cloning)],
-        // That is what is measured beside.
+        // Multisend is always compared with `off`.
         (Op::Multisend, _) => {
             typed.iter().filter(|form| **form != MultiSend::Off).map(meant).collect()
         }
@@ -62,15 +63,15 @@ pub fn forms(comm: &Communicator, op: Op, typed: &[MultiSend]) -> Result<Vec<Mul
 }
 
 impl<'comm> Stage<'comm> {
-    /// Nothing is set up but the job.
+    /// Creates a stage with only the job set up.
     pub fn new(world: &'comm Communicator) -> Self {
         Self { world, part: None, taken: None }
     }
 
-    /// Sets up what `point` asks for; nothing, the same at every rank, if it cannot be measured.
+    /// Sets up `point`; `None`, the same at every rank, if it cannot be measured.
     ///
     /// # Errors
-    /// A form that this rank cannot have; the others then see it leave.
+    /// A form that is not available at this rank; the others then see it leave.
     pub fn set(&mut self, mut point: Point) -> Result<Option<Setting>> {
         let place = (point.op == Op::Multisend).then_some(point.destinations);
         let comm = match place {
@@ -95,7 +96,7 @@ impl<'comm> Stage<'comm> {
             }
         };
         self.taken = Some((place, form, taken.clone()));
-        // Rank 0 is always in.
+        // Rank 0 always takes part.
         if rank::share_number(self.world, u64::from(!taken.is_empty()))? == 0 {
             if self.world.rank() == 0 {
                 let destinations = point.destinations;
@@ -108,7 +109,7 @@ impl<'comm> Stage<'comm> {
         Ok(Some(Setting { point, comm, form: Some(taken) }))
     }
 
-    /// Rank 0 and so many others; nothing at a rank that is left out.
+    /// Communicator of rank 0 and this many others; `None` at a rank that is left out.
     fn part(&mut self, destinations: u32) -> Result<Option<Communicator>> {
         if let Some((_, part)) = self.part.as_ref().filter(|(count, _)| *count == destinations) {
             return Ok(part.clone());
@@ -121,7 +122,7 @@ impl<'comm> Stage<'comm> {
     }
 }
 
-/// What is called for a point: the library chooses by itself only where no form is compared.
+/// Algorithm called for a point: the library chooses by itself only if no form is compared.
 fn called(comm: &Communicator, point: &Point) -> Algorithm {
     match (point.multisend, point.algorithm) {
         (Some(MultiSend::Off), _) => {

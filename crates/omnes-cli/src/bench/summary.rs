@@ -1,4 +1,4 @@
-//! Samples of one point, summed up.
+//! Summary of the samples of one point.
 //!
 //! Percentiles come from a histogram of nanoseconds with three significant digits, so they are
 //! within 0.1 % of a sample; minimum and mean are exact. The median of an even number of samples
@@ -12,9 +12,9 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// Times of one operation, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Half of the samples are not above it.
+    /// Half of the samples do not exceed it.
     pub median_us: f64,
-    /// 99 of 100 samples are not above it.
+    /// 99 of 100 samples do not exceed it.
     pub p99_us: f64,
     /// Shortest sample.
     pub min_us: f64,
@@ -23,7 +23,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of samples in nanoseconds, each for `operations` (at least 1); `None` if there is no sample.
+    /// Summarises samples in nanoseconds, each for `operations` (at least 1); `None` if there is no
+    /// sample.
     pub fn of(samples_ns: &[u64], operations: u64) -> Option<Self> {
         let min_ns = *samples_ns.iter().min()?;
         let mut histogram = Histogram::<u64>::new(SIGNIFICANT_DIGITS).expect("3 digits are legal");

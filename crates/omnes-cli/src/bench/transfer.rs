@@ -1,4 +1,4 @@
-//! One call of each operation: what is inside the timed loop.
+//! One call of each operation: the body of the timed loop.
 
 use super::options::{Algorithm, Direction, Op};
 use super::pattern::Pattern;
@@ -9,40 +9,40 @@ use omnes::{
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Tag of the messages that are measured.
+/// Tag of the measured messages.
 const DATA: u32 = 1;
 /// Tag of the message that ends a window, or answers a multi-send.
 const ANSWER: u32 = 2;
-/// Messages on their way at once in a bandwidth test.
+/// Messages in flight in a bandwidth test.
 const WINDOW_MESSAGES_MAX: usize = 64;
-/// Memory for these messages; above it the window gets smaller.
+/// Memory for these messages; beyond it the window is smaller.
 const WINDOW_BYTES_MAX: usize = 32 << 20;
 
-/// Broadcasts back to back in one iteration, at least and at most.
+/// Minimum and maximum number of back-to-back broadcasts in one iteration.
 const BROADCASTS_MIN: usize = 8;
 const BROADCASTS_MAX: usize = 256;
 
 /// One operation with one size and one algorithm.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// What is called.
+    /// Operation to call.
     pub op: Op,
-    /// Which way bandwidth is measured.
+    /// Direction in which bandwidth is measured.
     pub direction: Direction,
     /// Payload of one message.
     pub bytes: usize,
     /// Algorithm of a collective.
     pub algorithm: Algorithm,
-    /// Longest delay of the ranks that come late.
+    /// Longest delay of late ranks.
     pub skew: Duration,
-    /// Ranks that rank 0 sends to: all others, but for a multi-send.
+    /// Number of ranks that rank 0 sends to: all others, except for a multi-send.
     pub destinations: u32,
-    /// How packets to all travel, where that is compared.
+    /// How packets to all travel, if forms are compared.
     pub multisend: Option<MultiSend>,
 }
 
 impl Point {
-    /// Messages that one iteration sends one after the other without waiting.
+    /// Number of messages that one iteration sends back to back without waiting.
     pub fn window(&self) -> usize {
         match self.op {
             Op::Bandwidth => (WINDOW_BYTES_MAX / self.bytes.max(1)).clamp(1, WINDOW_MESSAGES_MAX),
@@ -53,7 +53,7 @@ impl Point {
         }
     }
 
-    /// Operations in one iteration; a ping-pong is two.
+    /// Number of operations in one iteration; a ping-pong counts as two.
     pub fn operations(&self) -> u64 {
         let window = self.window() as u64;
         match (self.op, self.direction) {
@@ -67,7 +67,7 @@ impl Point {
         self.op == Op::Bandwidth && self.direction == Direction::Both
     }
 
-    /// True if `rank` has the data before the call; all others must get them by it.
+    /// True if `rank` has the data before the call; the call must deliver them to all others.
     fn is_sender(&self, rank: u32) -> bool {
         rank == 0 || self.is_both() || self.op == Op::Copy
     }
@@ -83,7 +83,7 @@ pub struct Transfer<'comm> {
 }
 
 impl<'comm> Transfer<'comm> {
-    /// Takes the memory.
+    /// Allocates the memory.
     pub fn new(comm: &'comm Communicator, point: Point) -> Self {
         let op = point.op.blocking();
         let incoming = match (op, comm.rank()) {
@@ -95,8 +95,8 @@ impl<'comm> Transfer<'comm> {
         Self { comm, point, outgoing: vec![0; outgoing], incoming: vec![0; incoming] }
     }
 
-    /// The operation, once (a window of messages for bandwidth). Ranks that have no part in it
-    /// return at once.
+    /// Performs the operation once (a window of messages for bandwidth). Ranks that do not take
+    /// part return immediately.
     pub fn call(&mut self) -> Result<()> {
         match (self.point.op, self.comm.rank()) {
             (op, _) if op.is_nonblocking() => self.call_beside(|| ()),
@@ -118,7 +118,7 @@ impl<'comm> Transfer<'comm> {
         }
     }
 
-    /// A nonblocking operation, with `meanwhile` between its start and the wait for its end.
+    /// Performs a nonblocking operation, with `meanwhile` between its start and the wait.
     pub fn call_beside(&mut self, meanwhile: impl FnOnce()) -> Result<()> {
         let Self { comm, point, outgoing, incoming } = self;
         let (element, sum) = (element_of(point.bytes), ReduceOp::Sum);
@@ -138,12 +138,12 @@ impl<'comm> Transfer<'comm> {
         Ok(())
     }
 
-    /// The operation with data that are looked at; gives the number of wrong bytes here.
+    /// Performs the operation with data that are checked; returns the number of wrong bytes here.
     pub fn checked(&mut self, pattern: Pattern) -> Result<u64> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         let op = self.point.op.blocking();
         match op {
-            // What is left of the sum is rank 0's.
+            // All other ranks contribute zeros, so the sum is rank 0's data.
             Op::Allreduce | Op::Reduce | Op::Scan if rank > 0 => self.outgoing.fill(0),
             Op::Allgather => pattern.of(rank).fill(&mut self.outgoing),
             Op::Alltoall => {
@@ -189,7 +189,7 @@ impl<'comm> Transfer<'comm> {
         Ok(())
     }
 
-    /// The sum of all ranks' numbers.
+    /// Sums all ranks' numbers.
     fn reduce(&mut self) -> Result<()> {
         let (comm, sum) = (self.comm, ReduceOp::Sum);
         let algorithm = match self.point.algorithm {
@@ -209,7 +209,7 @@ impl<'comm> Transfer<'comm> {
         Ok(())
     }
 
-    /// To all destinations, the last of which answers with an empty message [MS-R23].
+    /// Sends to all destinations, the last of which answers with an empty message [MS-R23].
     fn send_to_many(&mut self, rank: u32) -> Result<()> {
         let (comm, last) = (self.comm, self.point.destinations);
         match (self.point.algorithm, rank) {
@@ -248,14 +248,14 @@ impl<'comm> Transfer<'comm> {
         Ok(self.comm.send(0, DATA, &self.outgoing)?)
     }
 
-    /// A pong of what came, so that rank 0 sees what rank 1 saw.
+    /// Returns the received data, so that rank 0 sees what rank 1 received.
     fn echo(&mut self) -> Result<()> {
         self.comm.recv(Source::Rank(0), Tag::Is(DATA), &mut self.incoming)?;
         Ok(self.comm.send(0, DATA, &self.incoming)?)
     }
 
-    /// A window of messages, all of them started before any is waited for; then rank 1 answers,
-    /// so rank 0 knows that they have arrived.
+    /// Streams a window of messages, all of them started before any is waited for; then rank 1
+    /// answers, so rank 0 knows that they have arrived.
     fn stream(&mut self, rank: u32) -> Result<()> {
         let Self { comm, point, outgoing, incoming } = self;
         let (peer, bytes, window) = (1 - rank, point.bytes, point.window());
@@ -288,7 +288,7 @@ impl<'comm> Transfer<'comm> {
     }
 }
 
-/// What is added up: numbers of eight bytes, or of four or one where the size is no multiple of it.
+/// Type of the summed numbers: eight bytes, or four or one if the size is not a multiple.
 pub(super) fn element_of(bytes: usize) -> ElementType {
     match bytes {
         bytes if bytes.is_multiple_of(8) => ElementType::U64,

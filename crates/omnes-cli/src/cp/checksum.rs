@@ -1,24 +1,24 @@
-//! The checksum of a copy, from what was read to what is written.
+//! Checksum of a copy, over the data read and the data written.
 //!
-//! Two sums: one of the contents of all files one after the other, without holes, so that for a
-//! plain file it is what `b3sum` prints; and one of everything else (names, sizes, modes, links,
-//! and where the data go).
+//! Two sums: one over the contents of all files in order, without holes, so that for a plain file
+//! it is the one that `b3sum` prints; and one over everything else (names, sizes, modes, links, and
+//! the positions of data).
 
 use super::frame::{Frame, data_header};
 
-/// Bytes of [`Sums`] as sent.
+/// Size of [`Sums`] on the wire.
 pub const SUMS_BYTES: usize = 2 * blake3::OUT_LEN;
 
-/// Takes frames, one after the other.
+/// Computes the sums of frames, in order.
 #[derive(Default)]
 pub struct Checksum {
     contents: blake3::Hasher,
     structure: blake3::Hasher,
-    /// A frame as bytes; kept for its memory.
+    /// Bytes of a frame; kept to reuse its memory.
     emitted: Vec<u8>,
 }
 
-/// What came out.
+/// Checksums of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sums {
     contents: blake3::Hash,
@@ -26,7 +26,7 @@ pub struct Sums {
 }
 
 impl Checksum {
-    /// Goes on with `frame`.
+    /// Adds `frame`.
     pub fn update(&mut self, frame: &Frame<'_>) {
         if let Frame::Data { offset, bytes } = frame {
             self.structure.update(&data_header(*offset, bytes.len()));
@@ -38,14 +38,14 @@ impl Checksum {
         }
     }
 
-    /// The sums so far.
+    /// Sums of the frames so far.
     pub fn sums(&self) -> Sums {
         Sums { contents: self.contents.finalize(), structure: self.structure.finalize() }
     }
 }
 
 impl Sums {
-    /// What differs, if anything does.
+    /// The part that differs, if any.
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
         if self.contents != other.contents {
             Some("contents")
@@ -56,7 +56,7 @@ impl Sums {
         }
     }
 
-    /// As sent.
+    /// Wire format.
     pub fn to_bytes(self) -> [u8; SUMS_BYTES] {
         let mut bytes = [0; SUMS_BYTES];
         bytes[..blake3::OUT_LEN].copy_from_slice(self.contents.as_bytes());
@@ -64,7 +64,7 @@ impl Sums {
         bytes
     }
 
-    /// As received.
+    /// Parses the wire format.
     pub fn from_bytes(bytes: &[u8; SUMS_BYTES]) -> Self {
         let (contents, structure) = bytes.split_at(blake3::OUT_LEN);
         let hash = |half| blake3::Hash::from_slice(half).expect("half of the bytes is one hash");
@@ -73,7 +73,7 @@ impl Sums {
 }
 
 impl std::fmt::Display for Sums {
-    /// First digits of the contents' sum; enough to compare by eye.
+    /// First digits of the sum of the contents; enough to compare by eye.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.contents.to_hex()[..16])
     }

@@ -1,66 +1,68 @@
-//! The stream that a copy is sent as: frames inside chunks.
+//! Stream format of a copy: frames inside chunks.
 //!
-//! A chunk is what one broadcast carries. It starts with a [`ChunkHeader`], which says how long the
-//! chunk [`CHUNKS_AHEAD`] places later is, as every rank must know a broadcast's length before it
-//! starts, and several are under way at once; then come whole frames. No frame is cut, so a chunk
-//! is parsed by itself and data are written straight out of it. Integers are big-endian.
+//! A chunk is the data of one broadcast. It starts with a [`ChunkHeader`], which gives the length
+//! of the chunk [`CHUNKS_AHEAD`] positions later, because every rank must know a broadcast's length
+//! before it starts, and several are in flight concurrently; whole frames follow. No frame is
+//! split, so each chunk is parsed by itself and data are written directly from it. Integers are
+//! big-endian.
 //!
 //! ```text
-//! file    1  meta  size:8  name            data, then end; a hole is what no data cover
-//! data    2  offset:8  bytes:4 + bytes     of the file that is open
-//! end     3                                of the file that is open
+//! file    1  meta  size:8  name            data, then end; ranges without data are holes
+//! data    2  offset:8  bytes:4 + bytes     of the open file
+//! end     3                                of the open file
 //! link    4  meta  name  target            a symbolic link
-//! enter   5  name                          what follows lies in this directory
-//! leave   6  meta                          back to the directory around it
+//! enter   5  name                          the following entries are in this directory
+//! leave   6  meta                          return to the parent directory
 //! finish  7  files:8  bytes:8              end of the stream
 //!
 //! meta = mode:4 mtime_s:8 mtime_ns:4       name, target = length:2 + bytes
 //! ```
 //!
-//! Exactly one file or directory lies at the top; it has the empty name, as each rank knows the
-//! name of its destination. A name is one component, never a path, so a stream cannot name
-//! anything outside of the directory it is in. Parsing never panics: see [`FrameError`].
+//! Exactly one file or directory is at the top; it has the empty name, because each rank knows the
+//! name of its destination. A name is one component, never a path, so a stream cannot name anything
+//! outside of the directory it is in. Parsing never panics: see [`FrameError`].
 
 use super::names::{NameError, check_component};
 
-/// Bytes of a chunk that are not frames.
+/// Size of a chunk's header; the other bytes are frames.
 pub const CHUNK_HEADER_BYTES: usize = 8;
-/// Shortest legal chunk buffer; any frame but data fits into it (two texts of 64 KiB at most).
+/// Shortest valid chunk buffer; every frame except data fits into it (two texts of 64 KiB at most).
 pub const CHUNK_BYTES_MIN: usize = 256 << 10;
-/// Bytes of a data frame before its data.
+/// Size of a data frame without its data.
 pub const DATA_HEADER_BYTES: usize = 1 + 8 + 4;
 
 const META_BYTES: usize = 4 + 8 + 4;
 
-/// Mode and time of a file, link or directory.
+/// Mode and modification time of a file, link or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Permission bits.
     pub mode: u32,
-    /// Seconds since 1970, of the last change of the contents.
+    /// Modification time, in seconds since 1970.
     pub mtime_s: i64,
-    /// And nanoseconds, below a billion.
+    /// Nanoseconds of the modification time, below a billion.
     pub mtime_ns: u32,
 }
 
-/// Chunks that may be under way at once; so far ahead of each its length is told.
+/// Maximum number of chunks in flight; each chunk announces the length of the chunk this many
+/// positions later.
 pub const CHUNKS_AHEAD: usize = 2;
 
-/// What comes [`CHUNKS_AHEAD`] places after the chunk in hand.
+/// What follows [`CHUNKS_AHEAD`] positions after the current chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Later {
     /// A chunk of this many bytes, header included.
     Chunk(u32),
-    /// Nothing: with the chunks before, the stream is whole.
+    /// Nothing: the stream is complete with the chunks before.
     End,
-    /// Nothing: rank 0 gave up.
+    /// Nothing: rank 0 has given up.
     Abandoned,
 }
 
 /// First bytes of every chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHeader {
-    /// What comes later.
+    /// What follows [`CHUNKS_AHEAD`] positions later.
     pub later: Later,
 }
 
@@ -76,7 +78,7 @@ impl ChunkHeader {
         chunk[4..CHUNK_HEADER_BYTES].copy_from_slice(&bytes.to_be_bytes());
     }
 
-    /// Reads the header of `chunk`; refuses one that names a chunk longer than `bytes_max`.
+    /// Parses the header of `chunk`; rejects one that announces a chunk longer than `bytes_max`.
     pub fn parse(chunk: &[u8], bytes_max: usize) -> Result<Self, FrameError> {
         let mut reader = Reader { rest: chunk };
         let (state, bytes) = (reader.u32()?, reader.u32()?);
@@ -94,23 +96,23 @@ impl ChunkHeader {
 /// One step of a copy; see the module header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'chunk> {
-    /// A file starts; its size counts holes.
+    /// A file starts; its size includes holes.
     File { meta: Meta, size: u64, name: &'chunk [u8] },
-    /// Bytes of the open file from `offset` on.
+    /// Bytes of the open file, from `offset` on.
     Data { offset: u64, bytes: &'chunk [u8] },
-    /// The open file has all its data.
+    /// The open file is complete.
     End,
     /// A symbolic link to `target`, which may be any text.
     Link { meta: Meta, name: &'chunk [u8], target: &'chunk [u8] },
     /// A directory starts.
     Enter { name: &'chunk [u8] },
-    /// The directory has all its entries.
+    /// The directory is complete.
     Leave { meta: Meta },
-    /// The stream has everything.
+    /// The stream is complete.
     Finish(Totals),
 }
 
-/// What a whole stream holds.
+/// Totals of a complete stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Files; links and directories are not counted.
@@ -120,7 +122,7 @@ pub struct Totals {
 }
 
 impl Frame<'_> {
-    /// Appends the frame to `out` if its capacity suffices; else leaves `out` as it is.
+    /// Appends the frame to `out` if its capacity suffices; otherwise leaves `out` unchanged.
     pub fn try_emit(&self, out: &mut Vec<u8>) -> Result<(), NoRoom> {
         if self.bytes() > out.capacity() - out.len() {
             return Err(NoRoom);
@@ -129,7 +131,7 @@ impl Frame<'_> {
         Ok(())
     }
 
-    /// Bytes that the frame takes.
+    /// Size of the frame.
     fn bytes(&self) -> usize {
         match self {
             Self::File { name, .. } => 1 + META_BYTES + 8 + 2 + name.len(),
@@ -183,7 +185,7 @@ impl Frame<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// What stands before `bytes` bytes of data, for those who read the data straight into a chunk.
+/// Header of a data frame with `bytes` bytes, for callers that read the data directly into a chunk.
 pub fn data_header(offset: u64, bytes: usize) -> [u8; DATA_HEADER_BYTES] {
     let bytes = u32::try_from(bytes).expect("a chunk is below 4 GiB");
     let mut header = [2; DATA_HEADER_BYTES];
@@ -204,11 +206,11 @@ fn emit_text(text: &[u8], out: &mut Vec<u8>) {
     out.extend(text);
 }
 
-/// The frames of a chunk, in order; after an error there are no more.
+/// Frames of a chunk, in order; ends after an error.
 pub struct Frames<'chunk>(Reader<'chunk>);
 
 impl<'chunk> Frames<'chunk> {
-    /// The frames behind the header of `chunk`.
+    /// The frames after the header of `chunk`.
     pub fn of(chunk: &'chunk [u8]) -> Self {
         Self(Reader { rest: chunk.get(CHUNK_HEADER_BYTES..).unwrap_or_default() })
     }
@@ -262,7 +264,7 @@ impl<'chunk> Reader<'chunk> {
         }
     }
 
-    /// A component, or the empty name of what lies at the top.
+    /// A component, or the empty name of the top entry.
     fn name(&mut self) -> Result<&'chunk [u8], FrameError> {
         let name = self.text()?;
         if !name.is_empty() {
@@ -297,30 +299,30 @@ impl<'chunk> Reader<'chunk> {
     }
 }
 
-/// Why bytes are not a stream.
+/// Reason why bytes are not a valid stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A frame reaches beyond its chunk.
     #[error("a frame is cut off")]
     Truncated,
-    /// No frame starts like this.
+    /// No frame has this kind.
     #[error("unknown frame kind {0}")]
     Kind(u8),
-    /// What follows is not said.
+    /// Invalid chunk header.
     #[error("invalid chunk header: state {state}, {bytes} bytes")]
     ChunkHeader {
-        /// As sent.
+        /// State in the header.
         state: u32,
-        /// As sent.
+        /// Length in the header.
         bytes: u32,
     },
-    /// A second is a billion nanoseconds.
+    /// The nanoseconds reach a full second.
     #[error("a time has {0} nanoseconds")]
     Nanoseconds(u32),
-    /// No file is so large.
+    /// The data would exceed the largest possible file.
     #[error("data lie at offset {0}")]
     Offset(u64),
-    /// A name that leads elsewhere.
+    /// A name that leads out of its directory.
     #[error(transparent)]
     Name(#[from] NameError),
 }

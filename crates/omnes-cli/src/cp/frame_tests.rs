@@ -1,4 +1,4 @@
-//! The stream format: round trips, and bytes that are no stream.
+//! Stream format: round trips, and bytes that are not a valid stream.
 
 #![allow(clippy::unwrap_used)]
 use super::frame::*;
@@ -97,7 +97,7 @@ fn values_out_of_range_are_refused() {
 
 #[test]
 fn no_bytes_make_the_parser_panic() {
-    // xorshift: a fixed sequence, so a failure can be had again.
+    // xorshift: a fixed sequence, so that failures are reproducible.
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = move || {
         state ^= state << 13;

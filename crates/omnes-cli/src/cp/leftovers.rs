@@ -1,10 +1,11 @@
-//! What a signal would leave behind, and its removal.
+//! Removal of the files and directories that a signal would leave behind.
 //!
-//! INT, TERM and HUP end a rank at once, wherever it waits; its hidden files and directories, and
-//! the directories it made above its destination, are removed first. Hidden places are made and
-//! copies appear in steps that no signal interrupts: it waits for the end of the step under way,
-//! and no step begins after it. So what is removed is never a copy that has appeared. The writer
-//! may still be at work then, so removal is tried until nothing is left, a few times.
+//! INT, TERM and HUP end a rank immediately, wherever it waits; its hidden files and directories,
+//! and the directories it created above its destination, are removed first. Creating hidden files
+//! and directories and publishing copies are steps that no signal interrupts: the removal waits for
+//! the end of the step in progress, and no step starts after it. So a copy that has appeared is
+//! never removed. The writer may still be running then, so removal is repeated a few times until
+//! nothing is left.
 
 use super::staging::remove_tree;
 use crate::run::signals;
@@ -13,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// A writer that goes on meanwhile has made something new after at most this many removals.
+/// A concurrent writer has created something new after at most this many removals.
 const REMOVALS_MAX: u32 = 8;
 
 static LEFTOVERS: Mutex<Leftovers> =
     Mutex::new(Leftovers { hidden: Vec::new(), above: Vec::new() });
 
-/// What must go if this process ends before its time.
+/// Paths to remove if this process ends early.
 pub struct Leftovers {
     hidden: Vec<PathBuf>,
     /// Outermost first.
@@ -27,17 +28,17 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
-    /// Notes a hidden file or directory.
+    /// Adds a hidden file or directory.
     pub fn add(&mut self, path: &Path) {
         self.hidden.push(path.to_owned());
     }
 
-    /// Notes a directory above the destination, which goes if it is empty in the end.
+    /// Adds a directory above the destination, which is removed if it is empty in the end.
     pub fn add_above(&mut self, path: &Path) {
         self.above.push(path.to_owned());
     }
 
-    /// The path is free, or of use.
+    /// Forgets a path that no longer exists, or that is to stay.
     pub fn forget(&mut self, path: &Path) {
         self.hidden.retain(|other| other != path);
         self.above.retain(|other| other != path);
@@ -58,18 +59,18 @@ impl Leftovers {
     }
 }
 
-/// Set by the handler itself: a signal that met a thread in a long system call is known before that
-/// thread goes on, though the one that listens has yet to wake.
+/// Set by the handler itself: if a signal interrupts a thread in a long system call, that thread
+/// sees the flag before it continues, even though the listening thread has yet to wake.
 static SIGNALLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 fn leftovers() -> MutexGuard<'static, Leftovers> {
-    // Lists of paths are right at any time, also after a panic elsewhere.
+    // The lists of paths are always consistent, even after a panic elsewhere.
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does `step` as a whole, or not at all if a signal has come: then this process ends here.
+/// Performs `step` completely, or not at all if a signal has arrived: then this process ends here.
 ///
-/// A step within a step would wait for ever.
+/// A nested step would wait forever.
 pub fn undisturbed<T>(step: impl FnOnce(&mut Leftovers) -> T) -> T {
     let mut leftovers = leftovers();
     if SIGNALLED.load(Ordering::SeqCst) {
@@ -81,9 +82,9 @@ pub fn undisturbed<T>(step: impl FnOnce(&mut Leftovers) -> T) -> T {
     step(&mut leftovers)
 }
 
-/// Returns unless a signal has come; then this process ends here.
+/// Returns unless a signal has arrived; then this process ends here.
 ///
-/// A rank that is to end does not say that its copy may appear.
+/// A rank that is about to end must not report that its copy may appear.
 pub fn end_if_signalled() {
     undisturbed(|_| ());
 }
@@ -91,7 +92,7 @@ pub fn end_if_signalled() {
 /// Starts to listen for signals.
 pub fn remove_on_signal() -> Result<()> {
     signals::before_end(|| {
-        // Held to the end, so that no step begins any more.
+        // Held to the end, so that no further step starts.
         let leftovers = leftovers();
         leftovers.remove();
         leftovers

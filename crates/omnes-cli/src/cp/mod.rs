@@ -1,26 +1,26 @@
-//! `omnes cp`: copy a file or a directory from rank 0 to every rank.
+//! `omnes cp`: copies a file or a directory from rank 0 to every rank.
 //!
 //! Runs in every rank, under any launcher. Rank 0 reads the source; every other rank writes a copy,
 //! and rank 0 too if each rank has a destination of its own (`{rank}`).
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `names` | destinations; names that a stream may hold |
-//! | `frame`, `checksum` | the stream format, and its sums |
+//! | `names` | destinations; names allowed in a stream |
+//! | `frame`, `checksum` | the stream format, and its checksums |
 //! | `source`, `sink`, `writer` | a tree to chunks, chunks to a tree |
 //! | `walk` | the source's entries, by descriptors |
-//! | `sizeless` | files whose size says nothing, as in `/proc` |
-//! | `staging`, `leftovers`, `sys` | the hidden place of a copy until it is whole |
+//! | `sizeless` | files without a meaningful size, as in `/proc` |
+//! | `staging`, `leftovers`, `sys` | the hidden files of a copy until it is complete |
 //! | `pump` | chunks from rank 0's source to every sink |
-//! | `progress` | how far they are, on standard error |
-//! | `verdict` | agreeing that all copies are good |
+//! | `progress` | progress of the copy, on standard error |
+//! | `verdict` | agreement that all copies are good |
 //!
 //! Guarantees: a copy appears whole or not at all, and on all ranks or on none, unless a rank or
-//! its system fails in the moment between; every copy's checksum (blake3) was compared with that of
-//! what was read. If a rank fails or cannot write, all ranks end with an error that
-//! names it. Exit status: 0; 1 if there are no copies; 2 for wrong usage or without a launcher.
+//! its system fails at that very moment; every copy's checksum (blake3) has been compared with that
+//! of the data read. If a rank fails or cannot write, all ranks end with an error that names it.
+//! Exit status: 0; 1 if there are no copies; 2 for wrong usage or without a launcher.
 //!
-//! Memory: six chunks per rank. Not done: owners, hard links, extended attributes; resuming an
+//! Memory: six chunks per rank. Not supported: owners, hard links, extended attributes; resuming an
 //! interrupted copy.
 
 mod checksum;
@@ -95,7 +95,7 @@ pub struct Args {
     /// Name of the copy, the same for every rank except for {rank}
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// Bytes that one broadcast carries, 256k to 1g; a rank holds six of these
+    /// Data of one broadcast, 256k to 1g; a rank holds six of these in memory
     #[arg(long, default_value = "4m", value_name = "BYTES", value_parser = parse_bytes)]
     chunk: u64,
     /// Algorithm (scheme) of the broadcasts: multicast, window, co-root=4, binomial, chain, ...
@@ -110,8 +110,8 @@ pub struct Args {
     /// Write copies to the disk before they appear
     #[arg(long)]
     sync: bool,
-    /// Show no progress: no bar on a terminal; elsewhere, as behind the prefix of `omnes run`, no
-    /// line every 10 s
+    /// Do not show progress: no bar on a terminal; elsewhere, such as behind the prefix of
+    /// `omnes run`, no line every 10 s
     #[arg(long)]
     no_progress: bool,
 }
@@ -123,7 +123,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(rank::refuse(&comm, &error));
     }
     leftovers::remove_on_signal()?;
-    // A limit of the length of files (`ulimit -f`) is an error of the write.
+    // Exceeding the file size limit (`ulimit -f`) shall be an error of the write.
     // SAFETY: ignores a signal; no handler code is involved.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let copied = Job { comm: &comm, args: &args }.copy();
@@ -160,13 +160,13 @@ impl Args {
     }
 }
 
-/// What rank 0 tells before it sends.
+/// Announcement by rank 0 before it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Opening {
     /// `None`: the source cannot be read.
     kind: Option<Kind>,
     chunk_bytes: u32,
-    /// Of a file; 0 for a directory.
+    /// Size of the data of a file; 0 for a directory.
     data_bytes: u64,
 }
 
@@ -195,27 +195,27 @@ impl Opening {
     }
 }
 
-/// Data that are whole on all ranks.
+/// Result of a transfer whose data are complete on all ranks.
 struct Arrived {
     /// This rank's copy, ready to appear.
     copy: Option<Staging>,
-    /// What was sent.
+    /// The stream that was sent.
     whole: Option<Whole>,
 }
 
-/// One rank's part in a copy.
+/// One rank's part in a copy operation.
 struct Job<'a> {
     comm: &'a Communicator,
     args: &'a Args,
 }
 
 impl Job<'_> {
-    /// Copies; true if all copies are in place. What failed has been told. Collective.
+    /// Copies; true if all copies are in place. Failures have been reported. Collective.
     ///
     /// Errors: another rank is gone.
     fn copy(&self) -> Result<bool> {
         let dest = self.dest().map_err(anyhow::Error::msg)?;
-        // Not a directory is made before all ranks have looked; see `Destination`.
+        // All ranks have looked before any directory is created; see `Destination`.
         self.comm.barrier()?;
         let (opening, source_failure) = self.open_source()?;
         let staging = self.open_staging(opening, dest);
@@ -257,7 +257,7 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// What rank 0 will send, at every rank; at rank 0 also why it cannot.
+    /// Shares with every rank what rank 0 will send; at rank 0 also the reason if it cannot.
     fn open_source(&self) -> Result<(Opening, Option<String>)> {
         let chunk_bytes = u32::try_from(self.args.chunk)?;
         let mut opening = Opening { kind: None, chunk_bytes, data_bytes: 0 };
@@ -279,7 +279,7 @@ impl Job<'_> {
         Ok((opening, failure))
     }
 
-    /// Where this rank's copy is to appear; nothing if it writes none.
+    /// Destination of this rank's copy; `None` if it writes none.
     fn dest(&self) -> Result<Option<Destination>, String> {
         let (Args { source, dest, .. }, rank) = (self.args, self.comm.rank());
         let is_writer = rank != 0 || names::names_rank(dest);
@@ -287,7 +287,7 @@ impl Job<'_> {
         Ok(path.map(Destination::look_at))
     }
 
-    /// Where this rank's copy is written for now, with the name of that place.
+    /// Opens the staging of this rank's copy; also returns the name of its place.
     fn open_staging(
         &self,
         opening: Opening,
@@ -303,7 +303,7 @@ impl Job<'_> {
         Ok(Some((staging, place)))
     }
 
-    /// Moves the data; gives the copy that may now appear, or the outcome if one failed.
+    /// Transfers the data; returns the copy that may now appear, or the outcome if one failed.
     fn transfer(
         &self,
         opening: Opening,
@@ -334,12 +334,12 @@ impl Job<'_> {
             (true, _) => Progress::Hidden,
             (false, true) if is_directory => Progress::bar(source::count_bytes(&self.args.source)),
             (false, true) => Progress::bar(opening.data_bytes),
-            // Nobody waits for a large tree to be counted.
+            // Counting a large tree first would be a wait for nobody's benefit.
             (false, false) => Progress::lines((!is_directory).then_some(opening.data_bytes)),
         }
     }
 
-    /// Rank 0 tells why there is no copy, once for all. Gives false.
+    /// Reports at rank 0, once for all ranks, why there is no copy. Always returns false.
     fn tell(&self, outcome: &Outcome, addition: &str) -> bool {
         if self.comm.rank() == 0 {
             for line in outcome.lines() {
@@ -350,8 +350,8 @@ impl Job<'_> {
     }
 }
 
-/// This rank's copy if it is whole and as durable as it must be, and why it is not if that is this
-/// rank's fault.
+/// This rank's copy if it is complete and as durable as required; otherwise the reason, if the
+/// failure is this rank's.
 fn settle(ending: Ending, durability: Durability) -> (Option<Staging>, Option<String>) {
     match (ending.source_failure, ending.copy, ending.whole) {
         (Some(failure), ..) | (None, Some(Err(failure)), _) => (None, Some(failure)),
@@ -365,14 +365,14 @@ fn settle(ending: Ending, durability: Durability) -> (Option<Staging>, Option<St
                 Err(error) => (None, Some(error.to_string())),
             }
         }
-        // Rank 0 gave up for another rank's failure, which that rank tells.
+        // Rank 0 gave up because of another rank's failure, which that rank reports.
         (None, ..) => (None, None),
     }
 }
 
-/// A tree that is copied into itself would never end.
+/// Rejects a tree that would be copied into itself, which would never end.
 fn check_not_inside(dest: &Path, source: &Path) -> Result<(), String> {
-    // Where a part of the path is not there yet, what is there decides.
+    // If a part of the path does not exist yet, the existing part decides.
     let there = dest.ancestors().skip(1).find_map(|above| {
         let path = if above.as_os_str().is_empty() { Path::new(".") } else { above };
         Some((above, path.canonicalize().ok()?))

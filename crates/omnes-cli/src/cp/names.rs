@@ -1,35 +1,35 @@
-//! Names: of what is copied, and of where it goes.
+//! Names of the entries of a copy, and of its destinations.
 //!
 //! A name in a stream is one component of a path, so no stream can name anything outside of its
 //! destination. A destination is a path in which `{rank}` stands for the rank's number and `{{` for
-//! a brace, while any other brace that opens is a mistake; one that ends in `/` is a directory to
+//! a brace; any other opening brace is an error. A destination that ends in `/` is a directory to
 //! copy into, as with `cp`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Stands for the rank's number in a destination.
+/// Placeholder for the rank's number in a destination.
 pub const RANK_PLACE: &str = "{rank}";
 
-/// Longest component that Linux file systems take.
+/// Longest component that Linux file systems accept.
 const COMPONENT_BYTES_MAX: usize = 255;
 
-/// Why a name in a stream is refused.
+/// Reason why a name in a stream is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing, `.` or `..`.
+    /// An empty name, `.` or `..`.
     #[error("`{0}` is not the name of an entry")]
     NotAnEntry(String),
-    /// It holds `/` or a zero byte.
+    /// The name contains `/` or a zero byte.
     #[error("`{0}` is a path or no name at all")]
     NotOneComponent(String),
-    /// No file system takes it.
+    /// No file system accepts the name.
     #[error("a name has {0} bytes")]
     TooLong(usize),
 }
 
-/// Refuses a name that is not that of an entry in a directory.
+/// Rejects a name that is not the name of an entry in a directory.
 pub fn check_component(name: &[u8]) -> Result<(), NameError> {
     let shown = || String::from_utf8_lossy(name).into_owned();
     match name {
@@ -40,14 +40,14 @@ pub fn check_component(name: &[u8]) -> Result<(), NameError> {
     }
 }
 
-/// A part of a destination as typed.
+/// Element of a destination as typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece {
     Rank,
     Byte(u8),
 }
 
-/// Takes a destination apart; errors with a sentence for a placeholder that is not known.
+/// Splits a destination; errors with a sentence for an unknown placeholder.
 fn pieces(dest: &Path) -> Result<Vec<Piece>, String> {
     let mut rest = dest.as_os_str().as_bytes();
     let mut pieces = Vec::new();
@@ -67,7 +67,7 @@ fn pieces(dest: &Path) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// `rest` starts with the brace that opens what is not known.
+/// Error for an unknown placeholder; `rest` starts with its opening brace.
 fn unknown(dest: &Path, rest: &[u8]) -> String {
     let end = rest.iter().position(|&byte| byte == b'}');
     let what = match end {
@@ -83,8 +83,8 @@ pub fn names_rank(dest: &Path) -> bool {
     pieces(dest).is_ok_and(|pieces| pieces.contains(&Piece::Rank))
 }
 
-/// The path that `rank` writes to: `dest` with the rank's number in it, and with the name of
-/// `source` at its end if it names a directory to copy into.
+/// Path that `rank` writes to: `dest` with the rank's number filled in, and with the name of
+/// `source` appended if `dest` is a directory to copy into.
 ///
 /// Errors with a sentence if there is no such name.
 pub fn destination(dest: &Path, source: &Path, rank: u32) -> Result<PathBuf, String> {
@@ -103,7 +103,7 @@ pub fn destination(dest: &Path, source: &Path, rank: u32) -> Result<PathBuf, Str
             format!("{}: the source has no name of its own; name the copy", source.display())
         })?);
     }
-    // Of `a/.` the standard library takes `a` for the name.
+    // The standard library returns `a` as the file name of `a/.`.
     if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/.") {
         return Err(format!("{}: a copy needs a name at its end", path.display()));
     }

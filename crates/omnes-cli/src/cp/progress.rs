@@ -1,21 +1,21 @@
-//! How far the data are, on rank 0's standard error: a bar on a terminal, elsewhere, such as behind
-//! the prefix of `omnes run`, a line now and then.
+//! Progress of the copy on rank 0's standard error: a bar on a terminal; elsewhere, such as behind
+//! the prefix of `omnes run`, a line from time to time.
 
 use crate::stderr::notice;
 use crate::units::format_bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// Time between two lines, and before the first.
+/// Interval between two lines, and before the first.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Shows how far the data are.
+/// Progress display.
 pub enum Progress {
-    /// It does not.
+    /// Nothing is shown.
     Hidden,
-    /// On a terminal.
+    /// A bar on a terminal.
     Bar(ProgressBar),
-    /// Elsewhere.
+    /// Lines elsewhere.
     Lines(Lines),
 }
 
@@ -27,12 +27,12 @@ impl Progress {
         Self::Bar(ProgressBar::new(bytes).with_style(style))
     }
 
-    /// Lines; `bytes` in all, where that is known.
+    /// Lines; `bytes` is the total, if known.
     pub fn lines(bytes: Option<u64>) -> Self {
         Self::Lines(Lines::new(Instant::now(), bytes))
     }
 
-    /// So many more bytes have gone.
+    /// Reports that `bytes` more bytes have been sent.
     pub fn advance(&mut self, bytes: usize) {
         match self {
             Self::Hidden => {}
@@ -45,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// All have gone, or there will be no more.
+    /// Ends the display: all data have been sent, or no more will be.
     pub fn end(self) {
         if let Self::Bar(bar) = self {
             bar.finish_and_clear();
@@ -53,11 +53,11 @@ impl Progress {
     }
 }
 
-/// Lines that tell of the data since the line before.
+/// Lines, each about the data since the previous line.
 pub struct Lines {
     bytes_all: Option<u64>,
     bytes: u64,
-    /// When, and after how many bytes, the line before was told.
+    /// Time of the previous line, and number of bytes sent then.
     told: (Instant, u64),
 }
 
@@ -76,7 +76,7 @@ impl Lines {
         self.told = (now, self.bytes);
         let rate = (self.bytes - bytes_before) as f64 / time.as_secs_f64();
         let all = self.bytes_all.filter(|all| *all > 0).map_or(String::new(), |all| {
-            // Headers are among the bytes that have gone.
+            // The number of sent bytes includes headers.
             let percent = (self.bytes.min(all) as f64 / all as f64 * 100.0).floor();
             format!(" of {} ({percent}%)", format_bytes(all))
         });

@@ -1,15 +1,16 @@
-//! The data's way from rank 0's source to every rank's sink.
+//! Path of the data from rank 0's source to every rank's sink.
 //!
 //! ```text
-//! rank 0   reader ──► broadcast ──► writer (if it has a copy of its own)
+//! rank 0   reader ──► broadcast ──► writer (if rank 0 has a copy of its own)
 //!             ▲                        │ buffers go round
 //!             └────────────────────────┘
 //! others            broadcast ──► writer ──► broadcast …
 //! ```
 //!
-//! While [`CHUNKS_AHEAD`] chunks are broadcast the next ones are read and those before are written.
-//! Every chunk says how long the one after the next is, so a broadcast never carries more than the
-//! data, and there is no message besides it. Memory on a rank is [`BUFFERS`] chunks.
+//! While [`CHUNKS_AHEAD`] chunks are broadcast, the next ones are read and the previous ones are
+//! written. Every chunk carries the length of the chunk after the next, so a broadcast never
+//! carries more than the data, and no additional message is needed. A rank holds [`BUFFERS`] chunks
+//! in memory.
 
 use super::checksum::{SUMS_BYTES, Sums};
 use super::frame::{CHUNKS_AHEAD, ChunkHeader, Later, Totals};
@@ -27,39 +28,39 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 /// On rank 0: one being read, two read, two being broadcast, one being written.
 pub const BUFFERS: usize = 2 + 2 * CHUNKS_AHEAD;
-/// What all ranks must know before the first chunk: the lengths of those that no chunk tells.
+/// Message before the first chunk: the lengths of the chunks that no other chunk announces.
 const FIRST_BYTES: usize = CHUNKS_AHEAD * 4;
 
-/// How chunks are sent; the same on every rank.
+/// Parameters of sending; the same on every rank.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
     /// Longest chunk, header included.
     pub chunk_bytes: usize,
-    /// Of the broadcasts; `None` leaves it to the library.
+    /// Algorithm of the broadcasts; chosen by the library if `None`.
     pub algorithm: Option<BcastAlgorithm>,
 }
 
 /// How the stream ended on this rank.
 pub struct Ending {
-    /// What was sent, with its checksum; `None` if rank 0 gave up.
+    /// The complete stream with its checksum; `None` if rank 0 gave up.
     pub whole: Option<Whole>,
-    /// This rank's copy, or why there is none; `None` if it writes none.
+    /// This rank's copy, or the reason why it failed; `None` if the rank writes none.
     pub copy: Option<Result<Sink, String>>,
-    /// Why rank 0 cannot read the source; elsewhere `None`.
+    /// Reason why rank 0 cannot read the source; `None` elsewhere.
     pub source_failure: Option<String>,
 }
 
-/// A stream with its end.
+/// A complete stream.
 #[derive(Clone, Copy)]
 pub struct Whole {
-    /// Of the frames, as rank 0 read them.
+    /// Checksums of the frames, as rank 0 read them.
     pub sums: Sums,
-    /// What they hold; known to rank 0.
+    /// Totals of the frames; known to rank 0.
     pub totals: Totals,
 }
 
-/// Sends what is at `path` from rank 0, and writes it to `sink` if there is one. The other ranks
-/// call [`receive`].
+/// Sends the file or directory at `path` from rank 0, and writes it to `sink` if there is one. The
+/// other ranks call [`receive`].
 ///
 /// Errors: another rank is gone.
 pub fn send(
@@ -102,9 +103,9 @@ pub fn send(
     Ok(Ending { whole, copy: road.outlet.finish(), source_failure: reader.failure })
 }
 
-/// Receives what rank 0 sends, and writes it to `sink`.
+/// Receives the stream from rank 0 and writes it to `sink`.
 ///
-/// Errors: another rank is gone, or rank 0 sends what is no stream.
+/// Errors: another rank is gone, or the stream of rank 0 is invalid.
 pub fn receive(comm: &Communicator, how: How, sink: Sink) -> Result<Ending> {
     let (free, buffers) = mpsc::channel();
     for _ in 0..BUFFERS {
@@ -133,7 +134,7 @@ pub fn receive(comm: &Communicator, how: How, sink: Sink) -> Result<Ending> {
     Ok(Ending { whole, copy: road.outlet.finish(), source_failure: None })
 }
 
-/// The lengths of rank 0's first chunks, at every rank; those that there are.
+/// Lengths of rank 0's first chunks, at every rank; as many as there are.
 fn share_first(comm: &Communicator, ready: &VecDeque<Vec<u8>>) -> Result<VecDeque<usize>> {
     let mut bytes = [0; FIRST_BYTES];
     for (place, chunk) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(ready) {
@@ -144,14 +145,14 @@ fn share_first(comm: &Communicator, ready: &VecDeque<Vec<u8>>) -> Result<VecDequ
     Ok(lengths.filter(|length| *length > 0).collect())
 }
 
-/// The chunks under way, in order.
+/// Chunks in flight, in order.
 struct Road<'comm> {
     comm: &'comm Communicator,
     how: How,
     under_way: VecDeque<OwnedBcast>,
     outlet: Outlet,
     rounds: Rounds,
-    /// A copy is lost, on this rank or, as rank 0 has heard, on another.
+    /// True if a copy has failed, on this rank or, as rank 0 has learned, on another.
     has_failed: bool,
 }
 
@@ -178,7 +179,7 @@ impl<'comm> Road<'comm> {
         Ok(())
     }
 
-    /// Waits for the oldest chunk and hands it on; what its header says.
+    /// Waits for the oldest chunk and forwards it to the outlet; returns its header.
     fn land(&mut self, progress: &mut Progress) -> Result<ChunkHeader> {
         let oldest = self.under_way.pop_front().context("no chunk is under way")?;
         let chunk = oldest.wait().map_err(omnes::Error::from)?;
@@ -191,7 +192,7 @@ impl<'comm> Road<'comm> {
     }
 }
 
-/// Rank 0's checksum at every rank; `None` if it gave up.
+/// Shares rank 0's checksum with every rank; `None` if it gave up.
 fn share_sums(comm: &Communicator, mine: Option<Sums>) -> Result<Option<Sums>> {
     let mut bytes = [0; 1 + SUMS_BYTES];
     if let Some(sums) = mine {
@@ -202,7 +203,7 @@ fn share_sums(comm: &Communicator, mine: Option<Sums>) -> Result<Option<Sums>> {
     Ok((is_whole == 1).then(|| Sums::from_bytes(&sums)))
 }
 
-/// The reading thread's other end.
+/// Receiving end of the reading thread.
 struct Reader {
     read: Receiver<Read>,
     /// Chunks that have been read and not been sent.
@@ -214,7 +215,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// The thread ends by itself: at the source's end, or when no buffer comes back any more.
+    /// Starts the thread, which ends by itself: at the source's end, or when no more buffers are
+    /// returned.
     fn start(path: &Path, buffers: Receiver<Vec<u8>>) -> Result<Self> {
         let (chunks, read) = mpsc::channel();
         let path = path.to_owned();
@@ -225,13 +227,13 @@ impl Reader {
         Ok(Self { read, ready, whole: None, failure: None, has_given_up: false })
     }
 
-    /// The next chunk; after it, as many are ready as must be told of ahead.
+    /// The next chunk; after it, as many are ready as must be announced.
     fn take(&mut self) -> Option<Vec<u8>> {
         self.read_ahead(CHUNKS_AHEAD + 1);
         self.ready.pop_front()
     }
 
-    /// Nothing is read any more; `announced` chunks still have to be sent.
+    /// Stops reading; `announced` chunks still have to be sent.
     fn give_up(&mut self, announced: usize) {
         self.ready.truncate(announced);
         (self.has_given_up, self.whole) = (true, None);
@@ -274,7 +276,7 @@ impl Outlet {
     fn take(&self, chunk: Vec<u8>) {
         match self {
             Self::Writer(writer) => writer.take(chunk),
-            // The reader has ended if it does not take it.
+            // If the reader does not accept the buffer, it has ended.
             Self::Reader(free) => drop(free.send(chunk)),
         }
     }

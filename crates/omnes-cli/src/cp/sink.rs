@@ -1,18 +1,18 @@
 //! A copy, written from chunks.
 //!
-//! Frames are applied one by one; what they may do depends on what came before:
+//! Frames are applied one by one; which ones are valid depends on the previous ones:
 //!
 //! ```text
 //! Top ── file "" ── data, end ──────────────────────────────► After ── finish ──► Finished
 //!  └──── enter "" ──► Inside ── file, link, enter, leave ─────► │
 //! ```
 //!
-//! Nothing is ever opened through a path that a stream gave: every directory on the way was made
+//! Nothing is ever opened through a path from a stream: every directory on the path was created
 //! here, under a name of one component, and every file is a new one. So a stream cannot write
-//! outside of its staging place, also not through links that it brings itself.
+//! outside of its staging place, not even through links that it contains.
 //!
-//! Owners are those of the process that writes. Of a mode the permission and sticky bits are kept;
-//! set-user-ID and set-group-ID are not, as they would lend the new owner's rights.
+//! Owners are those of the writing process. Of a mode the permission and sticky bits are kept;
+//! set-user-ID and set-group-ID are not, because they would grant the new owner's rights.
 
 use super::checksum::{Checksum, Sums};
 use super::frame::{Frame, FrameError, Frames, Meta, Totals};
@@ -28,42 +28,42 @@ use std::time::{Duration, SystemTime};
 
 /// Bits of a mode that are copied.
 const MODE_BITS: u32 = 0o1777;
-/// Bytes read at once when a file is read back.
+/// Size of one read when a file is read back.
 const READ_BACK_BYTES: usize = 1 << 20;
 
-/// Whether what was written is read again and compared.
+/// Whether written data are read again and compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadBack {
-    /// From the disk, where the system lets us past its cache.
+    /// From the disk, if the system lets us bypass its cache.
     EveryFile,
-    /// The checksum of what came is enough.
+    /// The checksum of the received data is enough.
     Off,
 }
 
-/// Why there is no copy.
+/// Reason why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// Bytes that are no frames.
+    /// Bytes that are not valid frames.
     #[error("the stream is damaged: {0}")]
     Frame(#[from] FrameError),
-    /// A frame that cannot follow what came before.
+    /// A frame that is not valid after the previous ones.
     #[error("the stream is damaged: {0} out of place")]
     OutOfPlace(&'static str),
     /// The stream ended too early.
     #[error("the stream is damaged: its end is missing")]
     Unfinished,
-    /// Something was damaged on its way.
+    /// Data were damaged on the way.
     #[error("{}: the {part} arrived damaged: the checksum differs", .path.display())]
     Checksum {
         /// The destination.
         path: PathBuf,
-        /// What is not right.
+        /// The part that differs.
         part: &'static str,
     },
-    /// The disk gives back something else than it got.
+    /// The disk returns data other than those written.
     #[error("{}: what was read back is not what was written", .0.display())]
     ReadBack(PathBuf),
-    /// The system said no.
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] StagingError),
 }
@@ -76,11 +76,11 @@ enum Phase {
     Finished,
 }
 
-/// A copy in the making.
+/// A copy in progress.
 pub struct Sink {
     staging: Staging,
     phase: Phase,
-    /// Directories that were entered and not left, outermost first.
+    /// Directories entered and not left, outermost first.
     directories: Vec<PathBuf>,
     file: Option<OpenFile>,
     read_back: ReadBack,
@@ -112,7 +112,7 @@ impl Sink {
         Ok(())
     }
 
-    /// The copy, ready to appear, if it is whole and `sums` are those of its frames.
+    /// Returns the copy, ready to appear, if it is complete and `sums` are those of its frames.
     pub fn finish(self, sums: &Sums) -> Result<Staging, SinkError> {
         if let Some(part) = self.checksum.sums().difference(sums) {
             return Err(SinkError::Checksum { path: self.staging.dest().to_owned(), part });
@@ -159,7 +159,7 @@ impl Sink {
                 (shown.clone(), file.map_err(StagingError::io("make", &shown))?)
             }
         };
-        // All of it is a hole at first.
+        // The whole file is a hole at first.
         file.set_len(size).map_err(StagingError::io("write", &path))?;
         let written = (self.read_back == ReadBack::EveryFile).then(Written::default);
         self.file = Some(OpenFile { file, path, meta, size, written });
@@ -219,28 +219,28 @@ impl Sink {
         }
     }
 
-    /// A path as it will be, rather than as it is while it is hidden.
+    /// The final path that corresponds to a hidden one.
     fn shown(&self, path: &Path) -> PathBuf {
         let inside = self.staging.directory().and_then(|hidden| path.strip_prefix(hidden).ok());
         inside.map_or_else(|| path.to_owned(), |inside| self.staging.dest().join(inside))
     }
 }
 
-/// The file that data go to.
+/// The file that data are written to.
 struct OpenFile {
     file: File,
-    /// As shown.
+    /// As shown in messages.
     path: PathBuf,
     meta: Meta,
     size: u64,
-    /// What to expect when it is read back.
+    /// Data expected when the file is read back.
     written: Option<Written>,
 }
 
 #[derive(Default)]
 struct Written {
     hasher: blake3::Hasher,
-    /// Start and end, neighbours joined.
+    /// Start and end; adjacent extents are merged.
     extents: Vec<(u64, u64)>,
 }
 
@@ -271,13 +271,13 @@ impl OpenFile {
         }
         set_meta(&self.file, self.meta)
             .map_err(StagingError::io("set mode and time of", &self.path))?;
-        // Also where the staging holds the file open: each close tells.
+        // Also while the staging holds the file open: each close reports errors.
         sys::close(self.file).map_err(StagingError::io("write", &self.path))?;
         Ok(())
     }
 
     fn read_back(&self, written: &Written) -> io::Result<bool> {
-        // Only what is on disk can be dropped from the cache.
+        // Only pages that are on disk can be dropped from the cache.
         self.file.sync_data()?;
         sys::forget_cached(&self.file);
         let mut hasher = blake3::Hasher::new();

@@ -1,4 +1,4 @@
-//! A tree read into chunks and written from them again, and streams that must not be followed.
+//! A tree read into chunks and written from them again, and invalid streams.
 
 #![allow(clippy::unwrap_used)]
 use super::checksum::{Checksum, Sums};
@@ -25,12 +25,12 @@ fn open(dest: &Path, kind: Kind, existing: Existing) -> Result<Staging, StagingE
 }
 
 fn sink(dest: &Path, kind: Kind) -> Sink {
-    // Reading back syncs each file, which is slow for a tree of many.
+    // Reading back syncs each file, which is slow for a tree of many files.
     let read_back = if kind == Kind::File { ReadBack::EveryFile } else { ReadBack::Off };
     Sink::new(staging(dest, kind), read_back)
 }
 
-/// All chunks of `path`, and how reading ended.
+/// All chunks of `path`, and the last result of reading.
 fn read_all(path: &Path) -> (Vec<Vec<u8>>, Read) {
     let (free, buffers) = mpsc::channel();
     let (chunks, read) = mpsc::channel();
@@ -212,15 +212,15 @@ fn what_is_no_file_is_never_replaced_by_one() {
         }
     }
     assert_eq!(names_in(directory.path()), ["fifo", "socket"]);
-    // A link is replaced, not what it leads to.
+    // The link is replaced, not its target.
     let link = directory.path().join("link");
     symlink("fifo", &link).unwrap();
     open(&link, Kind::File, Existing::Replace).unwrap().commit(Durability::Lazy).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_file());
 }
 
-/// Makes the kernel answer EIO to each `close` of this thread, as it does where a file system could
-/// not write what it had taken; false where it takes no filters.
+/// Makes the kernel return EIO for each `close` of this thread, as it does if a file system could
+/// not write data that it had accepted; false if the kernel does not accept filters.
 fn fail_each_close() -> bool {
     let number = u32::try_from(libc::SYS_close).unwrap();
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };

@@ -1,9 +1,9 @@
-//! Files that the kernel makes as they are read, as in `/proc` and `/sys`.
+//! Files whose contents the kernel generates while they are read, as in `/proc` and `/sys`.
 //!
-//! Their size is told as nothing or as one page, whatever can be read, and they take no blocks. So
-//! a file of that look is read to its end before its size is believed. A hole of that size has the
-//! same look and is told apart by what was read: as many bytes as its size. A file whose size has
-//! changed meanwhile is left to the code that reads by size, which handles both cases.
+//! Their size is reported as zero or as one page, regardless of the contents, and they take no
+//! blocks. So such a file is read to its end before its size is trusted. A hole of that size looks
+//! the same, but as many bytes can be read from it as its size says. A file whose size has changed
+//! meanwhile is left to the code that reads by size, which handles both cases.
 
 use super::source::SourceError;
 use std::fs::{File, Metadata};
@@ -11,15 +11,15 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// What `/sys` tells as the size of each file.
+/// Size that `/sys` reports for each file.
 const TOLD_BYTES_MAX: u64 = 4096;
-/// Most that is read of a file without a size: some, such as `pagemap`, have nearly no end.
+/// Maximum read from a file without a size: some, such as `pagemap`, are almost endless.
 const READ_BYTES_MAX: usize = 16 << 20;
 const PART_BYTES: usize = 64 << 10;
 
-/// All of `file` if its size is not to be believed; `None` if it is.
+/// Contents of `file` if its size cannot be trusted; `None` if it can.
 ///
-/// Errors: it cannot be read, or holds more than a rank keeps in memory.
+/// Errors: the file cannot be read, or holds more than a rank keeps in memory.
 pub fn contents(file: &File, told: &Metadata, path: &Path) -> Result<Option<Vec<u8>>, SourceError> {
     if told.blocks() > 0 || told.len() > TOLD_BYTES_MAX {
         return Ok(None);
@@ -31,7 +31,7 @@ pub fn contents(file: &File, told: &Metadata, path: &Path) -> Result<Option<Vec<
     Ok(Some(bytes))
 }
 
-/// In equal parts: some files are read in units of more than a byte.
+/// Reads in equal parts: some files are read in units of more than a byte.
 fn read_to_end(mut file: &File, path: &Path) -> Result<Vec<u8>, SourceError> {
     let (mut bytes, mut part) = (Vec::new(), vec![0; PART_BYTES]);
     loop {
@@ -47,8 +47,8 @@ fn read_to_end(mut file: &File, path: &Path) -> Result<Vec<u8>, SourceError> {
     }
 }
 
-/// Errors if there is more to read than the size tells, though the size is still the same: a
-/// copy by size would be cut.
+/// Errors if more can be read than the size says, although the size is unchanged: a copy by size
+/// would be truncated.
 pub fn check_end(file: &File, told: &Metadata, path: &Path) -> Result<(), SourceError> {
     let more = file.read_at(&mut [0], told.len()).map_err(SourceError::io(path))?;
     if more > 0 && !has_changed(file, told, path)? {

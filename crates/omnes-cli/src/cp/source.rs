@@ -1,16 +1,17 @@
 //! The source, read into chunks on rank 0.
 //!
-//! A thread of its own walks the source and fills chunks, so that reading runs ahead of sending;
-//! how far is bounded by the buffers that come back to it. Entries are taken in the order of their
-//! names, so equal trees give equal streams. Data are read straight into the chunk, extent by
-//! extent (`SEEK_DATA`, `SEEK_HOLE`); holes cost nothing.
+//! A thread of its own walks the source and fills chunks, so that reading runs ahead of sending, as
+//! far as the buffers returned to it allow. Entries are taken in the order of their names, so equal
+//! trees give equal streams. Data are read directly into the chunk, extent by extent (`SEEK_DATA`,
+//! `SEEK_HOLE`); holes cost nothing.
 //!
-//! Not copied: sockets, pipes and devices (told on stderr); owners, extended attributes, hard links
-//! as such. A source that is a symbolic link is followed; links below it stay links, and a file or
-//! directory that becomes one while it is looked at is an error: every entry is opened below its
-//! directory's descriptor (`walk`), never by a path. So is a file that gets shorter, or is written,
-//! while it is read; one that grows is copied as long as it was. Of a file that the kernel makes as
-//! it is read (`/proc`, `/sys`) the size is what could be read; see `sizeless`.
+//! Not copied: sockets, pipes and devices (reported on stderr); owners, extended attributes, hard
+//! links as such. A source that is a symbolic link is followed; links below it stay links, and a
+//! file or directory that becomes a link while it is examined is an error: every entry is opened
+//! below its directory's descriptor (`walk`), never by a path. A file that gets shorter, or is
+//! written, while it is read is also an error; a file that grows is copied up to its original
+//! length. For a file whose contents the kernel generates (`/proc`, `/sys`), the size is the number
+//! of bytes read; see `sizeless`.
 
 use super::checksum::{Checksum, Sums};
 use super::frame::{CHUNK_HEADER_BYTES, DATA_HEADER_BYTES, Frame, Meta, Totals, data_header};
@@ -27,45 +28,45 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender};
 
-/// Less room than this is left free, rather than cutting data into crumbs.
+/// If less room is left in a chunk, it stays free, rather than data being split into tiny pieces.
 const DATA_BYTES_MIN: usize = 4096;
 
-/// What the reader hands on.
+/// Output of the reader.
 pub enum Read {
     /// A full chunk, or the last one; its header is not filled in.
     Chunk(Vec<u8>),
     /// There are no more chunks.
     Whole {
-        /// Of the frames of all chunks.
+        /// Checksums of the frames of all chunks.
         sums: Sums,
-        /// What they hold.
+        /// Totals of the frames.
         totals: Totals,
     },
     /// The source cannot be read.
     Failed(SourceError),
 }
 
-/// Why the source cannot be copied.
+/// Reason why the source cannot be copied.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The system said no.
+    /// A system call failed.
     #[error("cannot read {}: {source}", .path.display())]
     Io {
-        /// What was to be read.
+        /// Path that was to be read.
         path: PathBuf,
-        /// The answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The file lost bytes while it was read.
     #[error("{}: got shorter while it was read", .0.display())]
     GotShorter(PathBuf),
-    /// The file was written while it was read: the copy would be of no one moment.
+    /// The file was written while it was read: the copy would not be of any one moment.
     #[error("{}: was changed while it was read", .0.display())]
     Changed(PathBuf),
-    /// The directory lies elsewhere than when the walk went into it.
+    /// The directory is no longer where it was when the walk entered it.
     #[error("{}: was moved while it was read", .0.display())]
     Moved(PathBuf),
-    /// The size that the system tells is not what can be read.
+    /// The size that the system reports is not the number of readable bytes.
     #[error(
         "{}: holds more than the {told} bytes that the system reports; copy it into a file with \
          cat and that file from there",
@@ -77,7 +78,7 @@ pub enum SourceError {
         /// Its size.
         told: u64,
     },
-    /// The system tells no size, and reading meets no end.
+    /// The system reports no size, and reading does not reach an end.
     #[error(
         "{}: has no size, and more than {} can be read; copy it into a file first",
         .path.display(), format_bytes(*.bytes_max as u64)
@@ -85,19 +86,19 @@ pub enum SourceError {
     Endless {
         /// The file.
         path: PathBuf,
-        /// Most that is read of such a file.
+        /// Maximum read from such a file.
         bytes_max: usize,
     },
     /// Neither a file nor a directory.
     #[error("{}: neither a file nor a directory", .0.display())]
     Special(PathBuf),
-    /// Nobody takes chunks any more.
+    /// Chunks are no longer accepted.
     #[error("sending has ended")]
     Stopped,
 }
 
 impl SourceError {
-    /// Turns the system's answer for `path` into an error.
+    /// Converts the system's error for `path`.
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {
@@ -107,7 +108,7 @@ impl SourceError {
     }
 }
 
-/// What the source is, and how many bytes of data a file has; a directory is not counted, as that
+/// Kind of the source, and the size of a file's data; a directory is not counted, because that
 /// would take a walk.
 pub fn inspect(path: &Path) -> Result<(Kind, u64), SourceError> {
     let metadata = fs::metadata(path).map_err(SourceError::io(path))?;
@@ -118,14 +119,15 @@ pub fn inspect(path: &Path) -> Result<(Kind, u64), SourceError> {
     }
 }
 
-/// What a copy must not replace: the source, and the directories above it, innermost first.
+/// Identities that a copy must not replace: the source, and the directories above it, innermost
+/// first.
 pub fn identities(path: &Path) -> Vec<String> {
     let Ok(path) = path.canonicalize() else { return Vec::new() };
     let found = path.ancestors().filter_map(|path| fs::metadata(path).ok());
     found.map(|found| staging::identity(&found)).collect()
 }
 
-/// Bytes of data below the directory `path`, as far as it can be read; for a progress bar.
+/// Size of the data below the directory `path`, as far as it can be read; for a progress bar.
 pub fn count_bytes(path: &Path) -> u64 {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.map(|entry| count_entry(&entry.path())).sum()
@@ -140,13 +142,13 @@ fn count_entry(path: &Path) -> u64 {
     }
 }
 
-/// Allocated blocks can be more than the size (the last block) or less (holes).
+/// Allocated blocks can exceed the size (the last block) or fall short of it (holes).
 fn data_bytes(metadata: &Metadata) -> u64 {
     metadata.len().min(metadata.blocks().saturating_mul(512))
 }
 
-/// Reads the source to its end; `chunks` gets what there is to send, `free` gives buffers of equal
-/// capacity. Runs in a thread of its own.
+/// Reads the source to its end; sends chunks and the result to `chunks`, takes buffers of equal
+/// capacity from `free`. Runs in a thread of its own.
 pub fn read(path: &Path, free: Receiver<Vec<u8>>, chunks: &Sender<Read>) {
     let mut packer = Packer {
         free,
@@ -159,7 +161,7 @@ pub fn read(path: &Path, free: Receiver<Vec<u8>>, chunks: &Sender<Read>) {
         Ok(()) => Read::Whole { sums: packer.checksum.sums(), totals: packer.totals },
         Err(error) => Read::Failed(error),
     };
-    // Nobody listens if sending has failed; that is told elsewhere.
+    // If sending has failed, nobody receives this; the failure is reported elsewhere.
     let _ = chunks.send(last);
 }
 
@@ -187,7 +189,8 @@ impl Packer<'_> {
         self.flush()
     }
 
-    /// A directory and all below it, without recursion: trees may be deeper than a stack.
+    /// Packs a directory and everything below it, without recursion: trees may be deeper than a
+    /// stack.
     fn pack_tree(&mut self, path: &Path, top: File) -> Result<(), SourceError> {
         self.put(&Frame::Enter { name: b"" })?;
         let mut walk = Walk::start(path, top)?;
@@ -221,7 +224,7 @@ impl Packer<'_> {
         }
     }
 
-    /// A file that has been opened, if it is one.
+    /// Packs an opened file, if it is a regular file.
     fn pack_file(&mut self, file: File, path: &Path, name: &[u8]) -> Result<(), SourceError> {
         let metadata = file.metadata().map_err(SourceError::io(path))?;
         if !metadata.is_file() {
@@ -243,7 +246,7 @@ impl Packer<'_> {
         self.put(&Frame::End)
     }
 
-    /// What `file` holds within the size that `told` gives.
+    /// Packs the contents of `file` within the size in `told`.
     fn put_extents(
         &mut self,
         file: &File,
@@ -262,18 +265,18 @@ impl Packer<'_> {
         let now = file.metadata().map_err(SourceError::io(path))?;
         let written = |of: &Metadata| (of.mtime(), of.mtime_nsec());
         match now.len().cmp(&size) {
-            // Beyond its new end it looks like a hole.
+            // Beyond its new end the file looks like a hole.
             Ordering::Less => return Err(SourceError::GotShorter(path.to_owned())),
             Ordering::Equal if written(&now) != written(told) => {
                 return Err(SourceError::Changed(path.to_owned()));
             }
-            // What has been appended was not there when the copy began.
+            // Appended data did not exist when the copy started.
             Ordering::Equal | Ordering::Greater => {}
         }
         sizeless::check_end(file, told, path)
     }
 
-    /// The bytes of a range; `fill` gives those from an offset on.
+    /// Packs the bytes of a range; `fill` reads those at an offset.
     fn put_data(
         &mut self,
         range: Range<u64>,
@@ -342,8 +345,8 @@ mod tests {
     const CHUNK_BYTES: usize = 32 << 10;
     const HEAD_BYTES: usize = 2 * CHUNK_BYTES;
 
-    /// What comes of a file of data, a hole and data again, when `harm` is done to it while its
-    /// first chunk is on its way.
+    /// Outcome of reading a file of data, a hole and data again, if `harm` is done to it while its
+    /// first chunk is being sent.
     fn last_word(harm: impl FnOnce(&File)) -> Read {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("file");
@@ -362,7 +365,7 @@ mod tests {
                         if let Some(harm) = harm.take() {
                             harm(&file);
                         }
-                        // The last chunk leaves nobody who takes one.
+                        // After the last chunk there is no receiver any more.
                         let _ = give.send(chunk);
                     }
                     last => return last,
@@ -382,7 +385,7 @@ mod tests {
     fn a_file_that_is_written_while_it_is_read_is_an_error() {
         let write = |file: &File| {
             file.write_at(b"!", 0).unwrap();
-            // The clock of files may be slower than this test.
+            // The clock of file timestamps may be coarser than this test.
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
         };
         assert!(matches!(last_word(write), Read::Failed(SourceError::Changed(_))));

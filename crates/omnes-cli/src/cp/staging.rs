@@ -1,16 +1,16 @@
-//! Where a copy is written until it is whole, and how it then appears.
+//! Where a copy is written until it is complete, and how it then appears.
 //!
 //! A file is written without a name (`O_TMPFILE`), so nothing is left even if this process is
-//! killed; where the file system has no such files, and for directories, it is written under a
-//! hidden name (`.omnes-…`) beside the destination. It appears in one step, by a link or a rename,
-//! so nobody sees a part of it. Without `--force` that step fails if the destination has been
-//! created meanwhile. A directory that is replaced is exchanged with its successor, then removed;
-//! where the file system cannot exchange (NFS), for a moment neither is there. Nothing is removed
-//! across a mount: a directory with mounts below it is not replaced.
+//! killed; if the file system does not support such files, and for directories, it is written under
+//! a hidden name (`.omnes-…`) beside the destination. It appears in one step, by a link or a
+//! rename, so an incomplete copy is never visible. Without `--force` that step fails if the
+//! destination has been created meanwhile. A directory that is replaced is exchanged with its
+//! successor, then removed; if the file system cannot exchange (NFS), for a moment neither exists.
+//! Nothing is removed across a mount: a directory with mounts below it is not replaced.
 //!
-//! Directories above the destination are made if they are missing, and removed again if the copy
-//! does not appear. What a signal leaves is removed by `leftovers`; after KILL a hidden directory
-//! stays.
+//! Missing directories above the destination are created, and removed again if the copy does not
+//! appear. Whatever a signal would leave is removed by `leftovers`; after KILL a hidden directory
+//! remains.
 
 use super::leftovers::{self, Leftovers};
 use super::sys;
@@ -23,61 +23,60 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Start of hidden names.
+/// Prefix of hidden names.
 const HIDDEN_PREFIX: &str = ".omnes-";
 /// Hidden names tried before giving up; each is drawn from 2^64.
 const HIDDEN_NAMES_TRIED: u32 = 8;
 /// Hexadecimal digits of an [`identity`]: 128 bits.
 pub const IDENTITY_DIGITS: usize = 32;
 
-/// What is copied.
+/// Kind of source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
     File,
-    /// A directory and all below it.
+    /// A directory and everything below it.
     Directory,
 }
 
-/// What to do with a destination that is there.
+/// What to do with an existing destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Refuse.
+    /// Fail.
     Keep,
-    /// Put the copy in its place.
+    /// Replace it by the copy.
     Replace,
 }
 
-/// Whether a copy must survive a power cut before it counts.
+/// Whether a copy must survive a power failure before it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The kernel writes it when it likes.
+    /// The kernel writes it at its own pace.
     Lazy,
     /// On the disk before the command ends.
     Synced,
 }
 
-/// A step on the way to a copy that the system refused.
+/// A failed step of making a copy.
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
     /// `--force` was not given.
     #[error("{}: exists (--force replaces it)", .0.display())]
     Exists(PathBuf),
-    /// A file where a directory is to go, or the other way round, or a device, FIFO or socket;
-    /// never replaced.
+    /// A file in place of a directory or vice versa, or a device, FIFO or socket; never replaced.
     #[error("{}: is {found}; it is not replaced by {wanted}", .path.display())]
     OtherKind {
         /// The destination.
         path: PathBuf,
-        /// What is there.
+        /// Kind of the existing entry.
         found: &'static str,
-        /// What was to go there.
+        /// Kind of the copy.
         wanted: &'static str,
     },
-    /// No rename reaches it.
+    /// A mount point cannot be renamed.
     #[error("{}: is a mount point, which cannot be replaced", .0.display())]
     MountPoint(PathBuf),
-    /// It would go with the directory, and what it holds would not.
+    /// The mount would move with the directory, and its contents would not.
     #[error("{}: {} is mounted below it; unmount that first", .path.display(), .mount.display())]
     MountBelow {
         /// The destination.
@@ -89,40 +88,40 @@ pub enum StagingError {
     #[error("{}: lies in a lower layer of an overlay and cannot be renamed; remove it first",
         .0.display())]
     LowerLayer(PathBuf),
-    /// Too little is free.
+    /// Not enough free space.
     #[error("{}: needs {needed} bytes, and {free} are free", .path.display())]
     NoSpace {
         /// Directory of the destination.
         path: PathBuf,
-        /// Bytes of data to come.
+        /// Size of the data to be written.
         needed: u64,
         /// Bytes that this user may still write.
         free: u64,
     },
-    /// The system said no.
+    /// A system call failed.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// On what.
+        /// Path that it was applied to.
         path: PathBuf,
-        /// Its answer.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl StagingError {
-    /// For `map_err`: the system refused to do `action` with `path`.
+    /// For `map_err`: the system failed to do `action` with `path`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
 }
 
-/// Where a copy is to appear, and what is missing above it.
+/// Where a copy is to appear, and the missing directories above it.
 ///
-/// All ranks of a machine look before any of them makes a directory. So each of them knows all
-/// that are new, and whichever rank is the last to give up removes them.
+/// All ranks of a machine look before any of them creates a directory. So each of them knows all
+/// new ones, and whichever rank is the last to give up removes them.
 #[derive(Clone, Debug)]
 pub struct Destination {
     path: PathBuf,
@@ -132,7 +131,7 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Looks at `path`, and changes nothing.
+    /// Inspects `path`, and changes nothing.
     pub fn look_at(path: PathBuf) -> Self {
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -145,13 +144,13 @@ impl Destination {
         Self { path, parent, missing }
     }
 
-    /// Where the copy will appear.
+    /// Path at which the copy will appear.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Where the copy is for now.
+/// Temporary place of the copy.
 #[derive(Debug)]
 enum Hidden {
     /// A file without a name.
@@ -162,7 +161,7 @@ enum Hidden {
     Directory(PathBuf),
 }
 
-/// A copy that is not there yet; dropped, it never was.
+/// A copy that has not appeared yet; if dropped, it leaves no trace.
 #[derive(Debug)]
 pub struct Staging {
     dest: PathBuf,
@@ -175,8 +174,8 @@ pub struct Staging {
 impl Staging {
     /// Opens a place beside the destination for a copy of `kind` with `bytes` of data.
     ///
-    /// Errors: the destination is there and is to be kept, or is of another kind; it cannot be
-    /// written; too little space. Then nothing is left.
+    /// Errors: the destination exists and is to be kept, or is of another kind; it cannot be
+    /// written; not enough space. Then nothing is left.
     pub fn open(
         dest: Destination,
         kind: Kind,
@@ -203,8 +202,8 @@ impl Staging {
         Ok(staging)
     }
 
-    /// Refuses a directory that an overlay will not rename. A rename onto a directory that is not
-    /// empty changes nothing, and tells.
+    /// Rejects a directory that an overlay will not rename. Trying to rename it onto a nonempty
+    /// directory changes nothing, and its error shows this.
     fn check_layer(&self) -> Result<(), StagingError> {
         let (Hidden::Directory(hidden), Existing::Replace) = (&self.hidden, self.existing) else {
             return Ok(());
@@ -213,7 +212,7 @@ impl Staging {
             return Ok(());
         }
         let entry = hidden.join("entry");
-        // Whole, or a signal would make room for what is never to be moved.
+        // As one step: otherwise a signal's removal would make room for a directory that must stay.
         let refused = leftovers::undisturbed(|_| {
             sys::make_private_directory(&entry)?;
             let refused = match fs::rename(&self.dest, hidden) {
@@ -228,7 +227,7 @@ impl Staging {
         }
     }
 
-    /// Says which place this is, the same on all ranks of one machine and different on others.
+    /// Identifies this place: the same on all ranks of one machine, different on other machines.
     pub fn place(&self) -> Result<String, StagingError> {
         let directory =
             fs::metadata(&self.parent).map_err(StagingError::io("look at", &self.parent))?;
@@ -237,7 +236,7 @@ impl Staging {
         Ok(hasher.finalize().to_hex().to_string())
     }
 
-    /// Says what is to be replaced, as [`identity`] does; nothing if the destination is free.
+    /// The [`identity`] of the entry to be replaced; `None` if the destination does not exist.
     pub fn replaced(&self) -> Option<String> {
         fs::symlink_metadata(&self.dest).ok().map(|found| identity(&found))
     }
@@ -258,14 +257,14 @@ impl Staging {
         }
     }
 
-    /// Where the copy will appear.
+    /// Path at which the copy will appear.
     pub fn dest(&self) -> &Path {
         &self.dest
     }
 
-    /// Writes the contents to the disk if the copy must survive a power cut.
+    /// Writes the contents to the disk if the copy must survive a power failure.
     ///
-    /// Slow, so it comes before all ranks agree that copies may appear.
+    /// This is slow, so it is done before all ranks agree that copies may appear.
     pub fn sync_contents(&self, durability: Durability) -> Result<(), StagingError> {
         let synced = match (durability, &self.hidden) {
             (Durability::Lazy, _) => Ok(()),
@@ -277,9 +276,10 @@ impl Staging {
         synced.map_err(StagingError::io("sync", &self.dest))
     }
 
-    /// Lets the copy appear, in a step that no signal cuts in two.
+    /// Makes the copy appear, in a step that no signal interrupts.
     ///
-    /// Errors: the destination came into being, or the system refuses; then nothing is left.
+    /// Errors: the destination has been created meanwhile, or the system call fails; then nothing
+    /// is left.
     pub fn commit(mut self, durability: Durability) -> Result<(), StagingError> {
         let appeared = leftovers::undisturbed(|leftovers| {
             match &self.hidden {
@@ -303,7 +303,7 @@ impl Staging {
     fn link(&self, file: &File) -> io::Result<()> {
         match self.existing {
             Existing::Keep => sys::link_unnamed(file, &self.dest),
-            // A link never replaces, so it takes a name first.
+            // A link never replaces an entry, so the file gets a hidden name first.
             Existing::Replace => {
                 let (_, path) = hidden_path(&self.parent, |path| sys::link_unnamed(file, path))?;
                 fs::rename(&path, &self.dest).inspect_err(|_| {
@@ -316,7 +316,7 @@ impl Staging {
     fn rename(&self, path: &Path) -> io::Result<()> {
         match self.existing {
             Existing::Keep => sys::rename_to_new(path, &self.dest),
-            // Only an empty directory can be renamed over.
+            // A directory can be renamed only over an empty one.
             Existing::Replace if self.directory().is_some() && self.dest.exists() => {
                 match sys::exchange(path, &self.dest)? {
                     Some(()) => Ok(()),
@@ -329,7 +329,7 @@ impl Staging {
 }
 
 impl Drop for Staging {
-    /// After a commit the hidden name is free, or holds what was replaced.
+    /// After a commit the hidden name is free, or holds the replaced entry.
     fn drop(&mut self) {
         match &self.hidden {
             Hidden::Unnamed(_) => {}
@@ -342,20 +342,21 @@ impl Drop for Staging {
     }
 }
 
-/// Names a file or directory, the same on all ranks of one machine and different on others.
+/// Identifies a file or directory: the same on all ranks of one machine, different on other
+/// machines.
 pub fn identity(found: &Metadata) -> String {
     hasher_of(found).finalize().to_hex().as_str()[..IDENTITY_DIGITS].to_owned()
 }
 
 fn hasher_of(found: &Metadata) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
-    // Without it, equal numbers of two machines would look like one place.
+    // Without the boot ID, equal numbers of two machines would look like one place.
     hasher.update(&omnes::boot_id().unwrap_or_default());
     hasher.update(&found.dev().to_be_bytes()).update(&found.ino().to_be_bytes());
     hasher
 }
 
-/// Refuses a destination that must stay, or that the copy cannot take the place of.
+/// Rejects a destination that must stay, or that the copy cannot replace.
 fn check_existing(dest: &Path, kind: Kind, existing: Existing) -> Result<(), StagingError> {
     let found = match fs::symlink_metadata(dest) {
         Ok(found) => found,
@@ -396,27 +397,27 @@ fn open_file(parent: &Path) -> Result<Hidden, StagingError> {
     }
 }
 
-/// As [`hidden_path`], of what a signal must not leave.
+/// Like [`hidden_path`], for a path that must be removed on a signal.
 fn noted_path<T>(parent: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
     leftovers::undisturbed(|leftovers| {
         hidden_path(parent, make).inspect(|(_, path)| leftovers.add(path))
     })
 }
 
-/// Gives each of two paths in `parent` the other's name; after an error both are as they were.
+/// Exchanges the names of two paths in `parent`; after an error both are unchanged.
 fn exchange_by_renames(one: &Path, other: &Path, parent: &Path) -> io::Result<()> {
     let ((), aside) = hidden_path(parent, |path| sys::rename_to_new(other, path))?;
     fs::rename(one, other).inspect_err(|_| {
         let _ = fs::rename(&aside, other);
     })?;
-    // What was replaced is to go, under whichever name.
+    // The replaced entry is to be removed, under whichever name.
     if fs::rename(&aside, one).is_err() {
         remove_tree(&aside);
     }
     Ok(())
 }
 
-/// Makes something under a new hidden name in `parent`.
+/// Creates something under a new hidden name in `parent`.
 fn hidden_path<T>(
     parent: &Path,
     make: impl Fn(&Path) -> io::Result<T>,
@@ -434,9 +435,9 @@ fn hidden_path<T>(
     Err(last)
 }
 
-/// Removes a tree, also where its directories may not be written to, but nothing of file systems
-/// that are mounted below it. What cannot be removed stays: this happens after the copy has
-/// succeeded or failed, and cannot change which.
+/// Removes a tree, even if its directories are not writable, but nothing of file systems that are
+/// mounted below it. Entries that cannot be removed stay: this happens after the copy has succeeded
+/// or failed, and cannot change the result.
 pub fn remove_tree(path: &Path) {
     let remove = || {
         remove_entries(sys::hold_directory(CWD, path)?.as_fd())?;
@@ -448,8 +449,8 @@ pub fn remove_tree(path: &Path) {
     }
 }
 
-/// Removes what a directory holds, as far as it can; gives the first error. Directories are held
-/// open, so whoever else may write there cannot put a link in the place of one.
+/// Removes the entries of a directory, as far as possible; returns the first error. Directories are
+/// held open, so another user with write access cannot replace one by a link.
 fn remove_entries(directory: BorrowedFd<'_>) -> io::Result<()> {
     let mount = sys::mount_of(directory)?;
     let remove = |entry: &DirEntry| {
@@ -479,8 +480,8 @@ fn remove_entries(directory: BorrowedFd<'_>) -> io::Result<()> {
     all
 }
 
-/// Lets this user write in a directory and all below it on the same mount. Each is held open and
-/// named by that, so whoever else may write there cannot put a link in its place.
+/// Makes a directory and all below it on the same mount writable for this user. Each is held open
+/// and named by its descriptor, so another user with write access cannot replace it by a link.
 fn open_up(directory: &Path) {
     let Ok(held) = sys::hold_directory(CWD, directory) else { return };
     open_up_held(held.as_fd());
@@ -514,7 +515,7 @@ impl MadeDirectories {
         for path in &self.0 {
             leftovers.add_above(path);
             match fs::create_dir(path) {
-                // Another rank of this machine may have been quicker.
+                // Another rank of this machine may have been faster.
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                     return Err(StagingError::io("make the directory", path)(error));
                 }
@@ -531,8 +532,8 @@ impl MadeDirectories {
 
 impl Drop for MadeDirectories {
     fn drop(&mut self) {
-        // Those that hold something are in use by another rank; those of others that are empty are
-        // in use no more, as all ranks give up together.
+        // Nonempty directories are in use by another rank; empty ones of other ranks are no longer
+        // in use, because all ranks give up together.
         self.0.iter().rev().for_each(|path| drop(fs::remove_dir(path)));
         leftovers::undisturbed(|leftovers| self.keep(leftovers));
     }

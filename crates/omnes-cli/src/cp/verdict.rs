@@ -1,16 +1,16 @@
-//! How ranks agree that all copies are good, or hear whose is not and why.
+//! Agreement of all ranks that all copies are good, or on whose copy is not and why.
 //!
-//! Three times every rank gives its verdict and hears the outcome: when its destination is open,
+//! Every rank gives its verdict and receives the outcome three times: when its destination is open,
 //! when the data are written (with `--sync` to the disk) and their checksum is right, and when the
 //! copy is in place. So no data are sent if one rank cannot write, and no copy appears unless all
-//! are whole.
+//! are complete.
 //!
-//! In between, every rank posts its verdict after each [`VERDICT_CHUNKS`] chunks. Rank 0 collects
-//! a round when the next one is due, so it never waits for what is on its way, and gives up within
+//! In between, every rank posts its verdict after each [`VERDICT_CHUNKS`] chunks. Rank 0 collects a
+//! round when the next one is due, so it never waits for verdicts in flight, and gives up within
 //! `2 * VERDICT_CHUNKS` chunks after a rank's disk is full.
 //!
-//! Cost: a message of [`VERDICT_BYTES`] from every rank to rank 0 per round, and for an outcome a
-//! broadcast of [`OUTCOME_BYTES`].
+//! Cost: a message of [`VERDICT_BYTES`] from every rank to rank 0 per round, and a broadcast of
+//! [`OUTCOME_BYTES`] per outcome.
 
 use crate::bench::rank;
 use anyhow::Result;
@@ -20,30 +20,30 @@ use std::collections::BTreeMap;
 
 /// Chunks between two verdicts while data are sent.
 pub const VERDICT_CHUNKS: u64 = 4;
-/// A verdict as sent.
+/// Size of a verdict on the wire.
 const VERDICT_BYTES: usize = 512;
-/// An outcome as sent.
+/// Size of an outcome on the wire.
 const OUTCOME_BYTES: usize = 4096;
-/// Reasons are cut to this, so that verdicts and outcomes fit even if every byte is escaped.
+/// Reasons are shortened to this, so that verdicts and outcomes fit even if every byte is escaped.
 const REASON_BYTES_MAX: usize = 320;
-/// Names of hosts are cut to this.
+/// Host names are shortened to this.
 const HOST_BYTES_MAX: usize = 48;
-/// Failures told to everybody; the rest is counted.
+/// Failures sent to all ranks; further ones are counted.
 const FAILURES_MAX: usize = 5;
 
-/// What a rank says of its copy.
+/// A rank's verdict on its copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Why there will be no copy.
+    /// Reason why there will be no copy.
     #[serde(rename = "f", skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Names the destination among those of all machines; nothing if the rank writes none.
+    /// Identifies the destination among those of all machines; `None` if the rank writes none.
     #[serde(rename = "p", skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// What the copy replaces, by its identity; nothing if its place is free.
+    /// Identity of the entry that the copy replaces; `None` if there is none.
     #[serde(rename = "r", skip_serializing_if = "Option::is_none")]
     pub replaced: Option<String>,
-    /// Name of this rank's host, where the job has several nodes.
+    /// Name of this rank's host, if the job has several nodes.
     #[serde(rename = "h", skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
@@ -54,21 +54,21 @@ impl Verdict {
         Self { failure: failure.map(|reason| shortened(&reason)), ..Self::default() }
     }
 
-    /// That of a rank of `comm`.
+    /// This verdict with the host of a rank of `comm`.
     fn of_rank(self, comm: &Communicator) -> Self {
         let host = (comm.node_count() > 1).then(own_host).filter(|host| !host.is_empty());
         Self { host, ..self }
     }
 }
 
-/// What all ranks hear.
+/// Result of an agreement, received by all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Rank, host if it says which, and reason of the first failures, by rank.
+    /// Rank, host if the rank gave one, and reason of the first failures, by rank.
     failures: Vec<(u32, Option<String>, String)>,
-    /// Failures that are not among these.
+    /// Number of further failures.
     more: u32,
-    /// Ranks that write a copy.
+    /// Number of ranks that write a copy.
     pub copies: u32,
 }
 
@@ -78,12 +78,12 @@ impl Outcome {
         self.failures.is_empty()
     }
 
-    /// Ranks that failed.
+    /// Number of ranks that failed.
     pub fn failures(&self) -> u32 {
         self.failures.len() as u32 + self.more
     }
 
-    /// A line per failure.
+    /// One line per failure.
     pub fn lines(&self) -> Vec<String> {
         let told = self.failures.iter().map(|(rank, host, reason)| match host {
             Some(host) => format!("rank {rank} ({host}): {reason}"),
@@ -101,7 +101,7 @@ impl Outcome {
         }
     }
 
-    /// Notes what `rank` says.
+    /// Adds the verdict of `rank`.
     fn hear(&mut self, rank: u32, verdict: Verdict, known: &mut Known<'_>) {
         let host = verdict.host.as_ref();
         if let Some(reason) = verdict.failure {
@@ -126,22 +126,22 @@ impl Outcome {
     }
 }
 
-/// What rank 0 compares verdicts with.
+/// Data with which rank 0 compares verdicts.
 #[derive(Default)]
 struct Known<'source> {
-    /// Of the ranks before.
+    /// Places of previous ranks.
     places: BTreeMap<String, u32>,
     /// Identities of the source and of the directories above it.
     source: &'source [String],
 }
 
-/// Every rank's verdict, heard by all. Collective.
+/// Shares every rank's verdict with all. Collective.
 pub fn agree(comm: &Communicator, mine: &Verdict) -> Result<Outcome> {
     agree_beside(comm, mine, &[])
 }
 
-/// As [`agree`]; bad also if a copy replaces one of `source`, which rank 0 gives: the identities of
-/// the source and of the directories above it.
+/// Like [`agree`]; also fails if a copy replaces one of `source`, given by rank 0: the identities
+/// of the source and of the directories above it.
 pub fn agree_beside(comm: &Communicator, mine: &Verdict, source: &[String]) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut known = Known { source, ..Known::default() };
@@ -153,7 +153,7 @@ pub fn agree_beside(comm: &Communicator, mine: &Verdict, source: &[String]) -> R
     Ok(serde_json::from_slice(until_zero(&shared))?)
 }
 
-/// Verdicts while data are sent: who posted how many, and who heard them.
+/// Verdicts while data are sent: how many have been posted, and how many collected.
 #[derive(Default)]
 pub struct Rounds {
     chunks: u64,
@@ -161,8 +161,9 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// A chunk was broadcast; `failure` tells this rank's. Gives what rank 0 heard; elsewhere, and
-    /// if nothing was due, nothing. Collective.
+    /// Call after a chunk was broadcast; `failure` returns this rank's failure. Returns the
+    /// verdicts collected by rank 0; on other ranks, and if nothing was due, an empty outcome.
+    /// Collective.
     pub fn on_chunk(
         &mut self,
         comm: &Communicator,
@@ -180,7 +181,7 @@ impl Rounds {
         }
     }
 
-    /// Collects what was posted and not heard yet. Collective.
+    /// Collects verdicts that were posted and not collected yet. Collective.
     pub fn finish(mut self, comm: &Communicator) -> Result<()> {
         while self.collected < self.chunks / VERDICT_CHUNKS {
             self.collect(comm)?;
@@ -200,14 +201,14 @@ impl Rounds {
     }
 }
 
-/// The first part of this host's name, at most [`HOST_BYTES_MAX`] bytes as JSON.
+/// First part of this host's name, at most [`HOST_BYTES_MAX`] bytes as JSON.
 fn own_host() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = host.chars().filter(|c| !c.is_control()).take_while(|c| *c != '.');
     first_chars(plain, HOST_BYTES_MAX)
 }
 
-/// JSON, then zeros.
+/// JSON, padded with zeros.
 fn packed<const BYTES: usize>(value: &impl Serialize) -> [u8; BYTES] {
     let text = serde_json::to_vec(value).expect("plain data");
     let mut bytes = [0; BYTES];
@@ -219,14 +220,14 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]
 }
 
-/// A verdict that cannot be read is a bad one: the rank is of another version.
+/// An unreadable verdict counts as a failure: the rank runs another version.
 fn unpacked(bytes: &[u8]) -> Verdict {
     let unreadable = |_| Verdict::of(Some("says what rank 0 cannot read".to_owned()));
     serde_json::from_slice(until_zero(bytes)).unwrap_or_else(unreadable)
 }
 
-/// At most [`REASON_BYTES_MAX`] bytes as JSON; the middle goes, since a reason starts with what was
-/// tried and ends with why it failed.
+/// Shortens a reason to [`REASON_BYTES_MAX`] bytes as JSON; the middle is removed, because a reason
+/// starts with the action and ends with the cause of its failure.
 fn shortened(reason: &str) -> String {
     let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let escaped = |part: &str| part.len() + part.matches(['"', '\\']).count();

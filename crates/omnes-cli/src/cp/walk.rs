@@ -1,8 +1,8 @@
 //! A walk through the source by descriptors.
 //!
-//! Every entry is looked at and opened below the descriptor of its directory, and links are not
-//! followed. So whoever may write in the source cannot lead the walk out of it, whatever is renamed
-//! meanwhile: what has become a link is an error.
+//! Every entry is examined and opened below the descriptor of its directory, and links are not
+//! followed. So a user with write access to the source cannot lead the walk out of it, whatever is
+//! renamed meanwhile: an entry that has become a link is an error.
 //!
 //! Entries are taken in the order of their names. Of a deep tree only the innermost directories are
 //! held open; on the way back the others are opened as `..`, and must be the same as before.
@@ -18,31 +18,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Directories held open, far below the usual limit of 1024 descriptors.
+/// Maximum number of directories held open, far below the usual limit of 1024 descriptors.
 const HELD_MAX: usize = 128;
-/// Room for names that the kernel gives in one call.
+/// Buffer for the names that the kernel returns in one call.
 const NAMES_BYTES: usize = 32 << 10;
 
-/// Opens the source itself, which may be a link; a pipe does not hold the reader up.
+/// Opens the source itself, which may be a link; a pipe does not block the reader.
 pub fn open_top(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?.into())
 }
 
-/// Where the walk is: in a directory, with some of its names still to come.
+/// Position of the walk: a directory, with some of its names remaining.
 pub struct Walk {
-    /// Of the innermost directory, as told.
+    /// Path of the innermost directory, for messages.
     path: PathBuf,
-    /// Innermost last; never empty.
+    /// Directories held open, innermost last; never empty.
     held: VecDeque<File>,
-    /// For each directory on the way, innermost last; never empty.
+    /// For each directory on the path, innermost last; never empty.
     levels: Vec<Level>,
 }
 
 struct Level {
     /// Device and inode.
     identity: (u64, u64),
-    /// The last one first.
+    /// Remaining names, in reverse order.
     names: Vec<CString>,
 }
 
@@ -53,34 +53,34 @@ impl Walk {
         Ok(Self { path: path.to_owned(), held: VecDeque::from([top]), levels: vec![level] })
     }
 
-    /// The next entry of this directory.
+    /// Name of the next entry of this directory.
     pub fn next_name(&mut self) -> Option<CString> {
         self.levels.last_mut().and_then(|level| level.names.pop())
     }
 
-    /// Of this directory.
+    /// Metadata of this directory.
     pub fn metadata(&self) -> Result<Metadata, SourceError> {
         self.here().metadata().map_err(SourceError::io(&self.path))
     }
 
-    /// As told.
+    /// Path of an entry, for messages.
     pub fn path_of(&self, name: &CStr) -> PathBuf {
         self.path.join(OsStr::from_bytes(name.to_bytes()))
     }
 
-    /// What an entry is for now.
+    /// Current kind of an entry.
     pub fn kind_of(&self, name: &CStr) -> Result<FileType, SourceError> {
         let found = rustix::fs::statat(self.here(), name, AtFlags::SYMLINK_NOFOLLOW);
         let found = found.map_err(|error| self.error(name, error))?;
         Ok(FileType::from_raw_mode(found.st_mode))
     }
 
-    /// Opens a file; what has become a pipe does not hold the reader up.
+    /// Opens a file; an entry that has become a pipe does not block the reader.
     pub fn open_file(&self, name: &CStr) -> Result<File, SourceError> {
         self.open(name, OFlags::RDONLY | OFlags::NONBLOCK)
     }
 
-    /// A link, and where it leads.
+    /// Metadata and target of a link.
     pub fn read_link(&self, name: &CStr) -> Result<(Metadata, CString), SourceError> {
         let link = self.open(name, OFlags::PATH)?;
         let target = rustix::fs::readlinkat(&link, c"", Vec::new());
@@ -88,7 +88,7 @@ impl Walk {
         Ok((link.metadata().map_err(SourceError::io(&self.path_of(name)))?, target))
     }
 
-    /// Goes into a directory.
+    /// Enters a directory.
     pub fn enter(&mut self, name: &CStr) -> Result<(), SourceError> {
         let directory = self.open(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let path = self.path_of(name);
@@ -101,7 +101,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes back to the directory above; false if the walk ends as this was the top.
+    /// Returns to the directory above; false if this was the top and the walk ends.
     pub fn leave(&mut self) -> Result<bool, SourceError> {
         self.levels.pop();
         let Some(above) = self.levels.last() else { return Ok(false) };

@@ -1,6 +1,6 @@
-//! The thread that writes a copy, so that a disk's pauses do not stop the network.
+//! The thread that writes a copy, so that stalls of a disk do not stop the network.
 //!
-//! After an error it goes on taking chunks and gives their buffers back, as the rank has to take
+//! After an error it still accepts chunks and returns their buffers, because the rank has to take
 //! part in all broadcasts until rank 0 gives up.
 
 use super::sink::Sink;
@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-/// Takes chunks to a [`Sink`]. Dropped, it waits for the thread, and the copy is lost.
+/// Passes chunks to a [`Sink`]. When dropped, it waits for the thread, and the copy is lost.
 pub struct Writer {
     /// `None` once the thread has been told to end.
     chunks: Option<Sender<Vec<u8>>>,
@@ -18,7 +18,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread; buffers go back through `free`.
+    /// Starts the thread; buffers are returned through `free`.
     pub fn start(sink: Sink, free: Sender<Vec<u8>>) -> Result<Self> {
         let (chunks, coming) = mpsc::channel();
         let failure = Arc::new(OnceLock::new());
@@ -29,15 +29,15 @@ impl Writer {
         Ok(Self { chunks: Some(chunks), failure, thread: Some(thread) })
     }
 
-    /// Hands over a chunk. Bounded by the number of buffers there are.
+    /// Passes a chunk to the thread. The queue is bounded by the number of buffers.
     pub fn take(&self, chunk: Vec<u8>) {
         if let Some(chunks) = &self.chunks {
-            // A thread that has panicked takes nothing; `finish` tells.
+            // A thread that has panicked accepts nothing; `finish` reports it.
             let _ = chunks.send(chunk);
         }
     }
 
-    /// Why the copy is lost, if it is.
+    /// Reason why the copy is lost, if it is.
     pub fn failure(&self) -> Option<String> {
         self.failure.get().cloned()
     }
@@ -57,7 +57,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.chunks = None;
-        // What it had hidden is gone when it has ended.
+        // When the thread has ended, its hidden files are gone.
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
@@ -74,7 +74,7 @@ fn write(
         {
             let _ = told.set(error.to_string());
         }
-        // Nobody needs buffers once the last chunk is here.
+        // After the last chunk no more buffers are needed.
         let _ = free.send(chunk);
     }
     sink

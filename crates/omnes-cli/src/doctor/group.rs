@@ -1,21 +1,21 @@
-//! What a job's multicast would use: its interface and its group; and whether a bridge of this
-//! machine is likely to forget its members.
+//! Interface and group that a job's multicast would use; and whether a bridge of this machine is
+//! likely to forget group members.
 //!
 //! The interface is the one with the address under which the other ranks see this one: that of
-//! `OMNES_INTERFACE`, else that of the way to rank 0 where a launcher says where that is, else that
-//! of the default route, else the first that is no loopback. Nothing is sent to find out.
+//! `OMNES_INTERFACE`, else that of the route to rank 0 if a launcher provides its address, else
+//! that of the default route, else the first one except the loopback. Nothing is sent to find out.
 //!
-//! A bridge that snoops on IGMP passes multicast on to members only, and forgets those that no
-//! querier asks [linux-datapath A.8]. Switches elsewhere cannot be looked into from here; Omnes
-//! tells them of its members every 100 s in any case.
+//! A bridge with IGMP snooping forwards multicast only to members, and forgets members that no
+//! querier asks for reports [linux-datapath A.8]. Switches elsewhere cannot be examined from here;
+//! Omnes reports its members to them every 100 s in any case.
 
 use super::{Finding, read_number};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
-/// An address that belongs to nobody (RFC 5737); the way to it is the default route.
+/// An unassigned address (RFC 5737); the route to it is the default route.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-/// The port for discarding, which nothing is sent to.
+/// The discard port, to which nothing is sent.
 const DISCARD: u16 = 9;
 const INTERFACES: &str = "/sys/class/net";
 
@@ -57,7 +57,7 @@ fn job(variable: &impl Fn(&str) -> Option<String>) -> Finding {
     Finding { advice: advice.to_owned(), ..Finding::ok(name, value) }
 }
 
-/// Where groups come from that follow from a job's number.
+/// Range from which a job's number selects the default group.
 fn usual_group(own: IpAddr) -> &'static str {
     match own {
         IpAddr::V4(_) => "239.192.0.0/14",
@@ -65,7 +65,7 @@ fn usual_group(own: IpAddr) -> &'static str {
     }
 }
 
-/// The address under which a job's other ranks see this host.
+/// Address under which a job's other ranks see this host.
 fn own_address(rendezvous: Option<&str>) -> Option<IpAddr> {
     let meeting = rendezvous.and_then(|text| text.to_socket_addrs().ok()?.next());
     let to = meeting.unwrap_or(SocketAddr::new(NOBODY, DISCARD));
@@ -74,19 +74,19 @@ fn own_address(rendezvous: Option<&str>) -> Option<IpAddr> {
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0)).ok()?;
-    // Only looks up the route.
+    // Only looks up the route; sends nothing.
     socket.connect(to).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The address that `OMNES_INTERFACE` names here, or what is wrong with it.
+/// Address on this machine that `OMNES_INTERFACE` selects, or the reason why there is none.
 fn wanted_address(text: &str) -> Result<IpAddr, String> {
     let wanted: omnes::Interface = text.parse().map_err(str::to_owned)?;
     let addresses = wanted.addresses().map_err(|error| error.to_string())?;
     addresses.first().copied().ok_or_else(|| "no address here fits".to_owned())
 }
 
-/// Where no route leads to everybody, as in a cluster of its own.
+/// Address to use if there is no default route, as in an isolated cluster.
 fn first_address() -> Option<IpAddr> {
     let all = if_addrs::get_if_addrs().ok()?;
     let mut up = all.iter().filter(|it| it.is_oper_up() && !it.is_loopback());
@@ -107,7 +107,7 @@ struct Bridge {
     asks: bool,
 }
 
-/// Those that the kernel shows; in another network namespace it may show others' or none.
+/// Bridges that the kernel shows; in another network namespace it may show those of others or none.
 fn bridges() -> Vec<Bridge> {
     let entries = std::fs::read_dir(INTERFACES).into_iter().flatten().flatten();
     let mut bridges: Vec<Bridge> = entries.filter_map(|entry| bridge(&entry.path())).collect();

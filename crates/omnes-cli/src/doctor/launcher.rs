@@ -1,13 +1,13 @@
-//! Whose environment tells this process its rank.
+//! The launcher whose environment tells this process its rank.
 //!
-//! Several may be set at once: `omnes run` inside a Slurm job, or torchrun under mpirun. The
-//! nearest to the process is used, as [`Launcher::nearest_first`] orders them.
+//! Several may be set: `omnes run` inside a Slurm job, or torchrun under mpirun. The one nearest to
+//! the process is used, in the order of [`Launcher::nearest_first`].
 
 use super::Finding;
 use omnes::Launcher;
 
-/// One finding per launcher whose variables are set; one if there is none. `variable` reads the
-/// environment.
+/// One finding per launcher whose variables are set; one finding if there is none. `variable` reads
+/// the environment.
 pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut used: Option<&str> = None;
@@ -45,9 +45,9 @@ pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     findings
 }
 
-/// What ranks make of a launcher's variables.
+/// How ranks interpret a launcher's variables.
 enum Standing {
-    /// They look for another launcher.
+    /// They check the next launcher.
     Half,
     /// They refuse to start.
     Wrong,

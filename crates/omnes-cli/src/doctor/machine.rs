@@ -1,11 +1,11 @@
-//! What is read, not tried: cores, kernel, capabilities, tools.
+//! Properties that are looked up, not tested: cores, kernel, capabilities, tools.
 
 use super::{Finding, read_number};
 use std::path::Path;
 
-/// Kernel that has tcx links, which vanish with their owner.
+/// First kernel with tcx links, which vanish with their owner.
 const TCX_KERNEL: (u32, u32) = (6, 6);
-/// Kernel that has UDP_GRO, the youngest socket option Omnes likes to have.
+/// First kernel with UDP_GRO, the most recent socket option that Omnes can use.
 const UDP_GRO_KERNEL: (u32, u32) = (5, 0);
 
 /// Bits of the capability sets in `/proc/self/status`, from `linux/capability.h`.
@@ -14,7 +14,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// Tools that parts of Omnes start, what for, and the Debian package.
+/// Tools that parts of Omnes start, their purpose, and the Debian package.
 const TOOLS: [(&str, &[&str], &str); 3] = [
     ("iproute2", &["ip", "tc", "bridge"], "for `omnes lab`: apt-get install iproute2"),
     ("clang", &["clang"], "to build the firmware: apt-get install clang"),
@@ -45,7 +45,7 @@ fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// `(6, 18)` from `6.18.44-custom`.
+/// Parses `6.18.44-custom` as `(6, 18)`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|character: char| !character.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

@@ -1,16 +1,17 @@
-//! `omnes doctor`: what this machine allows, and what to change.
+//! `omnes doctor`: reports what this machine supports, and what to change.
 //!
 //! Every line is a *finding*: a name, what was found, a verdict, and advice where something can be
-//! gained. What can be tried is tried, with real sockets over loopback (segmentation offload,
-//! coalescing, multicast, buffer sizes), as settings and versions promise more than containers and
-//! old drivers keep. What cannot be tried without leaving traces is read (capabilities, kernel
-//! version, tools). Variables of Omnes that are set are tried by the parser that ranks use. With
-//! `--mpi` it speaks of MPI programs instead.
+//! gained. Whatever can be tested is tested, with real sockets over loopback (segmentation offload,
+//! coalescing, multicast, buffer sizes), because settings and versions promise more than containers
+//! and old drivers deliver. Features that cannot be tested without leaving traces are looked up
+//! (capabilities, kernel version, tools). Omnes variables that are set are checked by the parser
+//! that ranks use. With `--mpi` the report is about MPI programs instead.
 //!
-//! Guarantees: nothing is changed; a probe that fails is a finding, not an error, and waits at
-//! most a second, the agent's five; status 0. Cost: some dozen loopback datagrams, one IGMP or MLD
-//! report for each interface that is up, because a join is announced to the network, and, where it
-//! is permitted, the firmware of the network interface loaded once and attached to nothing.
+//! Guarantees: nothing is changed; a failed probe is a finding, not an error; a probe waits at most
+//! one second, the one of the agent at most five; exit status 0. Cost: a few dozen loopback
+//! datagrams, one IGMP or MLD report for each interface that is up, because a join is announced to
+//! the network, and, where it is permitted, the firmware of the network interface loaded once and
+//! attached to nothing.
 
 mod group;
 mod launcher;
@@ -39,7 +40,7 @@ Examples:
 Verdicts: ok; limited (works, but slower or with less than possible); missing
 (not available; Omnes works without it).";
 
-/// Below the long help: also every variable that a rank reads.
+/// Text below the long help: the examples, and every variable that a rank reads.
 fn examples_and_variables() -> String {
     let mut text = format!("{EXAMPLES}\n\nEnvironment variables that every rank reads:\n");
     let listed = |variables: &[(&str, &str)]| -> String {
@@ -67,9 +68,9 @@ pub struct Args {
 enum Verdict {
     /// Nothing to gain.
     Ok,
-    /// Works, slower or less than it could.
+    /// Works, but slower or with less than possible.
     Limited,
-    /// Omnes does without.
+    /// Not available; Omnes works without it.
     Missing,
 }
 
@@ -106,9 +107,9 @@ struct Report {
     findings: Vec<Finding>,
 }
 
-/// Runs the subcommand; the status is 0 whatever is found.
+/// Runs the subcommand; the exit status is 0 whatever is found.
 pub fn run(args: Args) -> Result<ExitCode> {
-    // As ranks read them: what is no text is not unset.
+    // As ranks read them: a variable that is not valid text still counts as set.
     let text = |value: OsString| value.to_string_lossy().into_owned();
     let variable = |name: &str| std::env::var_os(name).map(text);
     let mut findings = if args.mpi { mpi::findings(variable) } else { all_findings(variable) };
@@ -124,7 +125,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Those about this machine, whatever runs on it.
+/// Findings about this machine, whatever runs on it.
 fn all_findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let mut findings = machine::findings();
     findings.extend(sockets::findings());
@@ -151,7 +152,7 @@ fn table(findings: &[Finding]) -> comfy_table::Table {
     table
 }
 
-/// A number that the kernel shows in a file; `None` where it has no such file.
+/// Number in a file of the kernel; `None` if the kernel has no such file.
 fn read_number(path: &str) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -1,6 +1,6 @@
-//! What `omnes mpirun` would do here: launchers, preload libraries, settings, interfaces.
+//! Effect of `omnes mpirun` on this machine: launchers, preload libraries, settings, interfaces.
 //!
-//! Launchers are asked for their version. Each library is loaded once, into a shell that does
+//! Launchers are run to print their version. Each library is loaded once, into a shell that does
 //! nothing.
 
 use super::Finding;
@@ -22,7 +22,7 @@ pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     findings
 }
 
-/// Each launcher in PATH under the first of its names, and whether it is the one that is taken.
+/// Each launcher in PATH under its first name, and whether it is the default one.
 fn launchers(usual: Option<&Launcher>) -> Vec<Finding> {
     let mut seen = BTreeSet::new();
     let mut findings = Vec::new();
@@ -69,7 +69,7 @@ fn library(mpi: Mpi, found: &Result<Library, Error>) -> Finding {
     }
 }
 
-/// What the launcher would be told.
+/// Options that the launcher would be given.
 fn passed(usual: Result<Launcher, Error>) -> Finding {
     let title = "`omnes mpirun` adds";
     let found = usual.and_then(|launcher| Ok((Library::find(launcher.mpi)?, launcher)));
@@ -83,7 +83,7 @@ fn passed(usual: Result<Launcher, Error>) -> Finding {
     }
 }
 
-/// What ranks with these settings take from their MPI.
+/// Calls that ranks with these settings take over from their MPI.
 fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
     let title = "handled by Omnes";
     let calls = match variable("OMNES_MPI").as_deref() {
@@ -109,7 +109,7 @@ fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
     Finding::ok(title, format!("{calls}, on communicators of {nodes}"))
 }
 
-/// Addresses at which ranks of several nodes may meet.
+/// Addresses at which ranks of several nodes can reach each other.
 fn interfaces(variable: &impl Fn(&str) -> Option<String>) -> Finding {
     let title = "interfaces for ranks";
     let limit = variable("OMNES_INTERFACE");

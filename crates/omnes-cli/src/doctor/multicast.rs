@@ -1,6 +1,7 @@
-//! Interfaces, and multicast on them: joins on each one that is up, a real packet over loopback.
+//! Interfaces, and multicast on them: joins on each interface that is up, a real packet over
+//! loopback.
 //!
-//! A join that works says only that this host would listen. Whether switches pass multicast on is
+//! A successful join shows only that this host would receive. Whether switches forward multicast is
 //! probed at the start of a job, with its real members; clouds mostly do not.
 
 use super::{Finding, read_number};
@@ -13,14 +14,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// A group of the range for use inside one organisation, and one for this link alone.
+/// A group of the organisation-local scope, and one of the link-local scope.
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 77);
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x4d4d, 1);
 
-/// Longest wait for a packet that loopback should have delivered at once.
+/// Maximum wait for a packet that loopback should have delivered immediately.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
-/// Omnes joins one group per job; a host with many jobs wants some room.
+/// Omnes joins one group per job; a host with many jobs needs some room.
 const MEMBERSHIPS_WANTED: u64 = 20;
 
 /// An interface that is up.
@@ -99,7 +100,7 @@ fn interfaces() -> io::Result<Vec<Interface>> {
 
 fn describe(interface: &Interface) -> Finding {
     let name = format!("interface {}", interface.name);
-    // The kernel's list of this network namespace, where /sys may show another one's.
+    // Read from this network namespace, because /sys may show another one.
     match mtu(&interface.name) {
         Err(error) => Finding::limited(name, format!("up, MTU unknown ({error})"), ""),
         Ok(mtu) if interface.is_multicast || interface.is_loopback => {
@@ -137,18 +138,18 @@ fn join(interface: &Interface, family: &str, join: fn(u32) -> io::Result<Socket>
     }
 }
 
-/// A socket on a free port that hears the group, from one interface only.
+/// Creates a socket on a free port that receives the group, from one interface only.
 fn join_v4(index: u32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     socket.set_read_timeout(Some(PROBE_WAIT))?;
-    // Not only our own joins count otherwise, but those of every process of this host.
+    // Otherwise the socket would also receive groups that other processes of this host have joined.
     socket.set_multicast_all_v4(false)?;
     socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into())?;
     socket.join_multicast_v4_n(&GROUP_V4, &socket2::InterfaceIndexOrAddress::Index(index))?;
     Ok(socket)
 }
 
-/// As [`join_v4`].
+/// Like [`join_v4`].
 fn join_v6(index: u32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV6, Type::DGRAM, None)?;
     socket.set_read_timeout(Some(PROBE_WAIT))?;

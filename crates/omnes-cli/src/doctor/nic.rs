@@ -1,7 +1,7 @@
-//! Which form of the kernel's network interface a job of this user would get, and why.
+//! Which form of the kernel NIC a job of this user would get, and why.
 //!
-//! Both ways are tried as a rank tries them: the agent is asked, and the firmware is loaded and
-//! dropped, attached to nothing. Where neither works, ranks run the same firmware in user space.
+//! Both ways are tested as a rank would use them: the agent is queried, and the firmware is loaded
+//! and dropped, attached to nothing. If neither works, ranks run the same firmware in user space.
 
 use super::Finding;
 use omnes::NicChoice;
@@ -61,7 +61,7 @@ fn own_finding(own: &Result<(), NicError>, took_ms: u128, has_agent: bool) -> Fi
     }
 }
 
-/// What a job gets whose `OMNES_NIC` is `wanted`.
+/// The form for a job whose `OMNES_NIC` is `wanted`.
 fn job_finding(wanted: Option<&str>, has_agent: bool, can_load: bool) -> Finding {
     let name = "NIC of a job";
     let parsed = wanted.map_or(Ok(NicChoice::Auto), str::parse);

@@ -1,7 +1,7 @@
-//! Variables of Omnes that are set here: what they mean, and what ranks would not take.
+//! Omnes variables that are set here: their meaning, and values that ranks would reject.
 //!
-//! Values are tried by the parser that ranks use. Not tried: what depends on the job, such as an
-//! algorithm's number of co-roots or an interface that this machine may not have.
+//! Values are checked by the parser that ranks use. Not checked: values that depend on the job,
+//! such as an algorithm's number of co-roots or an interface that this machine may not have.
 
 use super::{Finding, Verdict};
 use omnes::Config;
@@ -25,14 +25,14 @@ const MPI_PARTS: &[&str] = &[
 const LOCAL_RANK: (&str, &str) =
     ("OMNES_LOCAL_RANK", "this process's index among the ranks that share its machine's cores");
 
-/// One finding for each variable of ours among `names`.
+/// One finding for each Omnes variable among `names`.
 pub fn findings(
     variable: impl Fn(&str) -> Option<String>,
     names: impl Iterator<Item = String>,
 ) -> Vec<Finding> {
     let names: BTreeSet<String> = names.filter(|name| name.starts_with("OMNES_")).collect();
     let found = names.iter().filter_map(|name| Some(finding(name, variable(name)?)));
-    // One that is empty is unset, unless it is refused.
+    // An empty variable counts as unset, unless it is rejected.
     found.filter(|it| !it.value.is_empty() || it.verdict != Verdict::Ok).collect()
 }
 

@@ -1,8 +1,8 @@
-//! What UDP sockets do here, tried over loopback: GSO, GRO, batches, buffers.
+//! Behaviour of UDP sockets here, tested over loopback: GSO, GRO, batches, buffers.
 //!
-//! Buffers are judged by what they *hold*, not by their size: the kernel charges a datagram with
-//! its whole memory, 2304 bytes for one of 1400, and doubles what is asked to make up for some of
-//! that. A buffer that overflows is the first cause of loss on a wired network.
+//! Buffers are judged by the data that they *hold*, not by their size: the kernel charges the whole
+//! memory of a datagram, 2304 bytes for one of 1400, and doubles the requested size to make up for
+//! some of that. Buffer overflow is the main cause of loss on a wired network.
 
 use super::{Finding, read_number};
 use libc::{SOL_SOCKET, SOL_UDP, c_int, c_void};
@@ -12,19 +12,20 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-/// Longest wait for a datagram that should be there already.
+/// Maximum wait for a datagram that should have arrived already.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// Payload per segment; a size that fits any MTU.
 const SEGMENT_BYTES: usize = 1000;
 
-/// Segments per send that kernels accept: 128 since 2024, 64 before; the rest finds oddities.
+/// Segments per send that kernels accept: 128 since 2024, 64 before; the smaller numbers detect
+/// unusual limits.
 const SEGMENT_COUNTS: [usize; 6] = [128, 64, 32, 16, 4, 2];
 
-/// Buffer that a busy rank wants; what the kernel grants is twice that when it grants it all.
+/// Buffer size that a busy rank requests; the kernel grants twice that if it grants it all.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// What the kernel charges for a received datagram of about 1400 bytes.
+/// Memory that the kernel charges for a received datagram of about 1400 bytes.
 const TRUESIZE_BYTES: usize = 2304;
 
 /// Findings about sockets.
@@ -40,7 +41,7 @@ pub fn findings() -> Vec<Finding> {
     findings
 }
 
-/// A receiver on loopback that does not wait for ever, and a sender connected to it.
+/// A receiver on loopback with a timeout, and a sender connected to it.
 fn pair() -> io::Result<(UdpSocket, UdpSocket)> {
     let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     receiver.set_read_timeout(Some(PROBE_WAIT))?;
@@ -58,7 +59,7 @@ fn set_option(socket: RawFd, level: c_int, name: c_int, value: usize) -> io::Res
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// One datagram, without which the probes below would blame the wrong thing.
+/// Exchanges one datagram; if that fails, the probes below would report a wrong cause.
 fn plain() -> io::Result<()> {
     let (receiver, sender) = pair()?;
     sender.send(&[0])?;
@@ -115,7 +116,7 @@ fn gro() -> Finding {
     }
 }
 
-/// One receive: its bytes, and the stride if the kernel put several datagrams into it.
+/// Receives once; returns the length, and the stride if the kernel coalesced several datagrams.
 fn receive_train(receiver: &UdpSocket) -> io::Result<(usize, Option<c_int>)> {
     let mut buffer = [0_u8; 4 * SEGMENT_BYTES];
     let mut control = [0_u64; 16]; // u64: control messages must be aligned
@@ -163,7 +164,7 @@ fn batch() -> Finding {
         });
         let count = u32::try_from(COUNT).expect("4 fits");
         let socket = receiver.as_raw_fd();
-        // SAFETY: `count` messages, each with one live part; no time limit but the socket's own.
+        // SAFETY: `count` messages, each with one live part; the only timeout is the socket's own.
         let received = unsafe {
             libc::recvmmsg(socket, messages.as_mut_ptr(), count, 0, std::ptr::null_mut())
         };
@@ -201,7 +202,7 @@ const SEND: Side = Side {
     setting: "wmem_max",
 };
 
-/// What a socket of this side gets.
+/// Buffer sizes granted to a socket.
 struct Granted {
     default_bytes: usize,
     asked_bytes: usize,

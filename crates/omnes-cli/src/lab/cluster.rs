@@ -3,8 +3,8 @@
 //! An *ephemeral* lab belongs to this process: only its file descriptors hold the namespaces, and
 //! its threads hold delayed frames, so that the kernel removes everything when the process ends in
 //! any way. A *named* lab is pinned in the file system ([`super::named`]); a background process
-//! holds its delayed frames. Each lab's switch has a namespace of its own, so that several labs use
-//! the same addresses at once.
+//! holds its delayed frames. Each lab's switch has a namespace of its own, so that several labs can
+//! use the same addresses concurrently.
 //!
 //! Without faults no program is attached and trains of segments cross whole; with faults every wire
 //! packet crosses alone.
@@ -25,7 +25,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-/// Names the network to the ranks on it.
+/// Variable that identifies the network to its ranks.
 const NETWORK: &str = "OMNES_NETWORK";
 
 /// A cluster of namespace hosts on this machine.
@@ -35,25 +35,25 @@ pub struct Lab {
     pub(super) wiring: Mutex<Wiring>,
 }
 
-/// What can change while a lab is up.
+/// Parts that can change while a lab is up.
 pub(super) struct Wiring {
     pub link: Link,
     pub firmware: Option<Firmware>,
     pub hold: Option<Hold>,
 }
 
-/// Who runs the hold loop.
+/// Where the hold loop runs.
 pub(super) enum Hold {
     Thread(HoldThread),
     Process(Process),
 }
 
 impl Lab {
-    /// Makes a lab of `hosts` hosts, 1 to [`HOSTS_MAX`], that lives as long as the value returned
+    /// Creates a lab of `hosts` hosts, 1 to [`HOSTS_MAX`], that lives as long as the returned value
     /// and at most as long as this process.
     ///
-    /// Fails with [`super::CannotRun`] when the user may not, or iproute2 or, for faults, the
-    /// compiled program is missing.
+    /// Fails with [`super::CannotRun`] if the user lacks the privilege, or iproute2 or, for faults,
+    /// the compiled program is missing.
     pub fn ephemeral(hosts: usize, options: &LinkOptions) -> Result<Self> {
         let link = Link::resolve(options)?;
         let lab = Self::perfect(hosts, None, link.mtu_bytes)?;
@@ -61,13 +61,13 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Opens the lab `name` made by `omnes lab up`; dropping it leaves the lab up.
+    /// Opens the lab `name` created by `omnes lab up`; dropping it leaves the lab up.
     pub fn open(name: &str) -> Result<Self> {
         require_privilege()?;
         named::open(name)
     }
 
-    /// Makes a lab with perfect links, not pinned yet; `name` is that of a named lab.
+    /// Creates a lab with perfect links, not pinned yet; `name` is that of a named lab.
     pub(super) fn perfect(hosts: usize, name: Option<&str>, mtu_bytes: u32) -> Result<Self> {
         require_privilege()?;
         ensure!((1..=HOSTS_MAX).contains(&hosts), "a lab has 1 to {HOSTS_MAX} hosts, not {hosts}");
@@ -90,8 +90,9 @@ impl Lab {
     }
 
     /// Makes `command` start in `host`: its network, its name, its `/dev/shm`; the working
-    /// directory stays. May be used after the lab was dropped, but then nobody is left to talk to.
-    /// All labs have the same addresses, so `OMNES_NETWORK` tells them apart, unless it is set.
+    /// directory is unchanged. May be used after the lab was dropped, but then there are no peers
+    /// left. All labs have the same addresses, so `OMNES_NETWORK` distinguishes them, unless it is
+    /// set.
     pub fn enter_in(&self, host: usize, command: &mut Command) -> Result<()> {
         let is_given = command.get_envs().any(|(name, _)| name == NETWORK);
         if !is_given && std::env::var_os(NETWORK).is_none() {
@@ -101,15 +102,16 @@ impl Lab {
         self.spaces.enter_in(host, command)
     }
 
-    /// Changes what was typed in `options` on all links; packets on their way are not lost, unless
-    /// the last fault goes while some are held. The MTU cannot change.
+    /// Changes the given `options` on all links; packets in flight are not lost, unless the last
+    /// fault is removed while some are held. The MTU cannot change.
     pub fn set_faults(&self, options: &LinkOptions) -> Result<()> {
         let _lock = self.lock()?;
         let link = self.link().with(options);
         self.rewire(&link)
     }
 
-    /// The right to change a named lab, which others may have changed since it was opened.
+    /// Locks a named lab for changes, and reads it again, because others may have changed it since
+    /// it was opened.
     fn lock(&self) -> Result<Option<named::Lock>> {
         let Some(name) = &self.name else { return Ok(None) };
         let lock = named::Lock::take()?;
@@ -117,29 +119,29 @@ impl Lab {
         Ok(Some(lock))
     }
 
-    /// What the links are like now.
+    /// Present properties of the links.
     pub fn link(&self) -> Link {
         self.wiring().link.clone()
     }
 
-    /// What crossed each host's link, one entry per host. Counts wire packets if faults are on.
+    /// Traffic on each host's link, one entry per host. Counts wire packets if faults are on.
     pub fn stats(&self) -> Result<Vec<HostStats>> {
         let wiring = self.wiring();
         stats::read(&self.spaces, wiring.firmware.as_ref(), wiring.link.rate_bps.is_some())
     }
 
-    /// The kernel's number of the fault program, if faults are on; it is gone when the lab is.
+    /// The kernel's number of the fault program, if faults are on; it disappears with the lab.
     pub(super) fn program_id(&self) -> Option<u32> {
         self.wiring().firmware.as_ref().map(|firmware| firmware.ids().program)
     }
 
     fn wiring(&self) -> MutexGuard<'_, Wiring> {
-        // A panic elsewhere leaves a link that is half changed, which the next change mends.
+        // A panic elsewhere leaves a half-changed link, which the next change repairs.
         self.wiring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes all links what `link` says; needs the [`named::Lock`] of a named lab. After an error
-    /// the state says what was done.
+    /// Sets all links to `link`; a named lab needs the [`named::Lock`]. After an error the state
+    /// records what was done.
     pub(super) fn rewire(&self, link: &Link) -> Result<()> {
         let mut wiring = self.wiring();
         let done = self.change(&mut wiring, link);
@@ -159,7 +161,7 @@ impl Lab {
             (false, true) => self.remove_firmware(wiring)?,
             _ => {}
         }
-        // Also if that has failed after the firmware had come or gone.
+        // Also if this failed after the firmware was added or removed.
         if link.has_faults() != wiring.link.has_faults() {
             let crossing = if link.has_faults() { Crossing::Single } else { Crossing::Trains };
             network::set_crossing(&self.spaces, crossing)?;
@@ -178,7 +180,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts what holds delayed frames again if it has been killed: without it none gets through.
+    /// Restarts the holder of delayed frames if it has been killed: without it none gets through.
     pub fn restore_hold(&self) -> Result<()> {
         if !self.wiring().lacks_hold() {
             return Ok(());
@@ -212,7 +214,7 @@ impl Lab {
         wiring.hold = Some(match &self.name {
             None => Hold::Thread(HoldThread::start(&self.spaces, wiring.link.mtu_bytes, firmware)?),
             Some(name) => {
-                // The keeper reads there which program it serves.
+                // The keeper reads from the state which program it serves.
                 self.save(wiring)?;
                 Hold::Process(keeper::start(name)?)
             }
@@ -220,7 +222,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Writes the state of a named lab down.
+    /// Writes the state of a named lab to disk.
     fn save(&self, wiring: &Wiring) -> Result<()> {
         match &self.name {
             Some(name) => named::State::of(name, &self.spaces, wiring).save(),
@@ -248,7 +250,7 @@ impl Hold {
     }
 }
 
-/// The hold loop on a thread of this process; ends when dropped.
+/// Hold loop on a thread of this process; ends when dropped.
 pub(super) struct HoldThread {
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
@@ -263,7 +265,7 @@ impl HoldThread {
         let thread = std::thread::Builder::new().name("lab-hold".to_owned()).spawn(move || {
             let served = inside(switch.as_fd(), || {
                 let hold = HoldLoop::create(hosts, mtu_bytes, firmware);
-                // Nobody listens only if the lab was given up meanwhile.
+                // There is no receiver only if the lab was given up meanwhile.
                 let _ = ready.send(hold.as_ref().map(|_| ()).map_err(|error| format!("{error:#}")));
                 hold.map_or(Ok(()), |hold| hold.serve(stopped.as_fd()))
             });
@@ -285,7 +287,7 @@ impl Drop for HoldThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the loop was printed when it happened.
+            // A panic of the loop was printed when it occurred.
             let _ = thread.join();
         }
     }

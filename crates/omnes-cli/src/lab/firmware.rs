@@ -1,15 +1,15 @@
 //! The fault programs of a lab (`firmware/link_faults.bpf.c`): loading, attaching, configuration
 //! and counters.
 //!
-//! "The program" is the one for packets from the hosts; the other, for packets to them, needs no
-//! attaching later and shares its maps.
+//! "The program" is the one for packets from the hosts; the other one, for packets to them, needs
+//! no later attaching and shares its maps.
 //!
 //! The programs are attached as clsact filters in the switch's namespace. They vanish with the
 //! interfaces, thus with the lab, and hold the maps while they live, so that another process can
 //! find the maps by their numbers (`omnes lab set`, `omnes lab list`).
 //!
 //! All fields of `struct link_config` and `struct link_port` are 64-bit words; each access checks
-//! that the map has as many as are known here.
+//! that the map has as many as this file defines.
 
 use super::namespace::CannotRun;
 use super::network::{HOLD_INDEX_FIRST, PORT_INDEX_FIRST, batch};
@@ -22,7 +22,7 @@ use libbpf_rs::{
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The compiled object; empty when the command was built without a clang that knows BPF.
+/// The compiled object; empty if the command was built without a clang that supports BPF.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/link_faults.bpf.o"));
 
 const CONFIG_MAP: &str = "link_configs";
@@ -37,22 +37,22 @@ const CONFIG_WORDS: usize = 9;
 const PORT_WORDS: usize = 7;
 const DELAY_FIELD: usize = 1;
 
-/// What the fault program did to the packets of one host.
+/// Counters of the fault program for one host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultCounters {
-    /// Wire packets that reached the port and were drawn for.
+    /// Wire packets that reached the port and for which faults were drawn.
     pub packets: u64,
-    /// Lost on purpose.
+    /// Dropped on purpose.
     pub dropped: u64,
-    /// Sent twice.
+    /// Duplicated.
     pub duplicated: u64,
     /// Held for the delay.
     pub delayed: u64,
     /// Held longer, so that later packets overtake.
     pub reordered: u64,
-    /// Wire packets towards the host that were drawn for.
+    /// Wire packets to the host for which loss was drawn.
     pub received: u64,
-    /// Of these: lost on purpose.
+    /// Of these: dropped on purpose.
     pub receive_dropped: u64,
 }
 
@@ -75,13 +75,13 @@ pub struct Firmware {
 
 impl Firmware {
     /// Loads the programs and attaches them to the ports of `hosts` hosts; to be called inside the
-    /// switch's namespace. Changes nothing for the packets until [`Firmware::configure`].
+    /// switch's namespace. Packets are not affected until [`Firmware::configure`].
     pub fn load(hosts: usize) -> Result<Self> {
         if OBJECT.is_empty() {
             let reason = "this omnes was built without clang for BPF: link faults are unavailable";
             return Err(CannotRun(reason.to_owned()).into());
         }
-        // The library would print to stderr what its error values say again.
+        // The library would print to stderr what its errors also contain.
         libbpf_rs::set_print(None);
         let object = ObjectBuilder::default()
             .open_memory(OBJECT)
@@ -110,7 +110,7 @@ impl Firmware {
         Ok(Self { config, ports, program, ids })
     }
 
-    /// The program that another process loaded.
+    /// Opens the program that another process loaded.
     pub fn open(ids: FirmwareIds) -> Result<Self> {
         let open = |id, name: &str| {
             let map = MapHandle::from_map_id(id).with_context(|| format!("map {id} is gone"))?;
@@ -131,12 +131,12 @@ impl Firmware {
         Self::open(self.ids)
     }
 
-    /// The numbers by which another process can [`Firmware::open`] it.
+    /// Numbers by which another process can [`Firmware::open`] it.
     pub fn ids(&self) -> FirmwareIds {
         self.ids
     }
 
-    /// Sets the faults that the next packets meet.
+    /// Sets the faults for the next packets.
     pub fn configure(&self, link: &Link, hosts: usize) -> Result<()> {
         let threshold = |share: f64| (share * 2f64.powi(32)).round() as u64;
         let config: [u64; CONFIG_WORDS] = [
@@ -154,12 +154,12 @@ impl Firmware {
         self.config.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY).context("cannot set faults")
     }
 
-    /// The delay in force.
+    /// The configured delay.
     pub fn delay_ns(&self) -> Result<u64> {
         Ok(words::<CONFIG_WORDS>(&self.config, 0)?[DELAY_FIELD])
     }
 
-    /// What happened to the packets of `host`.
+    /// Counters of the packets of `host`.
     pub fn counters(&self, host: usize) -> Result<FaultCounters> {
         let [packets, dropped, duplicated, delayed, reordered, received, receive_dropped] =
             words::<PORT_WORDS>(&self.ports, host as u32)?;
@@ -174,13 +174,13 @@ impl Firmware {
         })
     }
 
-    /// Lets frames that come back through the hold device with `index` pass to their port.
+    /// Makes the program forward frames that return through the hold device `index` to their port.
     pub fn attach_hold(&self, index: u32) -> Result<()> {
         attach(self.program.as_fd(), index, TC_INGRESS)
     }
 }
 
-/// Takes both programs off the ports of `hosts` hosts, in the switch's namespace.
+/// Detaches both programs from the ports of `hosts` hosts, in the switch's namespace.
 pub fn detach(hosts: usize) -> Result<()> {
     batch(
         "tc",

@@ -1,18 +1,18 @@
-//! The hold loop: keeps delayed and reordered frames, which a packet program cannot.
+//! The hold loop: keeps delayed and reordered frames, which a BPF program cannot.
 //!
-//! Each port has a TAP device, `hold<i>`. The fault program sends a frame to be held there; the
-//! loop reads it, keeps it for the delay, and writes it back, upon which the program hands it
-//! to the port as if it came from the host just then. Frames are opaque apart from one bit: the
+//! Each port has a TAP device, `hold<i>`. The fault program redirects a frame to be held there; the
+//! loop reads it, keeps it for the delay, and writes it back, upon which the program forwards it to
+//! the port as if it had just arrived from the host. Frames are opaque apart from one bit: the
 //! group bit of the source address marks a frame that is to be overtaken; it is held
-//! [`OVERTAKEN_MIN`]..[`OVERTAKEN_MAX`] longer. The virtio header before each frame carries
-//! checksum and segmentation state through, so offloads stay intact.
+//! [`OVERTAKEN_MIN`]..[`OVERTAKEN_MAX`] longer. The virtio header before each frame preserves
+//! checksum and segmentation state, so offloads stay intact.
 //!
 //! Runs on one thread: of this process for an ephemeral lab, of a background process for a named
 //! one. When it ends, the TAP devices vanish.
 //!
-//! Guarantees that frames of one port with equal holds keep their order. Holds at most
-//! [`HELD_BYTES_MAX`]; then it stops reading, and the devices' queues drop and count.
-//! Cost: two copies and two system calls per held frame.
+//! Guarantees that frames of one port with equal delays stay in order. Holds at most
+//! [`HELD_BYTES_MAX`]; then it stops reading, and the devices' queues drop and count. Cost: two
+//! copies and two system calls per held frame.
 
 use super::firmware::Firmware;
 use super::namespace::checked;
@@ -30,23 +30,23 @@ use std::time::{Duration, Instant};
 const OVERTAKEN_MIN: Duration = Duration::from_micros(100);
 /// Longest extra hold, exclusive.
 const OVERTAKEN_MAX: Duration = Duration::from_micros(300);
-/// How long a device that another loop has left may take to go.
+/// Maximum time for the kernel to remove the device of an ended loop.
 const REMOVAL_MAX: Duration = Duration::from_secs(2);
-/// Bytes held at most.
+/// Maximum number of bytes held.
 const HELD_BYTES_MAX: usize = 256 << 20;
-/// Frames that wait in one hold device until the loop reads them.
+/// Maximum number of frames in one hold device that the loop has not read.
 const QUEUE_FRAMES: u32 = 4096;
-/// Frames read from one device before the others and the due ones get their turn.
+/// Frames read from one device before the others and due frames get their turn.
 const READ_BURST: usize = 64;
-/// Bytes of the virtio header before each frame.
+/// Size of the virtio header before each frame.
 const VNET_BYTES: usize = 10;
-/// Where the group bit of the source address lies in what is read.
+/// Offset of the source address's group bit in the data read.
 const SOURCE_OFFSET: usize = VNET_BYTES + 6;
 const GROUP_BIT: u8 = 1;
 /// Header, Ethernet header and the largest IP packet.
 const FRAME_BYTES_MAX: usize = VNET_BYTES + 18 + 65_535;
 
-/// A frame in the hold, ordered by the time it is due, then by arrival.
+/// A held frame, ordered by the time it is due, then by arrival.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     due: Instant,
@@ -55,7 +55,7 @@ struct Held {
     frame: Vec<u8>,
 }
 
-/// The hold devices of a lab with what is held.
+/// The hold devices of a lab with the held frames.
 pub struct HoldLoop {
     taps: Vec<File>,
     firmware: Firmware,
@@ -66,7 +66,7 @@ pub struct HoldLoop {
 }
 
 impl HoldLoop {
-    /// Makes the hold devices of `hosts` ports; to be called inside the switch's namespace.
+    /// Creates the hold devices of `hosts` ports; to be called inside the switch's namespace.
     pub fn create(hosts: usize, mtu_bytes: u32, firmware: Firmware) -> Result<Self> {
         let taps: Vec<_> = (0..hosts)
             .map(|port| {
@@ -83,7 +83,7 @@ impl HoldLoop {
         Ok(Self { taps, firmware, held, held_bytes: 0, arrivals: 0, spare })
     }
 
-    /// Holds and releases until `stop` can be read or its other end is closed.
+    /// Holds and releases frames until `stop` is readable or its other end is closed.
     pub fn serve(mut self, stop: BorrowedFd) -> Result<()> {
         make_punctual();
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -92,7 +92,7 @@ impl HoldLoop {
         let mut buffer = vec![0; FRAME_BYTES_MAX];
         loop {
             let is_full = self.held_bytes >= HELD_BYTES_MAX;
-            // When full, only the end and the next due frame are waited for.
+            // When full, waits only for the stop and the next due frame.
             let first = if is_full { self.taps.len() } else { 0 };
             wait(&mut ready[first..], self.next_due())?;
             if ready.last().is_some_and(|stop| stop.revents != 0) {
@@ -116,7 +116,7 @@ impl HoldLoop {
     /// Reads a burst of frames of `port` into the hold.
     fn take_in(&mut self, port: usize, delay: Duration, buffer: &mut [u8]) {
         for _ in 0..READ_BURST {
-            // Nothing more to read, or the device is going: either way the turn is over.
+            // Nothing more to read, or the device is being removed: either way the turn is over.
             let Ok(bytes) = (&self.taps[port]).read(buffer) else { return };
             let mut due = Instant::now() + delay;
             if bytes > SOURCE_OFFSET && buffer[SOURCE_OFFSET] & GROUP_BIT != 0 {
@@ -132,11 +132,11 @@ impl HoldLoop {
         }
     }
 
-    /// Writes back what is due.
+    /// Writes due frames back.
     fn release(&mut self) {
         while self.next_due().is_some_and(|due| due <= Instant::now()) {
             let Some(Reverse(held)) = self.held.pop() else { return };
-            // The kernel counts what it cannot take in (rx_dropped of the device).
+            // The kernel counts frames that it cannot accept (rx_dropped of the device).
             let _ = (&self.taps[held.port]).write(&held.frame);
             self.held_bytes -= held.frame.len();
             if self.spare.len() < QUEUE_FRAMES as usize {
@@ -146,7 +146,7 @@ impl HoldLoop {
     }
 }
 
-/// How much longer frame number `arrival` is held: spread evenly, the same in every run.
+/// Additional hold time of frame number `arrival`: evenly spread, the same in every run.
 fn extra_hold(arrival: u64) -> Duration {
     let spread = (OVERTAKEN_MAX - OVERTAKEN_MIN).as_nanos() as u64;
     // Multiples of the golden ratio fill an interval evenly.
@@ -154,11 +154,11 @@ fn extra_hold(arrival: u64) -> Duration {
         + Duration::from_nanos((arrival.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % spread)
 }
 
-/// A wire is not late because hosts compute: asks for exact timers and for the CPU when due.
+/// Requests exact timers and the CPU when frames are due: a wire is not late because hosts compute.
 ///
-/// Refusals are accepted; delays are then as exact as the machine is idle.
+/// Refusals are accepted; delays are then only exact on an idle machine.
 fn make_punctual() {
-    // SAFETY: takes no memory; changes the calling thread alone.
+    // SAFETY: takes no pointers; changes the calling thread alone.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
     let parameter = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
@@ -166,7 +166,7 @@ fn make_punctual() {
     unsafe { libc::sched_setscheduler(0, policy, &parameter) };
 }
 
-/// Waits until one of `ready` is or `due` has come. A signal counts as ready.
+/// Waits until one of `ready` is ready or `due` is reached. A signal counts as ready.
 fn wait(ready: &mut [libc::pollfd], due: Option<Instant>) -> Result<()> {
     let left = due.map(|due| due.saturating_duration_since(Instant::now()));
     let timeout = left.map(|left| libc::timespec {
@@ -185,8 +185,8 @@ fn wait(ready: &mut [libc::pollfd], due: Option<Instant>) -> Result<()> {
     }
 }
 
-/// As [`open_tap`], once the device of a loop that was killed is gone: the kernel removes it some
-/// time after the process has ended.
+/// Like [`open_tap`], once the device of a killed loop is gone: the kernel removes it some time
+/// after the process has ended.
 fn wait_for_tap(port: usize) -> std::io::Result<File> {
     let begin = Instant::now();
     loop {
@@ -201,7 +201,7 @@ fn wait_for_tap(port: usize) -> std::io::Result<File> {
     }
 }
 
-/// Makes TAP device `hold<port>` with its own interface index in the calling thread's namespace.
+/// Creates TAP device `hold<port>` with its own interface index in the calling thread's namespace.
 fn open_tap(port: usize) -> std::io::Result<File> {
     const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
     const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
@@ -227,7 +227,7 @@ fn open_tap(port: usize) -> std::io::Result<File> {
         checked(libc::ioctl(fd, TUNSETIFINDEX, &index))?;
         checked(libc::ioctl(fd, TUNSETIFF, &mut request))?;
     }
-    // SAFETY: the argument is a number, not memory.
+    // SAFETY: the argument is a number, not a pointer.
     let offloads = |which: libc::c_ulong| checked(unsafe { libc::ioctl(fd, TUNSETOFFLOAD, which) });
     offloads(OFFLOADS | OFFLOADS_UDP).or_else(|_| offloads(OFFLOADS))?;
     Ok(tap)

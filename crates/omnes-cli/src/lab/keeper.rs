@@ -1,8 +1,8 @@
 //! The keeper: the background process that holds the delayed frames of a named lab.
 //!
-//! Started by `omnes lab up` or `omnes lab set` when a delay or reordering is first asked for,
-//! ended by `omnes lab down`; known by its [`Process`] in the lab's state, and by its command line
-//! where that is damaged.
+//! Started by `omnes lab up` or `omnes lab set` when a delay or reordering is first requested,
+//! ended by `omnes lab down`; identified by its [`Process`] in the lab's state, and by its command
+//! line if the state is damaged.
 
 use super::firmware::Firmware;
 use super::hold::HoldLoop;
@@ -16,17 +16,17 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// The arguments behind the command's name that make a keeper.
+/// Arguments after the command's name that make a keeper.
 const VERB: [&str; 3] = ["lab", "keep", "--name"];
 const READY: &str = "ready";
 
-/// Starts the keeper of the lab `name`; returns when it holds.
+/// Starts the keeper of the lab `name`; returns when it is ready to hold frames.
 pub fn start(name: &str) -> Result<Process> {
     let program = std::env::current_exe().context("cannot find the omnes program")?;
     let mut command = Command::new(program);
     command.args(VERB).arg(name).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: makes two system calls without memory, between fork and exec.
+    // SAFETY: makes two system calls without pointers, between fork and exec.
     unsafe { command.pre_exec(detach) };
     let mut child = command.spawn().context("cannot start the lab's keeper")?;
     let mut line = String::new();
@@ -39,9 +39,10 @@ pub fn start(name: &str) -> Result<Process> {
     Process::of(child.id() as i32).context("the lab's keeper ended immediately")
 }
 
-/// Away from the terminal's session, and from descriptors that were left open for us.
+/// Detaches from the terminal's session, and closes inherited descriptors.
 fn detach() -> std::io::Result<()> {
-    // SAFETY: takes no memory. Fails only in a process that leads a group, which a child does not.
+    // SAFETY: takes no pointers. Fails only in a process that leads a group, which a child does
+    // not.
     unsafe { libc::setsid() };
     // On exec, not now: the standard library reports a failed exec through one of them.
     // SAFETY: takes no memory. Fails on kernels before 5.11, where they stay open.
@@ -54,7 +55,7 @@ pub fn serve(name: &str) -> Result<()> {
     let state = named::State::load(name)?;
     let ids = state.firmware.with_context(|| format!("lab `{name}` has no faults"))?;
     let spaces = named::open_spaces(name, state.hosts)?;
-    // Never written to; its end would end the loop.
+    // Never written to; closing it would end the loop.
     let (stopped, _stop) = std::io::pipe()?;
     inside(spaces.switch.as_fd(), || {
         let firmware = Firmware::open(ids)?;

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 #[derive(Serialize)]
 struct Row {
     name: String,
-    /// Why the rest is missing, for a damaged lab.
+    /// Why the other fields are missing, for a damaged lab.
     error: Option<String>,
     link: Option<Link>,
     hosts: Vec<HostRow>,
@@ -62,7 +62,7 @@ fn row(name: String) -> Row {
     }
 }
 
-/// A line, and a table of the hosts unless the lab is damaged.
+/// One line, and a table of the hosts unless the lab is damaged.
 fn text_of(row: &Row) -> String {
     let Some(link) = &row.link else {
         return format!("lab {}: {}\n", row.name, row.error.as_deref().unwrap_or("unknown"));

@@ -1,8 +1,8 @@
-//! `omnes lab`: a cluster of namespace hosts on this machine, with link faults on command.
+//! `omnes lab`: a cluster of namespace hosts on this machine, with link faults on demand.
 //!
 //! Real kernel, real sockets, real loss: every host has its own network, host name, `/dev/shm` and
-//! view of `/sys`, and nothing passes between hosts but through the switch. [`Lab`] is the same for
-//! other subcommands. Exit status: 0 done, 2 usage or environment, 77 cannot run here; `exec`
+//! view of `/sys`, and all traffic between hosts passes through the switch. Other subcommands use
+//! labs through [`Lab`]. Exit status: 0 done, 2 usage or environment, 77 cannot run here; `exec`
 //! returns the status of its command.
 //!
 //! ```text
@@ -86,14 +86,14 @@ enum Verb {
         #[command(flatten)]
         link: LinkOptions,
     },
-    /// End what runs in a lab and remove it; no error if there is none
+    /// End all processes in a lab and remove it; no error if it does not exist
     #[command(after_help = "Examples:
   omnes lab down
   omnes lab down --all")]
     Down {
         #[command(flatten)]
         name: Name,
-        /// Remove every named lab, damaged ones too
+        /// Remove every named lab, including damaged ones
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
@@ -123,7 +123,7 @@ for which a queue of the lab had no room (queue drops).")]
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Change the links of a lab while it is in use; what is not given stays
+    /// Change the links of a lab while it is in use; all other options keep their values
     #[command(after_help = "Examples:
   omnes lab set --loss 2%
   omnes lab set --name big --loss 0% --reorder 1% --rate none
@@ -141,7 +141,7 @@ The defaults that are shown are those of `omnes lab up`.")]
         #[command(flatten)]
         name: Name,
     },
-    /// Make an ephemeral lab, say how to enter its hosts, keep it until standard input ends
+    /// Create an ephemeral lab, print how to enter its hosts, keep it until standard input ends
     #[command(hide = true)]
     Hold {
         #[arg(value_name = "N")]
@@ -168,7 +168,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// The exit status that `error` carries, after saying why; other errors are passed on.
+/// Exit status that `error` carries, after reporting the reason; returns other errors unchanged.
 pub fn status_of(error: anyhow::Error) -> Result<ExitCode> {
     let status = match error.downcast_ref::<NotStarted>() {
         Some(not_started) => not_started.status,
@@ -197,7 +197,7 @@ fn down(name: &str, is_all: bool) -> Result<()> {
         match named::remove(name) {
             Ok(true) => {}
             Ok(false) => notice(format_args!("no lab `{name}` is up")),
-            // The others go all the same.
+            // The other labs are removed all the same.
             Err(error) if outcome.is_ok() => outcome = Err(error),
             Err(error) => notice(format_args!("{}", with_causes(&error))),
         }
@@ -225,7 +225,7 @@ impl std::fmt::Display for NotStarted {
 
 impl std::error::Error for NotStarted {}
 
-/// Becomes the command; comes back only if that fails.
+/// Replaces this process by the command; returns only on failure.
 fn exec(name: &str, host: usize, words: &[OsString]) -> Result<()> {
     let (program, arguments) = words.split_first().expect("clap requires a command");
     let mut command = Command::new(program);
@@ -234,13 +234,13 @@ fn exec(name: &str, host: usize, words: &[OsString]) -> Result<()> {
     lab.restore_hold()?;
     lab.enter_in(host, &mut command)?;
     let error = command.exec();
-    // As shells have it.
+    // The statuses that shells use.
     let status = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
     let reason = format!("cannot run {} on host {host}: {error}", program.to_string_lossy());
     Err(NotStarted { reason, status }.into())
 }
 
-/// Keeps an ephemeral lab; prints where its networks and its fault program are to be found.
+/// Keeps an ephemeral lab; prints where to find its networks and its fault program.
 fn hold(hosts: usize, options: &LinkOptions) -> Result<()> {
     let lab = Lab::ephemeral(hosts, options)?;
     for space in &lab.spaces.hosts {

@@ -1,18 +1,18 @@
 //! Named labs: pinned in the file system, kept until `omnes lab down`.
 //!
 //! ```text
-//! /run/omnes-lab/NAME/     a mount of its own, private, so that no pin spreads
+//! /run/omnes-lab/NAME/     a mount of its own, private, so that no pin propagates
 //!     net.switch           network namespace of the switch
 //!     net.0 uts.0 mnt.0    namespaces of host 0, and so on
 //!     state.json           hosts, links, numbers of the fault program, the keeper
 //! ```
 //!
-//! `nsenter --net=/run/omnes-lab/NAME/net.0` enters a host with other tools. Removal goes by what
-//! is found there and in the mount table, not by the state, which may be damaged.
+//! `nsenter --net=/run/omnes-lab/NAME/net.0` enters a host with other tools. Removal relies on the
+//! files there and on the mount table, not on the state, which may be damaged.
 //!
-//! The pins are mounts of one mount namespace, that of `omnes lab up`, while the files are seen in
-//! others too, such as those of the hosts. So a lab is used and removed in its own mount namespace
-//! only, and elsewhere refused, unless that namespace is gone.
+//! The pins are mounts of one mount namespace, that of `omnes lab up`, while the files are visible
+//! in others too, such as those of the hosts. So a lab can be used and removed only in its own
+//! mount namespace, and is rejected elsewhere, unless that namespace is gone.
 
 use super::cluster::{Hold, Lab, Wiring};
 use super::firmware::{Firmware, FirmwareIds};
@@ -31,24 +31,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Where named labs lie.
+/// Directory of named labs.
 const ROOT: &str = "/run/omnes-lab";
 const STATE_FILE: &str = "state.json";
 const NAME_BYTES_MAX: usize = 32;
 const OWN_MOUNT_SPACE: &str = "/proc/self/ns/mnt";
 
-/// What is known of a named lab.
+/// State of a named lab.
 #[derive(Serialize, Deserialize)]
 pub struct State {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
     /// Number of hosts.
     pub hosts: usize,
-    /// What its links are like.
+    /// Properties of its links.
     pub link: Link,
     /// The fault program, if faults are on.
     pub firmware: Option<FirmwareIds>,
-    /// The process that holds delayed frames, if one was needed.
+    /// Process that holds delayed frames, if one was needed.
     pub keeper: Option<Process>,
     /// Identity of the mount namespace that has the pins.
     #[serde(default)]
@@ -59,7 +59,7 @@ pub struct State {
 }
 
 impl State {
-    /// That of a lab whose pins are in this process's mount namespace.
+    /// State of a lab whose pins are in this process's mount namespace.
     pub(super) fn of(name: &str, spaces: &Spaces, wiring: &Wiring) -> Self {
         let keeper = match wiring.hold {
             Some(Hold::Process(keeper)) => Some(keeper),
@@ -84,7 +84,7 @@ impl State {
         Ok(Wiring { link, firmware, hold: keeper.map(Hold::Process) })
     }
 
-    /// Refuses a lab whose pins are in another mount namespace that is still there.
+    /// Rejects a lab whose pins are in another mount namespace that still exists.
     fn check_is_here(&self) -> Result<()> {
         let Some(home) = self.mount_space else { return Ok(()) };
         if identity(OWN_MOUNT_SPACE) == Some(home) {
@@ -109,7 +109,7 @@ impl State {
             .with_context(|| format!("lab `{name}` is damaged; remove it with `{}`", removal(name)))
     }
 
-    /// Writes the state, whole or not at all.
+    /// Writes the state atomically.
     pub fn save(&self) -> Result<()> {
         let path = folder(&self.name).join(STATE_FILE);
         let fresh = path.with_extension("new");
@@ -119,8 +119,8 @@ impl State {
     }
 }
 
-/// A lab's name as typed: letters, digits and dashes; not a number and not `ephemeral`, which mean
-/// other things to `omnes run --lab`.
+/// Parses a lab's name: letters, digits and dashes; not a number and not `ephemeral`, which have
+/// other meanings for `omnes run --lab`.
 pub fn parse_name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(is_plain) {
@@ -132,7 +132,7 @@ pub fn parse_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The command that removes the lab `name`.
+/// Command that removes the lab `name`.
 pub fn removal(name: &str) -> String {
     format!("omnes lab down --name {name}")
 }
@@ -141,7 +141,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(ROOT).join(name)
 }
 
-/// Names of all labs there are, damaged ones too, in order.
+/// Names of all existing labs, including damaged ones, in order.
 pub fn names() -> Vec<String> {
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
     let mut names: Vec<_> =
@@ -150,17 +150,17 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The right to change named labs, held by one process at a time.
+/// The lock for changes of named labs, held by one process at a time.
 pub struct Lock(#[expect(dead_code, reason = "held for its effect")] File);
 
 impl Lock {
-    /// Waits for the right. The lock is the folder of all labs itself, so that nothing is left.
+    /// Waits for the lock. It is the directory of all labs itself, so that nothing is left behind.
     pub fn take() -> Result<Self> {
         loop {
             fs::create_dir_all(ROOT).with_context(|| format!("cannot make {ROOT}"))?;
             let Ok(root) = File::open(ROOT) else { continue };
             root.lock().with_context(|| format!("cannot lock {ROOT}"))?;
-            // Who held it before may have removed the folder; then this lock is worth nothing.
+            // The previous holder may have removed the directory; then this lock is void.
             if identity(ROOT) == root.metadata().ok().map(|root| (root.dev(), root.ino())) {
                 return Ok(Self(root));
             }
@@ -170,12 +170,12 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Succeeds only when the last lab is gone.
+        // Succeeds only after the last lab has been removed.
         let _ = fs::remove_dir(ROOT);
     }
 }
 
-/// Makes the named lab `name`; removes what it made when it fails half way.
+/// Creates the named lab `name`; if it fails midway, removes what it has created.
 pub fn up(name: &str, hosts: usize, link: &Link) -> Result<Lab> {
     let _lock = Lock::take()?;
     if folder(name).exists() {
@@ -186,7 +186,7 @@ pub fn up(name: &str, hosts: usize, link: &Link) -> Result<Lab> {
     match pin(name, &lab.spaces).and_then(|()| lab.rewire(link)) {
         Ok(()) => Ok(lab),
         Err(error) => {
-            // What went wrong first is what the user wants to know; this is said beside it.
+            // The first error is the one that the user needs; this one is reported beside it.
             if let Err(error) = remove(name) {
                 crate::stderr::notice(format_args!("{error:#}"));
             }
@@ -198,7 +198,7 @@ pub fn up(name: &str, hosts: usize, link: &Link) -> Result<Lab> {
 /// Opens the named lab `name`.
 pub(super) fn open(name: &str) -> Result<Lab> {
     open_now(name).or_else(|_| {
-        // It may just be changed by another process.
+        // Another process may be changing it.
         let _lock = Lock::take()?;
         open_now(name)
     })
@@ -212,7 +212,7 @@ fn open_now(name: &str) -> Result<Lab> {
     Ok(Lab { spaces, name: Some(name.to_owned()), wiring })
 }
 
-/// What the lab `name`, whose hosts are in `spaces`, is like now.
+/// Reads the wiring of the lab `name`, whose hosts are in `spaces`, again.
 pub(super) fn wiring(name: &str, spaces: &Spaces) -> Result<Wiring> {
     let state = State::load(name)?;
     let is_same = state.networks == networks(spaces);
@@ -230,7 +230,7 @@ pub fn open_spaces(name: &str, hosts: usize) -> Result<Spaces> {
     let namespaces = fs::metadata("/proc/self/ns/net")?.dev();
     let open = |pin: String| -> Result<OwnedFd> {
         let file = File::open(folder(name).join(&pin)).map_err(anyhow::Error::new);
-        // A file that nothing is mounted on would open just as well.
+        // A file without a mount on it would open just as well.
         file.and_then(|file| {
             ensure!(file.metadata()?.dev() == namespaces, "{pin} is not a namespace");
             Ok(file.into())
@@ -245,7 +245,7 @@ pub fn open_spaces(name: &str, hosts: usize) -> Result<Spaces> {
     Ok(Spaces { switch: open("net.switch".to_owned())?, hosts })
 }
 
-/// Pins the namespaces of the lab `name` under its folder.
+/// Pins the namespaces of the lab `name` in its directory.
 fn pin(name: &str, spaces: &Spaces) -> Result<()> {
     let folder = folder(name);
     fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -269,8 +269,8 @@ fn pin(name: &str, spaces: &Spaces) -> Result<()> {
     Ok(())
 }
 
-/// How to enter the mount namespace `home`, which has the pins of the lab `name`; nothing if it is
-/// gone. The kernel may have given its number to another one since, which has no such pins.
+/// How to enter the mount namespace `home`, which has the pins of the lab `name`; `None` if it is
+/// gone. The kernel may have reused its number for another one since, which has no such pins.
 fn way_to(home: (u64, u64), name: &str) -> Option<String> {
     let is_in = |pid: i32| identity(&format!("/proc/{pid}/ns/mnt")) == Some(home);
     let has_pins = |pid: i32| {
@@ -282,7 +282,7 @@ fn way_to(home: (u64, u64), name: &str) -> Option<String> {
     if let Some(Process { pid, .. }) = inside.first() {
         return Some(format!("nsenter --mount=/proc/{pid}/ns/mnt, or outside of all lab hosts"));
     }
-    // Nothing may run on a host of another lab on which it was made.
+    // If it was created on a host of another lab, no process may be running there.
     names().into_iter().find_map(|other| {
         let state = State::load(&other).ok()?;
         let is_home = |host: &usize| {
@@ -300,10 +300,10 @@ fn is_namespace(path: &Path) -> bool {
     matches!((namespaces, found), (Ok(namespaces), Ok(found)) if namespaces == found)
 }
 
-/// Removes the lab `name`, whatever is left of it; false if there is none. Needs the [`Lock`],
-/// except for [`up`], which has it.
+/// Removes whatever is left of the lab `name`; false if it does not exist. Needs the [`Lock`];
+/// [`up`] holds it.
 ///
-/// Errors: its pins are in another mount namespace, or processes are left in it.
+/// Errors: its pins are in another mount namespace, or processes remain in it.
 pub fn remove(name: &str) -> Result<bool> {
     let folder = folder(name);
     if !folder.exists() {
@@ -335,8 +335,8 @@ pub fn remove(name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Names processes that are left in the hosts' `networks`, whose pins were gone. They are not
-/// ended: by now the kernel may have given the numbers of these namespaces to others.
+/// Reports processes that remain in the hosts' `networks`, whose pins were gone. They are not
+/// ended: the kernel may have reused the numbers of these namespaces since.
 fn check_is_empty(name: &str, networks: &[(u64, u64)]) -> Result<()> {
     let is_inside = |pid: i32| {
         identity(&format!("/proc/{pid}/ns/net")).is_some_and(|net| networks.contains(&net))
@@ -352,7 +352,7 @@ fn check_is_empty(name: &str, networks: &[(u64, u64)]) -> Result<()> {
     Ok(())
 }
 
-/// Mounts at `folder` and below, the last mounted first.
+/// Mounts at `folder` and below, the most recent first.
 fn mounts_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let table = fs::read("/proc/self/mountinfo").context("cannot read the mounts")?;
     let targets = mount_points(&table).filter(|target| target.starts_with(folder));

@@ -4,14 +4,15 @@
 //! host i: eth0 ---- p<i> :switch: br0          10.77.0.<i+1>/16, fd77::<i+1>/64
 //! ```
 //!
-//! Neighbour and forwarding tables are static, so that no query and no flooded unicast frame falls
-//! into a measurement, and nothing flips when a held frame comes back. The bridge floods
-//! multicast, as a switch without a querier does. It has no port to the machine's own network.
+//! Neighbour and forwarding tables are static, so that no query and no flooded unicast frame
+//! disturbs a measurement, and no entry changes when a held frame is written back. The bridge
+//! floods multicast, as a switch without a querier does. It has no port to the machine's own
+//! network.
 //!
 //! Set up by iproute2 in batch mode: one process per namespace, whatever the number of lines.
-//! Interface indices are chosen here, so that the fault program can reckon with them.
+//! Interface indices are assigned here, so that the fault program can compute them.
 //!
-//! Cost: `hosts^2` neighbour entries of each family. Not done: several switches, VLANs.
+//! Cost: `hosts^2` neighbour entries of each family. Not supported: several switches, VLANs.
 
 use super::namespace::{CannotRun, Spaces, checked, inside, path_of};
 use super::options::Link;
@@ -23,22 +24,23 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Most hosts of one lab; the address plan and the fault program's tables end there.
+/// Maximum number of hosts of one lab; the limit of the address plan and the fault program's
+/// tables.
 pub const HOSTS_MAX: usize = 250;
 /// Interface index of the switch's port 0.
 pub const PORT_INDEX_FIRST: u32 = 1000;
 /// Interface index of hold device 0.
 pub const HOLD_INDEX_FIRST: u32 = 2000;
 
-/// Largest number of segments that veth takes in one packet; the kernel's own default.
+/// Maximum number of segments that veth accepts in one packet; the kernel's own default.
 const SEGMENTS_MAX: u32 = 65_535;
-/// Time whose bytes a shaped, idle link passes at once. Shorter buckets lose bandwidth whenever
-/// the shaper's timer is late, which on a busy machine is always. At 1 Gbit/s it holds a train of
-/// 64 KiB, which then crosses the link whole, as it crosses an interface that segments and joins.
+/// Burst of a shaped, idle link, as time at its rate. Shorter bursts lose bandwidth whenever the
+/// shaper's timer is late, which on a busy machine is always. At 1 Gbit/s it holds a train of 64
+/// KiB, which then crosses the link whole, as it crosses an interface that segments and coalesces.
 const BURST_US: u64 = 600;
-/// Queue of a shaped switch port; what does not fit is dropped, as in a switch.
+/// Queue of a shaped switch port; excess packets are dropped, as in a switch.
 const PORT_QUEUE_BYTES: u64 = 1 << 20;
-/// Queue of a shaped host: long, since a host slows its senders down rather than drop.
+/// Queue of a shaped host: long, because a host blocks its senders rather than drop.
 const HOST_QUEUE_BYTES: u64 = 16 << 20;
 
 /// Address of `host`.
@@ -57,13 +59,13 @@ fn mac(host: usize) -> String {
     format!("02:4f:6d:00:{:02x}:{:02x}", number >> 8, number & 0xff)
 }
 
-/// Joins the hosts of `spaces` to their switch, with addresses of both families.
+/// Connects the hosts of `spaces` to their switch, with addresses of both families.
 pub fn connect(spaces: &Spaces, link: &Link) -> Result<()> {
     let hosts = spaces.hosts.len();
     inside(spaces.switch.as_fd(), || {
-        // The switch has no address of its own and shall not talk.
+        // The switch has no address of its own and must not send packets.
         set_sysctls("net/ipv6/conf", "disable_ipv6", "1");
-        // Nor does a switch ask a firewall about each frame.
+        // Nor does a switch pass each frame to a firewall.
         for filter in ["iptables", "ip6tables", "arptables"] {
             let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{filter}"), "0");
         }
@@ -75,7 +77,7 @@ pub fn connect(spaces: &Spaces, link: &Link) -> Result<()> {
     for (host, space) in spaces.hosts.iter().enumerate() {
         inside(space.net.as_fd(), || {
             set_sysctls("net/ipv6/conf", "disable_ipv6", "0");
-            // The link-local address is usable at once, and nobody asks for routers.
+            // The link-local address is usable immediately, and no router solicitations are sent.
             set_sysctls("net/ipv6/conf", "accept_dad", "0");
             set_sysctls("net/ipv6/conf", "router_solicitations", "0");
             batch("ip", &host_lines(host, hosts))
@@ -127,7 +129,7 @@ fn host_lines(host: usize, hosts: usize) -> String {
 pub fn shape(spaces: &Spaces, link: &Link) -> Result<()> {
     let line = |device: &str, queue: u64| match link.rate_bps {
         Some(bps) => {
-            // Two full frames with their headers at least, so that any frame passes.
+            // At least two full frames with their headers, so that any frame passes.
             let frame = u64::from(link.mtu_bytes) + 18;
             let burst = (bps / 8 * BURST_US / 1_000_000).max(2 * frame);
             format!(
@@ -150,15 +152,15 @@ pub fn shape(spaces: &Spaces, link: &Link) -> Result<()> {
 pub enum Crossing {
     /// Trains of segments cross as one packet: fast.
     Trains,
-    /// Every wire packet crosses alone, so that each meets its own fault; the receiver joins them
-    /// again (GRO), as behind a real link.
+    /// Every wire packet crosses alone, so that each meets its own fault; the receiver coalesces
+    /// them again (GRO), as behind a real link.
     Single,
 }
 
 /// Sets how packets cross every link.
 ///
-/// A limit of one segment makes the kernel cut trains of UDP and TCP alike before the device,
-/// which `tso off gso off` does not: veth keeps its UDP segmentation then. GRO of a veth joins
+/// A limit of one segment makes the kernel split trains of UDP and TCP alike before the device,
+/// which `tso off gso off` does not: veth keeps its UDP segmentation then. GRO of a veth coalesces
 /// packets again only if the other end has TSO off.
 pub fn set_crossing(spaces: &Spaces, crossing: Crossing) -> Result<()> {
     const ETHTOOL_STSO: u32 = 0x1f;
@@ -179,8 +181,8 @@ pub fn set_crossing(spaces: &Spaces, crossing: Crossing) -> Result<()> {
     })
 }
 
-/// Whether the hosts' interfaces compute the checksums of what the hosts send, or the kernel does,
-/// as for a network interface that cannot.
+/// Sets whether the hosts' interfaces compute the checksums of outgoing packets; otherwise the
+/// kernel does, as with a network interface that cannot.
 pub fn set_tx_offload(spaces: &Spaces, is_on: bool) -> Result<()> {
     const ETHTOOL_STXCSUM: u32 = 0x17;
     spaces.hosts.iter().try_for_each(|space| {
@@ -188,8 +190,8 @@ pub fn set_tx_offload(spaces: &Spaces, is_on: bool) -> Result<()> {
     })
 }
 
-/// Turns one offload of `device` in the calling thread's namespace on (1) or off (0); `which` is a
-/// command of ethtool's.
+/// Turns one offload of `device` in the calling thread's namespace on (1) or off (0); `which` is an
+/// ethtool command.
 fn set_offload(device: &str, which: u32, value: u32) -> Result<()> {
     const SIOCETHTOOL: libc::Ioctl = 0x8946;
     let mut value = [which, value]; // struct ethtool_value
@@ -199,7 +201,7 @@ fn set_offload(device: &str, which: u32, value: u32) -> Result<()> {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    // SAFETY: takes no memory.
+    // SAFETY: takes no pointers.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     checked(socket)?;
     // SAFETY: just opened and owned by nobody else.
@@ -209,7 +211,7 @@ fn set_offload(device: &str, which: u32, value: u32) -> Result<()> {
     checked(result).with_context(|| format!("cannot set an offload of {device}"))
 }
 
-/// Feeds `lines` to `TOOL -batch -` in the calling thread's namespace; the first error ends it.
+/// Feeds `lines` to `TOOL -batch -` in the calling thread's namespace; stops at the first error.
 pub fn batch(tool: &str, lines: &str) -> Result<()> {
     let spawned = Command::new(tool)
         .args(["-batch", "-"])
@@ -219,7 +221,7 @@ pub fn batch(tool: &str, lines: &str) -> Result<()> {
         .spawn();
     let mut child = spawned.map_err(|error| missing_tool(tool, error))?;
     let mut input = child.stdin.take().expect("stdin is piped");
-    // A tool that ends early breaks the pipe; its own message says more than ours would.
+    // A tool that ends early breaks the pipe; its own message is more helpful than ours would be.
     let written = input.write_all(lines.as_bytes());
     drop(input);
     let output = child.wait_with_output()?;
@@ -229,7 +231,7 @@ pub fn batch(tool: &str, lines: &str) -> Result<()> {
     written.with_context(|| format!("cannot write to {tool}"))
 }
 
-/// What to say when `tool` of iproute2 cannot be started.
+/// Error for a `tool` of iproute2 that cannot be started.
 pub fn missing_tool(tool: &str, error: std::io::Error) -> anyhow::Error {
     match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -242,7 +244,7 @@ pub fn missing_tool(tool: &str, error: std::io::Error) -> anyhow::Error {
 /// Sets `name` for present and future interfaces of the calling thread's namespace.
 ///
 /// A kernel without IPv6 has no such entry, and a read-only /proc keeps its defaults; neither is a
-/// reason not to make a lab.
+/// reason not to create a lab.
 fn set_sysctls(folder: &str, name: &str, value: &str) {
     for interface in ["all", "default"] {
         let _ = std::fs::write(format!("/proc/sys/{folder}/{interface}/{name}"), value);

@@ -1,17 +1,17 @@
-//! What the links of a lab are like: as typed ([`LinkOptions`]) and resolved ([`Link`]).
+//! Properties of the links of a lab: as typed ([`LinkOptions`]) and resolved ([`Link`]).
 //!
-//! Typed options are all optional, so that `omnes lab set` changes only what was typed and
+//! All typed options are optional, so that `omnes lab set` changes only the given ones and
 //! `omnes run` can flatten them without defaults of its own. A resolved link is complete, can be
-//! written to a lab's state and printed back as the flags that make it again.
+//! written to a lab's state and printed as the flags that create it again.
 
 use crate::units;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Smallest MTU: what IPv6 needs.
+/// Smallest MTU: the minimum of IPv6.
 pub const MTU_MIN: u32 = 1280;
-/// Largest MTU: jumbo frames as switches carry them.
+/// Largest MTU: jumbo frames as switches forward them.
 pub const MTU_MAX: u32 = 9216;
 const MTU_DEFAULT: u32 = 1500;
 
@@ -19,32 +19,32 @@ const MTU_DEFAULT: u32 = 1500;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Link options (each host's link to the switch)")]
 pub struct LinkOptions {
-    /// Rate of every link in both directions, such as 1gbit; none: not shaped [default: none]
+    /// Rate of every link in both directions, such as 1gbit; none: no shaping [default: none]
     #[arg(long = "rate", value_name = "RATE", value_parser = units::parse_rate)]
     pub rate_bps: Option<u64>,
     /// Share of packets lost on the way to the switch, such as 1% [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
     pub loss: Option<f64>,
-    /// Share of packets lost on the way from the switch, drawn anew at each host [default: 0%]
+    /// Share of packets lost on the way from the switch, drawn at each host [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
     pub receive_loss: Option<f64>,
-    /// Share of packets that arrive twice, such as 0.1% [default: 0%]
+    /// Share of packets that are duplicated, such as 0.1% [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
     pub duplicate: Option<f64>,
     /// Share of packets held 100us to 300us longer, so that later ones overtake [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
     pub reorder: Option<f64>,
-    /// Time every packet is held on its way to the switch, such as 50us; at most 10s [default: 0us]
+    /// Delay of every packet on its way to the switch, such as 50us; at most 10s [default: 0us]
     #[arg(long, value_name = "TIME", value_parser = parse_delay)]
     pub delay: Option<Duration>,
-    /// Largest IP packet of every link in bytes, 1280 to 9216; fixed once made [default: 1500]
+    /// Largest IP packet of every link in bytes, 1280 to 9216; fixed once created [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
-    /// Whether the hosts' interfaces compute checksums; off: the kernel does, as for a network
+    /// Let the hosts' interfaces compute checksums; off: the kernel does, as with a network
     /// interface that cannot [default: on]
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub tx_offload: Option<Switch>,
-    /// Seed of the faults: same traffic, same faults [default: drawn, shown by `omnes lab list`]
+    /// Seed of the faults: same traffic, same faults [default: random, shown by `omnes lab list`]
     #[arg(long, value_name = "N")]
     pub fault_seed: Option<u64>,
 }
@@ -52,9 +52,9 @@ pub struct LinkOptions {
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Switch {
-    /// It is used
+    /// Enabled
     On,
-    /// It is not
+    /// Disabled
     Off,
 }
 
@@ -73,24 +73,24 @@ fn parse_mtu(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}`: an MTU is {MTU_MIN} to {MTU_MAX} bytes"))
 }
 
-/// What every link of a lab is like, complete.
+/// Properties of every link of a lab, complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// Rate in both directions; `None` is not shaped.
+    /// Rate in both directions; not shaped if `None`.
     pub rate_bps: Option<u64>,
     /// Largest IP packet.
     pub mtu_bytes: u32,
     /// Share of packets lost on the way to the switch, 0 to 1.
     pub loss: f64,
-    /// Share of packets lost on the way from the switch, at each host by itself, 0 to 1.
+    /// Share of packets lost on the way from the switch, drawn separately for each host, 0 to 1.
     pub receive_loss: f64,
     /// Share of packets duplicated, 0 to 1.
     pub duplicate: f64,
     /// Share of packets overtaken by later ones, 0 to 1.
     pub reorder: f64,
-    /// Time every packet is held.
+    /// Delay of every packet.
     pub delay_ns: u64,
-    /// The hosts' interfaces compute checksums.
+    /// True if the hosts' interfaces compute checksums.
     #[serde(default = "yes")]
     pub tx_offload: bool,
     /// Seed of the faults.
@@ -102,7 +102,7 @@ fn yes() -> bool {
 }
 
 impl Link {
-    /// A perfect link with `options` on top.
+    /// A perfect link changed by `options`.
     pub fn resolve(options: &LinkOptions) -> anyhow::Result<Self> {
         let mut seed = [0; 4];
         getrandom::fill(&mut seed).map_err(|error| anyhow::anyhow!("no random seed: {error}"))?;
@@ -120,7 +120,7 @@ impl Link {
         Ok(perfect.with(options))
     }
 
-    /// This link with what was typed in `options` changed.
+    /// This link changed by the given `options`.
     pub fn with(&self, options: &LinkOptions) -> Self {
         Self {
             rate_bps: options.rate_bps.map_or(self.rate_bps, |bps| (bps > 0).then_some(bps)),
@@ -135,7 +135,7 @@ impl Link {
         }
     }
 
-    /// True if any packet can meet a fault, so that the programs are needed.
+    /// True if any packet can meet a fault, so that the fault programs are needed.
     pub fn has_faults(&self) -> bool {
         self.loss > 0.0 || self.receive_loss > 0.0 || self.duplicate > 0.0 || self.is_holding()
     }
@@ -146,7 +146,7 @@ impl Link {
     }
 }
 
-/// The flags that make this link again.
+/// Formats the flags that create this link again.
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut flags = Vec::new();

@@ -1,20 +1,20 @@
-//! Processes of a lab: told apart by number and start time, found by namespace, ended.
+//! Processes of a lab: identified by number and start time, found by namespace, ended.
 //!
-//! A number alone is not enough, since the kernel gives it out again; with the start time it is.
+//! A number alone is not enough, because the kernel reuses it; with the start time it is.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// How long processes may take to end after they were asked, and again after they were forced.
+/// Maximum time for processes to end after TERM, and again after KILL.
 const GRACE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 
-/// One process, now or gone.
+/// A process, live or gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub pid: i32,
     start_ticks: u64,
 }
@@ -23,30 +23,31 @@ impl Process {
     /// The process that has number `pid` now.
     pub fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything, so count from its end; field 22 of proc(5).
+        // The name in parentheses may contain anything, so count from its end; field 22 of proc(5).
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_whitespace();
-        // A zombie has ended; its parent only has not looked yet.
+        // A zombie has ended; only its parent has not reaped it yet.
         if fields.next()? == "Z" {
             return None;
         }
         Some(Self { pid, start_ticks: fields.nth(18)?.parse().ok()? })
     }
 
-    /// True while it runs.
+    /// True while the process runs.
     pub fn is_alive(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
 
     fn signal(self, signal: libc::c_int) {
         if self.is_alive() {
-            // SAFETY: takes no memory. It may have ended since; then the call fails, as wanted.
+            // SAFETY: takes no pointers. If the process has ended since, the call fails, as
+            // intended.
             unsafe { libc::kill(self.pid, signal) };
         }
     }
 }
 
-/// All processes but this one for which `is_wanted` says so.
+/// All processes except this one for which `is_wanted` is true.
 pub fn find(is_wanted: impl Fn(i32) -> bool) -> Vec<Process> {
     let own = std::process::id() as i32;
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -57,14 +58,14 @@ pub fn find(is_wanted: impl Fn(i32) -> bool) -> Vec<Process> {
         .collect()
 }
 
-/// The file behind `path`, told by device and inode, which for a namespace is its identity.
+/// Identity of the file at `path`: device and inode, which also identify a namespace.
 pub fn identity(path: &str) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Asks the processes that `search` finds to end, then forces them; true when none is left.
+/// Sends TERM to the processes that `search` finds, then KILL; true when none is left.
 ///
-/// Searches again each time, since a process may have started others meanwhile.
+/// Searches again each time, because a process may have started others meanwhile.
 pub fn end(search: impl Fn() -> Vec<Process>) -> bool {
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         let deadline = Instant::now() + GRACE;

@@ -1,7 +1,7 @@
-//! What crossed the links of a lab, per host.
+//! Traffic on the links of a lab, per host.
 //!
-//! Packets and bytes are those the switch's ports count, seen from the host; faults come from the
-//! fault program; drops of full queues from the hold devices and the shapers.
+//! Packets and bytes are counted by the switch's ports, and shown as seen from the host; faults are
+//! counted by the fault program; drops of full queues by the hold devices and the shapers.
 
 use super::firmware::Firmware;
 use super::namespace::{Spaces, inside};
@@ -12,32 +12,32 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-/// What crossed one host's link since the lab is up; faults since they were first set.
+/// Traffic on one host's link since the lab is up; faults since they were first set.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct HostStats {
     /// Packets the host sent.
     pub tx_packets: u64,
     /// Bytes the host sent, with Ethernet headers.
     pub tx_bytes: u64,
-    /// Packets the host was sent, without those dropped on purpose or by the port's queue.
+    /// Packets sent to the host, without those dropped on purpose or by the port's queue.
     pub rx_packets: u64,
-    /// Bytes the host was sent, with Ethernet headers.
+    /// Bytes sent to the host, with Ethernet headers.
     pub rx_bytes: u64,
-    /// Packets of the host drawn for faults.
+    /// Packets from the host for which faults were drawn.
     pub faulted_packets: u64,
-    /// Of these: lost on purpose.
+    /// Of these: dropped on purpose.
     pub dropped: u64,
-    /// Of these: sent twice.
+    /// Of these: duplicated.
     pub duplicated: u64,
     /// Of these: held for the delay.
     pub delayed: u64,
     /// Of these: held longer, so that later ones overtake.
     pub reordered: u64,
-    /// Packets towards the host drawn for loss.
+    /// Packets to the host for which loss was drawn.
     pub received: u64,
-    /// Of these: lost on purpose.
+    /// Of these: dropped on purpose.
     pub receive_dropped: u64,
-    /// Dropped since the hold loop was behind or full: more than the lab can delay.
+    /// Dropped because the hold loop was late or full: more than the lab can delay.
     pub hold_dropped: u64,
     /// Dropped by the full queue of the shaped switch port towards the host.
     pub queue_dropped: u64,

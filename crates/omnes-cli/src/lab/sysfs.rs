@@ -1,8 +1,9 @@
 //! A `/sys` for a host: interfaces and their settings are those of its own network.
 //!
 //! A sysfs shows the network in which it was mounted, so each host gets a fresh one over the
-//! machine's, as `ip netns exec` does. Unlike there, what is mounted below the machine's (control
-//! groups, BPF, tracing) is kept. The rest of `/sys` is the same for all: it tells of the machine.
+//! machine's, as `ip netns exec` does. Unlike there, mounts below the machine's `/sys` (control
+//! groups, BPF, tracing) are kept. The remainder of `/sys` is the same for all: it describes the
+//! machine.
 
 use super::namespace::{checked, mount};
 use crate::mounts::mount_points;
@@ -11,18 +12,19 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where the new one is put together: in the host's own `/dev/shm`.
+/// Where the new tree is assembled: in the host's own `/dev/shm`.
 const PLACE: &CStr = c"/dev/shm/.omnes-sys";
 const SYS: &CStr = c"/sys";
 
-/// Mounts it for the calling thread, which is in its own network and mount namespaces and has a
-/// private `/dev/shm`. Errors leave `/sys` as it was: the machine's.
+/// Mounts a new `/sys` for the calling thread, which is in its own network and mount namespaces and
+/// has a private `/dev/shm`. Errors leave `/sys` unchanged: the machine's.
 pub fn show_own_network() -> io::Result<()> {
     let place = Path::new(PLACE.to_str().expect("a constant"));
     std::fs::create_dir(place)?;
     let moved = put_together().and_then(|()| mount(PLACE, SYS, c"none", libc::MS_MOVE, c""));
     if moved.is_err() {
-        // SAFETY: a NUL-ended constant. Nothing is there if the first mount has failed.
+        // SAFETY: a NUL-terminated constant. Nothing is mounted there if the first mount has
+        // failed.
         unsafe { libc::umount2(PLACE.as_ptr(), libc::MNT_DETACH) };
     }
     std::fs::remove_dir(place)?;
@@ -43,17 +45,18 @@ fn put_together() -> io::Result<()> {
     Ok(())
 }
 
-/// Mount flags of the file system at `path`; those of statvfs(3) have the same numbers.
+/// Mount flags of the file system at `path`; those of statvfs(3) have the same values.
 fn flags(path: &CStr) -> io::Result<libc::c_ulong> {
-    // SAFETY: a statvfs is plain numbers, so all zeros are one.
+    // SAFETY: all fields of a statvfs are plain numbers, so all zeros are valid.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the text ends in a zero, and the kernel writes one statvfs into one that lives here.
+    // SAFETY: the string is zero-terminated, and the kernel writes one statvfs into one that lives
+    // here.
     checked(unsafe { libc::statvfs(path.as_ptr(), &raw mut found) })?;
     Ok(found.f_flag)
 }
 
-/// What is mounted directly below `/sys`, as paths behind it; not what lies below these, which
-/// comes with them.
+/// Mounts directly below `/sys`, as relative paths; not mounts below these, which are included with
+/// them.
 fn mounts_below(mountinfo: &[u8]) -> Vec<PathBuf> {
     let places = mount_points(mountinfo).filter_map(|place| {
         let below = place.strip_prefix("/sys").ok()?;

@@ -1,8 +1,8 @@
 //! `omnes nic attach` and `detach`.
 //!
-//! The agent attaches, so that there is one owner; without one, root gets one started. What no
-//! agent owns and no process holds, filters of a killed process on a kernel without tcx, is removed
-//! here.
+//! The agent attaches, so that there is one owner; without an agent, one is started if root asks
+//! for it. Programs that no agent owns and no process holds, filters of a killed process on a
+//! kernel without tcx, are removed here.
 
 use super::survey::{Occupied, occupied};
 use crate::lab::CannotRun;
@@ -20,13 +20,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where agents that are started here write their logs.
+/// Log directory of agents that are started here.
 const LOGS: &str = "/run/omnes";
-/// Time in which an agent starts, at the most.
+/// Maximum time in which an agent starts.
 const START: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Attaches interfaces by the agent, which is started if there is none.
+/// Attaches interfaces through the agent, which is started if there is none.
 pub fn attach(names: &[String]) -> Result<()> {
     match Client::connect() {
         Ok(client) => {
@@ -56,7 +56,7 @@ fn require_root() -> Result<()> {
 }
 
 fn start_agent(names: &[String]) -> Result<()> {
-    // It would wait for one that is not there.
+    // The agent would wait for an interface that does not exist.
     if let Some(unknown) = names.iter().find(|name| interfaces::index_of(name).is_none()) {
         bail!("no such interface: {unknown}");
     }
@@ -68,8 +68,8 @@ fn start_agent(names: &[String]) -> Result<()> {
     command.args(names.iter().flat_map(|name| ["--interface", name]));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.try_clone()?);
     command.current_dir("/");
-    // SAFETY: a system call of the child alone: no terminal's signals reach it. It fails for the
-    // leader of a process group, which the child is not.
+    // SAFETY: a system call of the child alone: it detaches the child from the terminal's signals.
+    // It fails for the leader of a process group, which the child is not.
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
@@ -91,7 +91,7 @@ fn start_agent(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the agent serves; if it ends instead, the error is what it has said.
+/// Waits until the agent serves; if it ends instead, the error is its output.
 fn wait_for(agent: &mut Child, mut said: impl FnMut() -> std::io::Result<String>) -> Result<()> {
     let deadline = Instant::now() + START;
     loop {
@@ -127,15 +127,15 @@ fn open_log() -> Result<(PathBuf, File)> {
     Ok((path, log))
 }
 
-/// What is to be detached.
+/// What to detach.
 pub struct Wanted {
     /// Names of interfaces.
     pub interfaces: Vec<String>,
-    /// All of them.
+    /// All interfaces.
     pub is_all: bool,
-    /// Also if slots are lent there.
+    /// Even if slots are lent there.
     pub by_force: bool,
-    /// End the agent.
+    /// Also end the agent.
     pub ends: bool,
 }
 
@@ -145,7 +145,7 @@ pub fn detach(wanted: &Wanted) -> Result<()> {
     let agent = match Client::connect() {
         Ok(client) => Some(client),
         Err(AgentError::Absent) => None,
-        // Not root's: it has attached nothing.
+        // An agent that is not root's has attached nothing.
         Err(error) => {
             notice(format_args!("{error}"));
             None
@@ -169,7 +169,7 @@ pub fn detach(wanted: &Wanted) -> Result<()> {
     Ok(())
 }
 
-/// Names of all interfaces that something of ours is attached to.
+/// Names of all interfaces to which a program of ours is attached.
 fn everything(agent: Option<&Client>) -> Result<Vec<String>> {
     let mut names: Vec<String> = match agent {
         Some(agent) => {
@@ -188,7 +188,7 @@ fn everything(agent: Option<&Client>) -> Result<Vec<String>> {
 fn one(name: &str, by_force: bool, agent: Option<&Client>) -> Result<()> {
     let index = interfaces::index_of(name);
     match agent {
-        // It may still know one that is gone.
+        // The agent may still know an interface that is gone.
         Some(agent) => agent.detach(name, by_force)?,
         None if index.is_none() => bail!("no interface {name}"),
         None => {}
@@ -200,7 +200,7 @@ fn one(name: &str, by_force: bool, agent: Option<&Client>) -> Result<()> {
             "{name}: detached, {left} filters of a killed process removed"
         ))?,
     };
-    // What living processes hold.
+    // Programs that live processes hold.
     let held = occupied()?.into_iter().flatten().find(|it| Some(it.index) == index);
     for pid in held.iter().flat_map(owners) {
         notice(format_args!("{name}: process {pid} has attached its own, which goes with it"));

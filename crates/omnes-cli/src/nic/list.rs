@@ -1,4 +1,4 @@
-//! `omnes nic list`: the agent, what is attached where, and the slots with their owners.
+//! `omnes nic list`: the agent, attached programs, and the slots with their owners.
 
 use super::survey::{self, Occupied, Survey};
 use crate::format::Format;
@@ -134,7 +134,7 @@ fn slots(report: &Report) -> Table {
     table
 }
 
-/// What a slot is for, in a word or two.
+/// Purpose of a slot, in a word or two.
 pub fn form(form: &Form) -> String {
     match form {
         Form::Barrier(algorithm) => algorithm.clone(),

@@ -1,10 +1,10 @@
-//! `omnes nic`: the kernel NIC on this machine: what is attached, who has slots, their counters;
-//! attaching and detaching.
+//! `omnes nic`: the kernel NIC on this machine: attached programs, owners of slots and their
+//! counters; attaching and detaching.
 //!
-//! What is attached is read from the kernel, which includes programs of processes that load the
-//! firmware themselves and leftovers of killed ones (root only); slots and counters are read from
-//! the agent `omnesd`. Only this network namespace is covered. Exit status: 0 done, 2
-//! usage or environment, 77 cannot run here.
+//! Attached programs are read from the kernel, including those of processes that load the firmware
+//! themselves and leftovers of killed processes (root only); slots and counters are read from the
+//! agent `omnesd`. Only this network namespace is covered. Exit status: 0 done, 2 usage or
+//! environment, 77 cannot run here.
 
 mod hands;
 mod list;
@@ -76,7 +76,7 @@ themselves, one slot per line.")]
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Let the agent attach the program to interfaces; starts an agent if there is none
+    /// Let the agent attach the program to interfaces; start an agent if there is none
     #[command(after_help = "Examples:
   omnes nic attach eth0
   omnes nic attach eth0 eth1
@@ -89,7 +89,7 @@ background, until `omnes nic detach --all --end` or a signal; its log is in
         #[arg(required = true, value_name = "INTERFACE")]
         interfaces: Vec<String>,
     },
-    /// Detach the program from interfaces, including what killed processes left behind
+    /// Detach the program from interfaces, including leftovers of killed processes
     #[command(after_help = "Examples:
   omnes nic detach eth0
   omnes nic detach --all
@@ -105,10 +105,10 @@ process ends.")]
         /// All interfaces of this network namespace
         #[arg(long, conflicts_with = "interfaces")]
         all: bool,
-        /// Even if slots are lent there; jobs that use them lose them
+        /// Detach even if slots are lent there; jobs that use them lose them
         #[arg(long)]
         force: bool,
-        /// End the agent, too
+        /// Also end the agent
         #[arg(long, requires = "all")]
         end: bool,
     },

@@ -1,4 +1,4 @@
-//! `omnes nic stat`: what the firmware counts for each slot that the agent has lent.
+//! `omnes nic stat`: the firmware's counters for each slot that the agent has lent.
 
 use super::survey;
 use crate::format::Format;
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-/// Clears a terminal and goes to its first line.
+/// Clears a terminal and moves to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Counters behind the rates, with the names of their columns.
+/// Counters shown after the rates, with the names of their columns.
 const COUNTERS: [(&str, &str); 8] = [
     ("repeated", "again"),
     ("duplicates", "twice"),
@@ -25,7 +25,7 @@ const COUNTERS: [(&str, &str); 8] = [
     ("clone_failures", "failed"),
 ];
 
-/// Prints counters to standard output, once or again and again.
+/// Prints counters to standard output, once or repeatedly.
 pub fn show(watch: Option<Duration>, format: Format) -> Result<()> {
     let mut earlier: BTreeMap<Key, SlotReport> = BTreeMap::new();
     loop {
@@ -41,7 +41,7 @@ pub fn show(watch: Option<Duration>, format: Format) -> Result<()> {
     }
 }
 
-/// The same slot of the same owner, and not one that has taken its place.
+/// Identifies a slot of one owner, as opposed to a later one in its place.
 type Key = (u32, i32, u32, u32);
 
 fn key(slot: &SlotReport) -> Key {

@@ -1,4 +1,4 @@
-//! What there is of the kernel NIC in this network namespace.
+//! State of the kernel NIC in this network namespace.
 
 use anyhow::{Context, Result};
 use omnes_nic::agent::hooks::{self, Hooked};
@@ -6,14 +6,14 @@ use omnes_nic::agent::{AgentError, Client, Report, interfaces};
 use serde::Serialize;
 use std::io;
 
-/// All that was found.
+/// Everything that was found.
 #[derive(Serialize)]
 pub struct Survey {
-    /// What the agent says; null if there is none.
+    /// The agent's report; null if there is none.
     pub agent: Option<Report>,
-    /// Why the agent says nothing.
+    /// Reason why there is no report.
     pub agent_error: Option<String>,
-    /// Interfaces with programs of the firmware; null where only root is told.
+    /// Interfaces with programs of the firmware; null if only root may see them.
     pub interfaces: Option<Vec<Occupied>>,
 }
 
@@ -28,12 +28,12 @@ pub struct Occupied {
     pub programs: Vec<Hooked>,
 }
 
-/// The agent's report; the error is for those cases in which somebody is there.
+/// Fetches the agent's report, or the reason why there is none.
 pub fn report() -> Result<Report, AgentError> {
     Client::connect().and_then(|client| client.report())
 }
 
-/// Looks at everything.
+/// Surveys everything.
 pub fn take() -> Result<Survey> {
     let (agent, agent_error) = match report() {
         Ok(report) => (Some(report), None),
@@ -42,7 +42,7 @@ pub fn take() -> Result<Survey> {
     Ok(Survey { agent, agent_error, interfaces: occupied()? })
 }
 
-/// Interfaces with programs of the firmware; `None` where only root is told.
+/// Interfaces with programs of the firmware; `None` if only root may see them.
 pub fn occupied() -> Result<Option<Vec<Occupied>>> {
     let owners = hooks::link_owners();
     let mut occupied = Vec::new();
@@ -51,7 +51,7 @@ pub fn occupied() -> Result<Option<Vec<Occupied>>> {
             Ok(programs) if programs.is_empty() => {}
             Ok(programs) => occupied.push(Occupied { index, name, programs }),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-            // It has gone since.
+            // The interface has been removed since.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
             Err(error) => return Err(error).with_context(|| format!("cannot look at {name}")),
         }

@@ -1,11 +1,11 @@
-//! `omnes papers`: what five published systems state, computed again by this library's code.
+//! `omnes papers`: the results of five published systems, computed again by this library's code.
 //!
 //! Everything is computed here: formulas by functions, structure by counting what the protocol
-//! machines do, curves by simulation. Results are the same on every machine and on any number of
+//! machines do, curves by simulation. Results are the same on every machine and for any number of
 //! threads.
 //!
-//! Exit status: 0; 1 if `--check` finds a target that was met before and is not now, or one that is
-//! missed; 2 for wrong usage or where a file cannot be read or written.
+//! Exit status: 0; 1 if `--check` finds a target that was met before and no longer is, or one that
+//! is missed; 2 for wrong usage or if a file cannot be read or written.
 
 mod report;
 mod select;
@@ -19,7 +19,7 @@ use omnes_papers::{Judged, MetList, Target, Verdict, compute_all, html_page, tar
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where the list of targets that are met lies in the source tree.
+/// Path of the list of met targets in the source tree.
 const MET: &str = "papers/met.txt";
 
 const EXAMPLES: &str = "\
@@ -40,29 +40,29 @@ as for figures of other systems.
 `off` is the deviation in percent of what is stated, of several figures the
 largest.";
 
-/// Compute what the papers state, and compare.
+/// Compute the results stated in the papers, and compare.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Targets such as MS-F04, or papers by name or marker; all if none is named
+    /// Targets such as MS-F04, or papers by name or marker [default: all]
     #[arg(value_name = "ID|PAPER")]
     what: Vec<String>,
-    /// Fail if a target that was met before no longer is, one is missed, or one that is met is not
-    /// in the list
+    /// Fail if a target that was met before no longer is, if a target is missed, or if one that is
+    /// met is not in the list
     #[arg(long)]
     check: bool,
-    /// Write the list of targets that are met
+    /// Write the list of met targets
     #[arg(long, conflicts_with = "check")]
     bless: bool,
-    /// The list for --check (the one that is built in) and --bless (papers/met.txt)
+    /// List for --check (default: the built-in one) and --bless (default: papers/met.txt)
     #[arg(long, value_name = "FILE")]
     met: Option<PathBuf>,
     #[command(flatten)]
     format: FormatArgs,
-    /// Write one self-contained page with tables and figures
+    /// Write a self-contained page with tables and figures
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Threads that compute; as many as cores if not given
+    /// Number of computing threads [default: the number of cores]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
@@ -90,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(if args.check { check(&known, &judged) } else { ExitCode::SUCCESS })
 }
 
-/// What was met before.
+/// The list of targets that were met before.
 fn known(args: &Args) -> Result<MetList> {
     if args.bless && args.met.is_none() {
         ensure!(

@@ -10,11 +10,11 @@ use serde::Serialize;
 /// Width of a table that is not written to a terminal.
 const WIDTH: u16 = 132;
 
-/// What was computed, in the order of the papers.
+/// Results, in the order of the papers.
 pub struct Report<'all> {
     /// The findings.
     pub judged: &'all [Judged],
-    /// Whether to say everything that is known of each.
+    /// Whether to show all details of each finding.
     pub is_detailed: bool,
 }
 
@@ -38,7 +38,7 @@ struct Line<'all> {
 }
 
 impl Report<'_> {
-    /// To standard output.
+    /// Prints to standard output.
     pub fn print(&self, format: Format) -> Result<()> {
         let text = match format {
             Format::Json => self.json()?,
@@ -121,7 +121,7 @@ fn table(judged: &[&Judged]) -> Table {
     table
 }
 
-/// Why those are not met that are not.
+/// Reasons why targets are not met.
 fn reasons(judged: &[&Judged]) -> String {
     let reason = |one: &&&Judged| one.finding.verdict != Verdict::Met;
     let lines = judged.iter().filter(reason).map(|one| {
@@ -132,7 +132,7 @@ fn reasons(judged: &[&Judged]) -> String {
     lines.collect()
 }
 
-/// All that is known of each.
+/// All details of each target.
 fn details(judged: &[&Judged]) -> String {
     let mut text = String::new();
     for one in judged {

@@ -1,4 +1,4 @@
-//! Which targets are meant.
+//! Selection of targets.
 
 use anyhow::{Result, bail};
 use omnes_papers::{Paper, Target, targets};
@@ -24,7 +24,7 @@ pub fn targets_of(words: &[String]) -> Result<Vec<&'static Target>> {
     Ok(targets().iter().filter(is_meant).collect())
 }
 
-/// True if single targets are named, of which one wants to know more.
+/// True if individual targets are named, for which details are shown.
 pub fn names_targets(words: &[String]) -> bool {
     !words.is_empty() && words.iter().all(|word| paper(word).is_none())
 }

@@ -1,12 +1,12 @@
-//! Hosts that are reached by ssh, from a list or a file.
+//! Hosts reached by ssh, from a list or a file.
 //!
 //! ```text
 //! list:   ITEM,ITEM,...          file:   ITEM or HOST slots=N on a line, # comments
 //! ITEM:   HOST[:SLOTS]           HOST:   [user@]name, name[1-4,7], name[01-16], [fd00::1]
 //! ```
 //!
-//! Numbers in brackets stand for a host each, as Slurm writes them: with as many digits as the
-//! first of a range has. A host that comes twice gets the slots of both.
+//! Numbers in brackets stand for one host each, as in Slurm: with as many digits as the first
+//! number of a range. A host that is listed twice gets the slots of both.
 
 use super::placement::RANKS_MAX;
 use anyhow::{Context, Result, bail, ensure};
@@ -18,13 +18,13 @@ use std::path::Path;
 pub struct SshHost {
     /// Name as given to ssh, possibly `user@host`.
     pub name: String,
-    /// Ranks it takes, at least 1.
+    /// Number of ranks that it takes, at least 1.
     pub slots: usize,
 }
 
-/// Hosts of a list such as `a,b:2,user@[fd00::1]:4,node[1-4,7]`.
+/// Parses a list such as `a,b:2,user@[fd00::1]:4,node[1-4,7]`.
 ///
-/// Errors name the item and what is wanted.
+/// Errors name the item and the expected form.
 pub fn parse(list: &str) -> Result<Vec<SshHost>> {
     let mut hosts = Vec::new();
     for item in items(list) {
@@ -33,9 +33,9 @@ pub fn parse(list: &str) -> Result<Vec<SshHost>> {
     Ok(hosts)
 }
 
-/// Hosts of a file, an item or `HOST slots=N` on each line.
+/// Reads a file with an item or `HOST slots=N` on each line.
 ///
-/// Errors name the line and what is wanted; a file without hosts is one.
+/// Errors name the line and the expected form; a file without hosts is an error.
 pub fn read(path: &Path) -> Result<Vec<SshHost>> {
     let shown = path.display();
     let text =
@@ -61,7 +61,7 @@ pub fn read(path: &Path) -> Result<Vec<SshHost>> {
     Ok(hosts)
 }
 
-/// The machine of `user@machine`.
+/// The machine in `user@machine`.
 pub fn machine(host: &str) -> &str {
     host.rsplit_once('@').map_or(host, |(_, machine)| machine)
 }
@@ -76,7 +76,7 @@ fn items(list: &str) -> Vec<&str> {
     list.split(at_comma).collect()
 }
 
-/// Adds the hosts of one item, with `slots` where they stand apart from it.
+/// Adds the hosts of one item; `slots` is given if it is a separate word.
 fn add(hosts: &mut Vec<SshHost>, item: &str, slots: Option<&str>) -> Result<()> {
     for one in expand(item)? {
         let mut host = parse_one(&one)?;
@@ -85,7 +85,7 @@ fn add(hosts: &mut Vec<SshHost>, item: &str, slots: Option<&str>) -> Result<()> 
         }
         let is_same = |known: &&SshHost| machine(&known.name) == machine(&host.name);
         if let Some(other) = hosts.iter().find(is_same).filter(|known| known.name != host.name) {
-            // Its ranks would count twice from 0.
+            // Its local ranks would be counted from 0 twice.
             bail!("'{}' and '{}' are one machine: name it as one of them", other.name, host.name);
         }
         match hosts.iter_mut().find(|known| known.name == host.name) {
@@ -96,7 +96,7 @@ fn add(hosts: &mut Vec<SshHost>, item: &str, slots: Option<&str>) -> Result<()> 
     Ok(())
 }
 
-/// The item once for each number in its brackets; those of IPv6 addresses stay.
+/// The item repeated for each number in its brackets; brackets of IPv6 addresses are kept.
 fn expand(item: &str) -> Result<Vec<String>> {
     let Some((before, rest)) = item.split_once('[') else { return Ok(vec![item.to_owned()]) };
     let is_start = before.is_empty() || before.ends_with('@');
@@ -145,7 +145,7 @@ fn parse_one(item: &str) -> Result<SshHost> {
     if address.parse::<Ipv6Addr>().is_ok() {
         bail!("'{item}': write an IPv6 address in brackets: [{address}]");
     }
-    // `user@` of a name without brackets stays where it is.
+    // `user@` of a name without brackets is kept in the name.
     let (user, host) = item.split_at(item.find("@[").map_or(0, |at| at + 1));
     let (host, slots) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),

@@ -1,7 +1,8 @@
-//! What every rank of a job is told: the environment, the key, the command.
+//! Data that every rank of a job receives: the environment, the key, the command.
 //!
-//! The key is 128 fresh random bits per job. It reaches ranks through their environment, or a pipe
-//! for those on other machines, and is never printed: anybody who reads it can forge packets.
+//! The key is 128 fresh random bits per job. It reaches ranks through their environment, or through
+//! a pipe if they run on other machines, and is never printed: anybody who reads it can forge
+//! packets.
 
 use super::placement::Place;
 use anyhow::{Result, anyhow};
@@ -10,10 +11,10 @@ use std::ffi::OsString;
 /// Name of the variable that holds the key; kept apart from the rest of the environment.
 pub const KEY_NAME: &str = "OMNES_JOB_KEY";
 
-/// Start of the names of what Omnes reads.
+/// Prefix of the variables that Omnes reads.
 const SETTING_PREFIX: &str = "OMNES_";
 
-/// Names that the launcher sets, so that `--env` must not.
+/// Names that the launcher sets, which `--env` must not set.
 pub const RESERVED_NAMES: [&str; 6] = [
     "OMNES_RANK",
     "OMNES_SIZE",
@@ -23,14 +24,14 @@ pub const RESERVED_NAMES: [&str; 6] = [
     KEY_NAME,
 ];
 
-/// One job, common to all its ranks.
+/// A job: the data common to all its ranks.
 pub struct Job {
     /// Number of ranks.
     pub size: usize,
-    /// `host:port` where rank 0 is met.
+    /// `host:port` of the rendezvous at rank 0.
     pub rendezvous: String,
-    /// The caller's [`settings`] where ranks do not inherit them, then those of `--env` in the
-    /// order typed; the last of equal names wins.
+    /// The caller's [`settings`] if ranks do not inherit them, then those of `--env` in the order
+    /// typed; the last of equal names wins.
     pub extra: Vec<(String, String)>,
     /// Program and arguments, at least one word.
     pub command: Vec<OsString>,
@@ -38,7 +39,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job with a key of its own.
+    /// Creates a job with a key of its own.
     pub fn new(
         size: usize,
         rendezvous: String,
@@ -49,7 +50,7 @@ impl Job {
         Ok(Self { size, rendezvous, extra, command, key })
     }
 
-    /// 32 lower-case hex digits; keep off command lines and logs.
+    /// 32 lower-case hex digits; must not appear on command lines or in logs.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -69,16 +70,16 @@ impl Job {
     }
 }
 
-/// Bytes from the kernel's generator; errors only where the kernel has none.
+/// Bytes from the kernel's random generator; errors only if the kernel has none.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| anyhow!("no random numbers: {error}"))?;
     Ok(bytes)
 }
 
-/// What ranks that do not inherit `environment` are to get of it: all named `OMNES_…` but
-/// [`RESERVED_NAMES`], in order of names. Values are what Omnes reads in them, which takes bytes
-/// that are no UTF-8 for U+FFFD.
+/// Variables of `environment` for ranks that do not inherit it: all named `OMNES_…` except
+/// [`RESERVED_NAMES`], in order of names. Values are as Omnes reads them: bytes that are not valid
+/// UTF-8 become U+FFFD.
 pub fn settings(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Vec<(String, String)> {
@@ -100,7 +101,7 @@ pub fn parse_variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Refuses names that shells do not take, and those that the launcher sets.
+/// Rejects names that shells do not accept, and those that the launcher sets.
 fn check_name(name: &str) -> Result<(), String> {
     let letter = |character: char| character.is_ascii_alphanumeric() || character == '_';
     if name.is_empty()

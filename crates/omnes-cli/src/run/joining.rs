@@ -1,9 +1,9 @@
 //! Whether ranks may still be waiting for each other at the start of a job.
 //!
-//! A rank that ends before it has joined leaves the others waiting, without a word, for
-//! OMNES_JOIN_TIMEOUT. The launcher sees it end, and rank 0 listen: at the rendezvous address,
-//! until all have come. Where rank 0 itself has ended, or runs behind ssh, nothing but a rank that
-//! has published counters shows that the job has met.
+//! A rank that ends before it has joined leaves the others waiting, without a message, for
+//! OMNES_JOIN_TIMEOUT. The launcher sees its end, and sees rank 0 listen: at the rendezvous
+//! address, until all ranks have connected. If rank 0 itself has ended, or runs over ssh, only a
+//! rank that has published counters shows that the job has joined.
 
 use super::job::Job;
 use super::process::Process;
@@ -13,7 +13,7 @@ use std::fs;
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
-/// False if the ranks are known to have met, or never to have asked for each other.
+/// False if the ranks are known to have joined, or never to have tried.
 pub fn may_last(ranks: &[Process], job: &Job) -> bool {
     let is_seen = |rank: &&Process| !rank.is_ended() && !rank.is_remote();
     if let Some(first) = ranks.first().filter(is_seen) {
@@ -26,7 +26,7 @@ fn port_of(rendezvous: &str) -> Option<u16> {
     rendezvous.rsplit_once(':')?.1.parse().ok()
 }
 
-/// True if somebody listens at `port` in the network of process `pid`.
+/// True if a process listens on `port` in the network namespace of process `pid`.
 fn listens(pid: libc::pid_t, port: u16) -> bool {
     ["tcp", "tcp6"].into_iter().any(|table| {
         let table = fs::read_to_string(format!("/proc/{pid}/net/{table}"));
@@ -34,7 +34,7 @@ fn listens(pid: libc::pid_t, port: u16) -> bool {
     })
 }
 
-/// One line of `/proc/net/tcp`: number, own address and port, the other's, state.
+/// Matches one line of `/proc/net/tcp`: number, own address and port, the peer's, state.
 fn is_listening(line: &str, port: u16) -> bool {
     let mut words = line.split_whitespace().skip(1);
     let own = words.next().and_then(|own| own.rsplit_once(':'));
@@ -42,7 +42,7 @@ fn is_listening(line: &str, port: u16) -> bool {
     own == Some(port) && words.nth(1) == Some(LISTENS)
 }
 
-/// `rank 1 has`, `ranks 1, 2 and 5 have`; of many only the first, and how many there are.
+/// `rank 1 has`, `ranks 1, 2 and 5 have`; of many ranks only the first, and the number of others.
 pub fn named(ranks: &[usize]) -> String {
     const NAMED_MAX: usize = 8;
     let names: Vec<String> = ranks.iter().take(NAMED_MAX).map(usize::to_string).collect();

@@ -1,9 +1,9 @@
 //! The life of a job: start every rank, watch them, end all of them.
 //!
 //! Runs on the main thread and starts the ranks there (see `process`). Three further threads sleep:
-//! one for output, from when all ranks are started, one for notes, and one for signals. While ranks
-//! live, the main thread writes nothing: who does not read what we write does not keep us from
-//! ending them. A rank that cannot be started ends those that were.
+//! one for output, started when all ranks are, one for notes, and one for signals. While ranks
+//! live, the main thread writes nothing: a reader that does not read our output does not keep us
+//! from ending them. A rank that cannot be started ends those that were.
 
 use super::job::{Job, KEY_NAME};
 use super::joining;
@@ -27,45 +27,45 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Statuses that shells give to commands that cannot be started.
+/// Exit statuses that shells use for commands that cannot be started.
 const NOT_EXECUTABLE_STATUS: u8 = 126;
 const NOT_FOUND_STATUS: u8 = 127;
 /// Descriptors per rank, two for output and one for control, and those of the launcher itself.
 const DESCRIPTORS_PER_RANK: u64 = 3;
 const OWN_DESCRIPTORS: u64 = 64;
-/// Time between two looks whether ranks that wait may be started.
+/// Interval of the checks whether waiting ranks may be started.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Where the ranks' output goes.
+/// Destination of the ranks' output.
 pub enum Output {
-    /// Whole lines with the rank before them.
+    /// Whole lines prefixed with the rank.
     Prefixed,
-    /// The launcher's own output and error.
+    /// The launcher's own standard output and error.
     Raw,
     /// `rank.N.out` and `rank.N.err` in this directory.
     Files(PathBuf),
 }
 
-/// Whether the launcher tells of failures and signals.
+/// Whether the launcher reports failures and signals.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Voice {
-    /// It does not.
+    /// No reports.
     Quiet,
-    /// On standard error.
+    /// Reports on standard error.
     Stderr,
 }
 
-/// How a job is run, apart from what it is.
+/// Parameters of running a job.
 pub struct Options {
     /// Rank that gets the launcher's standard input.
     pub stdin: Option<usize>,
-    /// Where output goes.
+    /// Destination of the output.
     pub output: Output,
-    /// Time to end by itself, and time between TERM and KILL.
+    /// Grace period for ranks to end by themselves, and between TERM and KILL.
     pub grace: Duration,
-    /// Longest time to run.
+    /// Maximum run time.
     pub timeout: Option<Duration>,
-    /// Notes on standard error.
+    /// Whether notes are written to standard error.
     pub voice: Voice,
 }
 
@@ -74,25 +74,25 @@ pub struct Options {
 pub struct Outcome {
     /// The launcher's exit status.
     pub status: u8,
-    /// The signal to the launcher that ended it, for [`signals::end_by`].
+    /// Signal to the launcher that ended the job, for [`signals::end_by`].
     pub signal: Option<i32>,
 }
 
 /// Runs the job to its end.
 ///
 /// Returns when all output is written; after a signal that ended the job, it waits at most the
-/// grace for a reader, and what is not read then is lost.
+/// grace period for a reader, and output that is not read by then is lost.
 ///
 /// Errors: the environment does not allow it (threads, pipes, output directory, lab), or output of
-/// ranks is lost because ours cannot be written. A command that cannot be started is told on
-/// standard error and gives 126 or 127.
+/// ranks is lost because ours cannot be written. A command that cannot be started is reported on
+/// standard error and returns 126 or 127.
 pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Result<Outcome> {
     if let Output::Files(directory) = &options.output {
         prepare_directory(directory, job.size)
             .with_context(|| format!("--output-dir {}", directory.display()))?;
     }
     let heard = signals::listen()?;
-    // As far as the system allows; too few are told when a rank cannot be started.
+    // As far as the system allows; too few descriptors are reported when a rank cannot be started.
     omnes::descriptors::allow(DESCRIPTORS_PER_RANK * places.len() as u64 + OWN_DESCRIPTORS);
     let warden = Warden::start()?;
     let mut watched = Watched {
@@ -113,7 +113,8 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
     status.and_then(|status| written.map(|()| status))
 }
 
-/// Makes the directory for the ranks' output, and removes what a job of more ranks has left there.
+/// Creates the directory for the ranks' output, and removes files that a job with more ranks has
+/// left there.
 fn prepare_directory(directory: &Path, ranks: usize) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     for entry in directory.read_dir()? {
@@ -129,7 +130,7 @@ fn prepare_directory(directory: &Path, ranks: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The local command of one rank.
+/// Local command of one rank.
 fn prepare(job: &Job, site: &Site, place: &Place, options: &Options) -> Result<Command> {
     let mut command = match (&place.host, site) {
         (Host::Ssh(name), Site::Ssh { ssh, .. }) => {
@@ -165,7 +166,7 @@ fn local_command(job: &Job, place: &Place, options: &Options) -> Command {
     command.stdin(if options.stdin != Some(place.rank) {
         Stdio::null()
     } else if std::io::stdin().is_terminal() {
-        // A group other than the terminal's foreground would be stopped when it reads there.
+        // A background process group would be stopped when it reads from the terminal.
         Stdio::piped()
     } else {
         Stdio::inherit()
@@ -173,7 +174,7 @@ fn local_command(job: &Job, place: &Place, options: &Options) -> Command {
     command
 }
 
-/// Ties up the pipes of a process that has just been started.
+/// Connects the pipes of a process that has just been started.
 fn connect(process: &mut Process, job: &Job, place: &Place, streams: &mut Streams) -> Result<()> {
     if let (Some(stdout), Some(stderr)) = process.take_outputs() {
         streams.push(place.rank, OwnedFd::from(stdout), OwnedFd::from(stderr));
@@ -192,11 +193,11 @@ fn feed_from_terminal(mut stdin: ChildStdin) -> Result<()> {
         let mut terminal = std::io::stdin().lock();
         loop {
             match std::io::copy(&mut terminal, &mut stdin) {
-                // As some parents hand it over.
+                // Some parents pass a nonblocking terminal.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     poll_readable(&[terminal.as_raw_fd()], Wait::Forever);
                 }
-                // A rank that has ended reads no more; that is not an error of the launcher.
+                // A rank that has ended no longer reads; that is not an error of the launcher.
                 _ => return,
             }
         }
@@ -205,7 +206,7 @@ fn feed_from_terminal(mut stdin: ChildStdin) -> Result<()> {
     Ok(())
 }
 
-/// Tells why a command cannot be started; those that were started end as the caller drops them.
+/// Reports why a command cannot be started; started ranks end when the caller drops them.
 fn refuse(program: &str, place: &Place, error: &std::io::Error, notes: &Notes) -> Result<u8> {
     let way_out = match (&place.host, error.kind()) {
         (Host::Ssh(_), ErrorKind::NotFound) => "not found; install ssh or name another with --ssh",
@@ -233,27 +234,28 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error, notes: &Notes) -
 
 /// A running job.
 struct Watched<'a> {
-    /// In order.
+    /// In rank order.
     ranks: Vec<Process>,
     waiting: Waiting<'a>,
     streams: Streams,
-    /// Once no rank waits to be started.
+    /// Set once no rank waits to be started.
     pump: Option<Pump>,
     notes: Notes,
-    /// A signal to the launcher has reached the ranks.
+    /// True if a signal to the launcher has been forwarded to the ranks.
     is_signalled: bool,
     /// Dropped after the ranks: only then is the job over.
     warden: Warden,
     job: &'a Job,
     site: &'a Site,
     options: &'a Options,
-    /// Files of ranks that lived when the user, or the time limit, ended the job.
+    /// Files of ranks that were live when the user, or the time limit, ended the job.
     by_user: Published,
 }
 
 impl Watched<'_> {
-    /// Starts the ranks, waits until every one has ended, and does what the supervisor orders
-    /// meanwhile; gives the outcome, also where a rank could not be started, which was told.
+    /// Starts the ranks, waits until every one has ended, and applies the supervisor's orders
+    /// meanwhile; returns the outcome, also if a rank could not be started, which has been
+    /// reported.
     fn supervise(&mut self, heard: &Receiver<i32>, size: usize) -> Result<Outcome> {
         let Options { grace, timeout, .. } = *self.options;
         let mut supervisor = Supervisor::new(Instant::now(), size, grace, timeout);
@@ -275,7 +277,7 @@ impl Watched<'_> {
                 Some(SIGTSTP) => {
                     self.signal(SIGTSTP);
                     signals::stop_self();
-                    // Whether the launcher was stopped and continued, or goes on at once.
+                    // Whether the launcher was stopped and continued, or was not stopped at all.
                     self.signal(SIGCONT);
                 }
                 Some(signal) if signals::PASSED_ON.contains(&signal) => self.signal(signal),
@@ -295,7 +297,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Starts the ranks that may be; the status if one cannot be.
+    /// Starts the ranks that may start now; returns a status if one cannot be started.
     fn start_next(&mut self) -> Result<Option<u8>> {
         for place in self.waiting.take_next(&self.ranks) {
             let mut command = prepare(self.job, self.site, place, self.options)?;
@@ -328,7 +330,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Tells of ranks that the terminal has stopped: nobody else would, and the job waits for them.
+    /// Reports ranks that the terminal has stopped: nobody else would, and the job waits for them.
     fn look_for_stops(&self) {
         for process in &self.ranks {
             let Some(signal @ (SIGTTIN | SIGTTOU)) = process.poll_stop() else { continue };
@@ -362,7 +364,7 @@ impl Watched<'_> {
         self.is_signalled |= matches!(note, Some(Note::Forwarded(_)));
         if let Some(signal) = signal {
             self.signal(signal);
-            // One that is stopped would not get it before it is to be killed.
+            // A stopped rank would not handle the signal before it is killed.
             self.signal(SIGCONT);
         }
         if note == Some(Note::Ended) && !joining::may_last(&self.ranks, self.job) {
@@ -415,16 +417,17 @@ impl Watched<'_> {
         )
     }
 
-    /// Ends what ranks left behind, then writes the last of their output, for which a slow reader
-    /// may let us wait: by then their groups' numbers may be others', so the warden goes before.
+    /// Ends the processes that ranks left behind, then writes the last of their output, for which a
+    /// slow reader may make us wait: by then their group numbers may have been reused, so the
+    /// warden is ended first.
     fn end(self) -> Result<()> {
         drop(self.ranks);
         drop(self.warden);
         if let Some(place) = published::place(self.job) {
             self.by_user.remove(&place);
         }
-        // Our output may be blocked by a slow reader. A signal that comes now ends the wait at
-        // once; one that has come before bounds it.
+        // Our output may be blocked by a slow reader. A signal that arrives now ends the wait
+        // immediately; one that has arrived before bounds it.
         signals::release();
         let until = Instant::now().checked_add(self.options.grace).filter(|_| self.is_signalled);
         let written = self.pump.map_or(Ok(()), |pump| pump.finish(until));
@@ -433,7 +436,7 @@ impl Watched<'_> {
     }
 }
 
-/// The next signal, or `None` at `deadline`.
+/// Returns the next signal, or `None` at `deadline`.
 fn next_signal(heard: &Receiver<i32>, deadline: Option<Instant>) -> Option<i32> {
     let result = match deadline {
         None => heard.recv().map_err(RecvTimeoutError::from),

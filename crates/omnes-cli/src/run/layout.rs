@@ -1,10 +1,9 @@
-//! Whether the memory of the ranks is laid out at random (ASLR).
+//! Whether the memory layout of the ranks is random (ASLR).
 //!
-//! A processor remembers where branches went by their addresses. Ranks that share a core run the
-//! same program, but at random addresses each has to teach the core its branches anew when it gets
-//! its turn: a third of a barrier of 16 ranks on two cores (`docs/LESSONS.md`). Hosts of a lab
-//! share cores that the hosts of a cluster do not, so there the layout is the same for all unless
-//! asked for otherwise.
+//! A processor predicts branches by their addresses. Ranks that share a core run the same program,
+//! but at random addresses each has to train the core's predictions anew in its turn: a third of a
+//! barrier of 16 ranks on two cores (`docs/LESSONS.md`). Hosts of a lab share cores, which the
+//! hosts of a cluster do not, so in labs all ranks have the same layout unless requested otherwise.
 
 use super::placement::Site;
 use crate::lab::Switch;
@@ -12,14 +11,15 @@ use anyhow::{Context, Result};
 use libc::{ADDR_NO_RANDOMIZE, c_ulong};
 use std::io::{Error, Result as IoResult};
 
-/// What `personality` takes for "tell, and change nothing".
+/// Argument of `personality` that queries without a change.
 const ASK: c_ulong = 0xffff_ffff;
 
-/// Lets the ranks on this machine, which the calling thread is to start, have their memory laid out
-/// as `wanted`, or as suits `site`.
+/// Sets the memory layout of the ranks on this machine, which the calling thread will start, to
+/// `wanted`, or to the default for `site`.
 ///
 /// # Errors
-/// The kernel refuses what was wanted. That a lab's default is refused is none: ranks are slower.
+/// The kernel refuses the `wanted` layout. Refusing a lab's default is not an error: ranks are
+/// slower.
 pub fn choose(wanted: Option<Switch>, site: &Site) -> Result<()> {
     match (wanted, site) {
         (Some(Switch::On), _) => randomize(true).context("--aslr on: the kernel refuses"),
@@ -34,7 +34,7 @@ pub fn choose(wanted: Option<Switch>, site: &Site) -> Result<()> {
     }
 }
 
-/// Sets what programs get that this thread starts from now on.
+/// Sets the layout of programs that this thread starts from now on.
 fn randomize(is_random: bool) -> IoResult<()> {
     let now = personality(ASK)?;
     let fixed = ADDR_NO_RANDOMIZE as c_ulong;
@@ -45,9 +45,9 @@ fn randomize(is_random: bool) -> IoResult<()> {
     Ok(())
 }
 
-/// The personality before the call.
+/// Returns the personality before the call.
 fn personality(then: c_ulong) -> IoResult<c_ulong> {
-    // SAFETY: takes no memory.
+    // SAFETY: takes no pointers.
     let before = unsafe { libc::personality(then) };
     c_ulong::try_from(before).map_err(|_| Error::last_os_error())
 }

@@ -1,26 +1,26 @@
-//! `omnes run`: launch the ranks of a job on this machine, on lab hosts or over ssh.
+//! `omnes run`: launches the ranks of a job on this machine, on lab hosts or over ssh.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `placement` | which rank runs where, and where they meet |
 //! | `hosts` | hosts of `--hosts` and `--hostfile` |
-//! | `job` | what every rank is told: environment, key, command |
+//! | `job` | what every rank receives: environment, key, command |
 //! | `ssh` | the remote command line and its control pipe |
 //! | `start` | which ranks are started next |
 //! | `process` | one rank as a child of the launcher |
 //! | `output` | lines of all ranks, prefixed |
-//! | `notes` | what the launcher itself tells |
-//! | `signals`, `supervise` | what the launcher hears, and what it decides |
-//! | `warden` | ends what is left when the launcher is killed |
+//! | `notes` | the launcher's own messages |
+//! | `signals`, `supervise` | events that reach the launcher, and its decisions |
+//! | `warden` | ends the remaining processes if the launcher is killed |
 //! | `joining` | whether ranks may still wait for each other |
 //! | `published` | live counters of ranks that the user ended |
-//! | `layout` | whether the ranks' memory is laid out at random |
-//! | `launch` | puts these together: start, watch, end |
+//! | `layout` | whether the ranks' memory layout is random |
+//! | `launch` | combines these: start, supervise, end |
 //!
-//! Guarantees: no rank outlives the launcher, nor does what it has started, unless that leaves the
-//! rank's process group, or a host no longer hears of the launcher's end (see `ssh`); a rank that
-//! fails ends the job, and its status is the job's; the job key is on no command line and in no
-//! output.
+//! Guarantees: no rank outlives the launcher, and neither does any process that a rank has started,
+//! unless the process leaves the rank's process group, or a host does not learn of the launcher's
+//! end (see `ssh`); a rank that fails ends the job, and its status is the job's; the job key is on
+//! no command line and in no output.
 //!
 //! Under `mpirun`, `srun` or `torchrun` this launcher is not needed: Omnes reads their environment.
 
@@ -103,7 +103,7 @@ pub struct Args {
     /// Encrypt user data between the ranks' nodes, as OMNES_ENCRYPT=on does
     #[arg(long)]
     encrypt: bool,
-    /// Connect standard input to this rank (not over ssh); the others get end of file at once
+    /// Connect standard input to this rank (not over ssh); all others get end of file immediately
     #[arg(long, value_name = "RANK", conflicts_with = "remote")]
     stdin: Option<usize>,
     #[command(flatten)]
@@ -120,7 +120,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     #[arg(conflicts_with = "remote")]
     aslr: Option<lab::Switch>,
-    /// Print what would be run, without running it
+    /// Print the commands that would be run, without running them
     #[arg(long)]
     dry_run: bool,
     /// Print nothing about failed ranks and signals; see the exit status
@@ -129,7 +129,7 @@ pub struct Args {
     /// Program and arguments, after `--`
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
-    // Last, or what follows would stand below its heading, which is of links.
+    // Last: options that follow would be listed below its heading, which is about links.
     #[command(flatten)]
     site: SiteArgs,
 }
@@ -137,10 +137,10 @@ pub struct Args {
 /// Where the ranks' output goes.
 #[derive(clap::Args)]
 struct OutputArgs {
-    /// Pass output through at once, without `[rank]` and without waiting for whole lines
+    /// Pass output through immediately, without `[rank]` and without waiting for whole lines
     #[arg(long)]
     no_prefix: bool,
-    /// Write output to DIR/rank.N.out and DIR/rank.N.err instead of the terminal; those of an
+    /// Write output to DIR/rank.N.out and DIR/rank.N.err instead of the terminal; files of an
     /// earlier job are replaced
     #[arg(long, value_name = "DIR", conflicts_with = "no_prefix")]
     output_dir: Option<PathBuf>,
@@ -160,7 +160,7 @@ fn parse_limit(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Runs the subcommand; the status is that of the job.
+/// Runs the subcommand; the exit status is that of the job.
 pub fn run(args: Args) -> Result<ExitCode> {
     let hosts = args.site.ssh_hosts()?;
     let ranks = args.ranks.unwrap_or_else(|| hosts.as_deref().map_or(0, placement::slots));
@@ -221,7 +221,7 @@ impl From<OutputArgs> for launch::Output {
     }
 }
 
-/// One line per rank: its host, then words that a shell would take.
+/// Prints one line per rank: its host, then words that a shell accepts.
 fn print_plan(job: &Job, site: &Site, places: &[Place]) -> Result<()> {
     let directory = ssh::working_directory()?;
     let mut plan = Vec::new();

@@ -1,27 +1,27 @@
-//! What the launcher tells on standard error while a job runs.
+//! Messages that the launcher writes to standard error while a job runs.
 //!
-//! Nobody may be reading there, and the main thread must not wait for a reader: it has ranks to end
-//! and signals to heed. So a thread of its own writes, in order, while the main thread goes on. It
-//! is not that of the ranks' output, or notes would wait for whoever does not read standard output,
-//! as a pager that is not scrolled.
+//! Standard error may have no active reader, and the main thread must not wait for one: it has
+//! ranks to end and signals to handle. So a separate thread writes, in order, while the main thread
+//! continues. It is not the thread of the ranks' output, or notes would wait for a slow reader of
+//! standard output, such as a pager that is not scrolled.
 
 use super::output::await_end;
 use crate::stderr::notice;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Instant;
 
-/// Notes that wait for a reader. A job has a handful, and one for each signal to the launcher;
-/// those beyond are lost.
+/// Maximum number of queued notes. A job has a handful, and one for each signal to the launcher;
+/// further ones are lost.
 const WAITING_MAX: usize = 64;
 
-/// The thread that writes.
+/// The writing thread.
 pub struct Notes {
     lines: SyncSender<String>,
     ended: Receiver<()>,
 }
 
 impl Notes {
-    /// Errors if no thread can be made.
+    /// Errors if no thread can be created.
     pub fn start() -> std::io::Result<Self> {
         let (lines, given) = sync_channel::<String>(WAITING_MAX);
         let (end, ended) = channel();
@@ -33,7 +33,7 @@ impl Notes {
         Ok(Self { lines, ended })
     }
 
-    /// Has `line` written, and returns at once.
+    /// Queues `line`, and returns immediately.
     pub fn add(&self, line: String) {
         let _ = self.lines.try_send(line);
     }

@@ -1,18 +1,19 @@
-//! The ranks' output: whole lines, each with its rank before it.
+//! Output of the ranks: whole lines, each prefixed with its rank.
 //!
 //! One thread polls the pipes of all ranks, so that ranks that spin share the cores with one
 //! sleeping thread and not with two per rank. A line is written in one piece, so lines of ranks
-//! never mix; a line without an end is given one when its pipe ends, or when it reaches
+//! never mix; an unterminated line is terminated when its pipe ends, or when it reaches
 //! [`LINE_BYTES_MAX`].
 //!
-//! Back-pressure is that of a pipeline: while our output is full, ranks wait in `write`; when
-//! nobody reads it any more, or standard output cannot be written, their pipes are closed, and they
-//! get PIPE. What is lost since it cannot be written is told by [`Pump::finish`]. Where standard
-//! error cannot be written, as on a full disk, there is nobody to tell, and what ranks say there
-//! must not end them: it is read and dropped.
+//! Back-pressure is that of a pipeline: while our output is full, ranks block in `write`; if nobody
+//! reads it any more, or standard output cannot be written, their pipes are closed, and they
+//! receive PIPE. [`Pump::finish`] reports output that is lost because it cannot be written. If
+//! standard error cannot be written, as on a full disk, there is nowhere to report it, and writing
+//! there must not end the ranks: their standard error is read and dropped.
 //!
-//! A process that left its rank's group may hold a pipe open for ever. So the end of the pipes is
-//! not awaited: once all ranks are reaped, [`Pump::finish`] writes what the pipes hold, and stops.
+//! A process that left its rank's group may hold a pipe open forever. So the end of the pipes is
+//! not awaited: once all ranks are reaped, [`Pump::finish`] writes the remaining data of the pipes,
+//! and stops.
 
 use crate::print::{self, CannotWrite, Reader};
 use std::fs::File;
@@ -21,17 +22,17 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
-/// Longer lines are broken, so that a rank that writes no line ends cannot fill the memory.
+/// Longer lines are broken, so that a rank that writes no newlines cannot exhaust the memory.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes taken from a pipe at once; the size of a pipe's buffer.
+/// Size of one read from a pipe; the size of a pipe's buffer.
 const READ_BYTES: usize = 1 << 16;
 
 /// Reads per pipe after the ranks have ended; times [`READ_BYTES`] it is the largest pipe that an
-/// ordinary user may have (1 MiB), and it bounds what a process that goes on writing can add.
+/// ordinary user may have (1 MiB), and it bounds what a process that keeps writing can add.
 const DRAIN_READS_MAX: usize = 16;
 
-/// Colours that can be read on light and dark ground, in turn by rank.
+/// Colours that are legible on light and dark backgrounds, cyclic by rank.
 const COLOURS: [u8; 6] = [36, 33, 35, 32, 34, 31];
 
 #[derive(Clone, Copy)]
@@ -67,26 +68,26 @@ struct Stream {
     pipe: File,
     sink: Sink,
     prefix: Vec<u8>,
-    /// Start of a line whose end has not come.
+    /// Start of an incomplete line.
     line: Vec<u8>,
-    /// A line was broken where it is now, so that its end, if it comes next, is there already.
+    /// True if a line was broken here, so that a newline that follows immediately is skipped.
     is_broken: bool,
 }
 
-/// The thread that copies, and the pipe whose closing ends it.
+/// The copying thread, and the pipe whose closing ends it.
 pub struct Pump {
     ended: Receiver<Result<(), CannotWrite>>,
     stop: PipeWriter,
 }
 
-/// Pipes of all ranks, before the copying starts.
+/// Pipes of all ranks, before copying starts.
 pub struct Streams {
     streams: Vec<Stream>,
     digits: usize,
 }
 
 impl Streams {
-    /// None yet, for ranks `0..size`; `size` sets the width of the prefix.
+    /// Creates an empty set for ranks `0..size`; `size` determines the width of the prefix.
     pub fn new(size: usize) -> Self {
         Self { streams: Vec::new(), digits: (size - 1).to_string().len() }
     }
@@ -105,13 +106,13 @@ impl Streams {
         }
     }
 
-    /// Starts to copy from all that were added. Errors if no thread or no pipe can be made.
+    /// Starts copying from all added pipes. Errors if no thread or no pipe can be created.
     pub fn start(&mut self) -> std::io::Result<Pump> {
         let (stopped, stop) = std::io::pipe()?;
         let (end, ended) = channel();
         let streams = std::mem::take(&mut self.streams);
         let copy = move || {
-            // Whoever has ceased to wait is told nothing.
+            // The receiver may have stopped waiting.
             let _ = end.send(copy(streams, &stopped));
         };
         std::thread::Builder::new().name("output".to_owned()).spawn(copy)?;
@@ -120,16 +121,16 @@ impl Streams {
 }
 
 impl Pump {
-    /// Writes what the pipes hold, and returns, at the latest at `until`; call it when all ranks
-    /// are reaped. Errors if any of the ranks' output is lost, but not if it is only not read in
-    /// time.
+    /// Writes the remaining data of the pipes, and returns, at the latest at `until`; call it when
+    /// all ranks are reaped. Errors if any output of the ranks is lost, but not if it is only not
+    /// read in time.
     pub fn finish(self, until: Option<Instant>) -> Result<(), CannotWrite> {
         drop(self.stop);
         await_end(&self.ended, until).unwrap_or(Ok(()))
     }
 }
 
-/// What a thread says at its end; `None` if it is still writing at `until`.
+/// Result of a thread at its end; `None` if it is still writing at `until`.
 pub fn await_end<T>(ended: &Receiver<T>, until: Option<Instant>) -> Option<T> {
     let said = match until {
         None => ended.recv().map_err(RecvTimeoutError::from),
@@ -152,7 +153,7 @@ fn prefix(rank: usize, digits: usize, colours: Option<&[u8]>) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Copies until `stopped`; gives the first error, if there was one.
+/// Copies until `stopped`; returns the first error, if any.
 fn copy(mut streams: Vec<Stream>, stopped: &PipeReader) -> Result<(), CannotWrite> {
     let mut buffer = vec![0; READ_BYTES];
     let mut first = Ok(());
@@ -174,7 +175,7 @@ fn copy(mut streams: Vec<Stream>, stopped: &PipeReader) -> Result<(), CannotWrit
     first
 }
 
-/// Whether a stream has more to come; notes an error unless there was one before.
+/// True if a stream may have more data; stores an error unless there was one before.
 fn goes_on(copied: Result<More, CannotWrite>, first: &mut Result<(), CannotWrite>) -> bool {
     match copied {
         Ok(more) => more == More::Maybe,
@@ -187,7 +188,7 @@ fn goes_on(copied: Result<More, CannotWrite>, first: &mut Result<(), CannotWrite
     }
 }
 
-/// Whether more may come out of a pipe, and into our output.
+/// Whether a pipe may have more data, and our output may accept more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum More {
     Maybe,
@@ -195,7 +196,7 @@ enum More {
 }
 
 impl Stream {
-    /// One read, and the lines it completes.
+    /// Performs one read, and writes the lines that it completes.
     fn copy_once(&mut self, buffer: &mut [u8]) -> Result<More, CannotWrite> {
         match self.pipe.read(buffer) {
             Ok(0) => self.flush().map(|()| More::No),
@@ -244,7 +245,7 @@ impl Stream {
         }
     }
 
-    /// The line without an end, if there is one.
+    /// Writes the incomplete line, if there is one.
     fn flush(&mut self) -> Result<(), CannotWrite> {
         if self.line.is_empty() {
             return Ok(());
@@ -255,16 +256,16 @@ impl Stream {
     }
 }
 
-/// How long to wait for a descriptor that can be read.
+/// How long to wait for a readable descriptor.
 #[derive(Clone, Copy)]
 pub enum Wait {
     /// Not at all.
     No,
-    /// Until there is one.
+    /// Until a descriptor is readable.
     Forever,
 }
 
-/// Which of the descriptors can be read, or are at their end; in the same order.
+/// True for each descriptor that is readable or at its end; in the same order.
 pub fn poll_readable(descriptors: &[RawFd], wait: Wait) -> Vec<bool> {
     let mut polled: Vec<libc::pollfd> = descriptors
         .iter()
@@ -275,8 +276,8 @@ pub fn poll_readable(descriptors: &[RawFd], wait: Wait) -> Vec<bool> {
         Wait::No => 0,
         Wait::Forever => -1,
     };
-    // SAFETY: `polled` is valid for `count` entries. An interrupted call leaves no bit set, and
-    // the caller comes back.
+    // SAFETY: `polled` is valid for `count` entries. An interrupted call leaves no bit set, and the
+    // caller calls again.
     unsafe { libc::poll(polled.as_mut_ptr(), count, timeout_ms) };
     polled.iter().map(|entry| entry.revents != 0).collect()
 }

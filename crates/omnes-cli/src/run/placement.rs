@@ -1,19 +1,20 @@
 //! Where the ranks of a job run: this machine, the hosts of a lab, or hosts reached by ssh.
 //!
-//! A *site* is what the flags ask for; a *place* is the answer for one rank. Placement is a pure
+//! A *site* is what the flags request; a *place* is the result for one rank. Placement is a pure
 //! function of (number of ranks, site), so `--dry-run` shows what a run does.
 //!
 //! - here: every rank on this machine, rendezvous on the loopback address;
 //! - lab: rank i on host i mod size, rendezvous at the address of rank 0's host;
-//! - ssh: slots in the order they were typed, `a:2,b` gives ranks 0 and 1 to `a`, rank 2 to `b`;
-//!   which hosts there are is read by [`super::hosts`].
+//! - ssh: slots in the order of the list; `a:2,b` gives ranks 0 and 1 to `a`, rank 2 to `b`;
+//!   [`super::hosts`] parses the hosts.
 //!
-//! "Local" means *shares the cores*: hosts of a lab are one machine, so there every rank is local
-//! to every other, whatever host it has. Waiting strategies depend on that, not on the address.
+//! "Local" means *shares the cores*: the hosts of a lab are one machine, so every rank of a lab is
+//! local to every other, on whichever host. Waiting strategies depend on shared cores, not on
+//! addresses.
 //!
 //! The rendezvous port is free when it is picked, not reserved: it is bound on rank 0's host and
-//! released. On ssh hosts it is drawn at random below the range that kernels hand out by
-//! themselves; a clash there shows as an error of rank 0, and a second run draws another one.
+//! released. For ssh hosts it is drawn at random below the ephemeral port range of kernels; a
+//! conflict shows as an error of rank 0, and a second run draws another port.
 
 use super::hosts::{self, SshHost};
 use super::job::random_bytes;
@@ -25,14 +26,14 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Most ranks that one launcher starts; above it, a cluster's own launcher is the right tool.
+/// Maximum number of ranks of one launcher; beyond it, a cluster's own launcher is the right tool.
 pub const RANKS_MAX: usize = 4096;
 
-/// Ports drawn for ssh hosts: above the registered services most sites use, below 32768, where
-/// Linux begins to hand out ports by itself.
+/// Ports drawn for ssh hosts: above the registered services most sites use, below 32768, where the
+/// ephemeral port range of Linux begins.
 const RANDOM_PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Flags that say where ranks run.
+/// Options that say where ranks run.
 #[derive(clap::Args)]
 pub struct SiteArgs {
     /// Run on lab hosts: `ephemeral` (as many hosts as ranks), a number of hosts, or the NAME of a
@@ -40,8 +41,8 @@ pub struct SiteArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ephemeral")]
     #[arg(conflicts_with = "remote")]
     lab: Option<String>,
-    /// Run over ssh on these hosts, with slots after a colon, such as a,b:2,user@c:4,node[1-4,7];
-    /// IPv6 addresses are written in brackets
+    /// Run over ssh on these hosts, with the number of slots after a colon, such as
+    /// a,b:2,user@c:4,node[1-4,7]; IPv6 addresses are in brackets
     #[arg(long, value_name = "HOST[:SLOTS],...", group = "remote")]
     hosts: Option<String>,
     /// Run over ssh on the hosts in this file, one per line: HOST, HOST:SLOTS or HOST slots=N; `#`
@@ -62,12 +63,12 @@ pub struct SiteArgs {
     link: Option<LinkOptions>,
 }
 
-/// A lab that is up, or one that is yet to be made.
+/// A lab that is up, or one still to be created.
 pub struct LabSite {
-    /// `None` for an ephemeral one until [`Site::build`]; it lives as long as this value.
+    /// `None` for an ephemeral lab until [`Site::build`]; the lab lives as long as this value.
     pub lab: Option<Lab>,
     hosts: usize,
-    /// Links of a lab that is yet to be made.
+    /// Links of a lab still to be created.
     link: LinkOptions,
     ipv6: bool,
 }
@@ -76,7 +77,7 @@ pub struct LabSite {
 pub enum Site {
     /// This machine.
     Here {
-        /// `[::1]` in place of `127.0.0.1`.
+        /// Whether the address is `[::1]` instead of `127.0.0.1`.
         ipv6: bool,
     },
     /// Hosts of a lab.
@@ -85,7 +86,7 @@ pub enum Site {
     Ssh {
         /// Program and leading arguments.
         ssh: Vec<String>,
-        /// In the order typed, names unique.
+        /// In the order of the list; names are unique.
         hosts: Vec<SshHost>,
     },
 }
@@ -101,12 +102,12 @@ pub enum Host {
     Ssh(String),
 }
 
-/// Where one rank runs, and with whom it shares the cores.
+/// Where one rank runs, and which ranks share its cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// `0..size`.
     pub rank: usize,
-    /// Its host.
+    /// Host of the rank.
     pub host: Host,
     /// Index among the ranks that share its machine's cores.
     pub local_rank: usize,
@@ -125,8 +126,7 @@ impl std::fmt::Display for Host {
 }
 
 impl SiteArgs {
-    /// The hosts that are reached by ssh, if that is asked for. A hostfile may be a pipe, which can
-    /// be read once only.
+    /// Hosts to reach by ssh, if any were given. A hostfile may be a pipe, so it is read only once.
     ///
     /// Errors: malformed `--hosts` or `--hostfile`.
     pub fn ssh_hosts(&self) -> Result<Option<Vec<SshHost>>> {
@@ -137,10 +137,10 @@ impl SiteArgs {
         }
     }
 
-    /// Checks the flags for a job of `ranks` on `hosts`, [`Self::ssh_hosts`]; opens a named lab,
-    /// makes nothing.
+    /// Checks the flags for a job of `ranks` on `hosts` (from [`Self::ssh_hosts`]); opens a named
+    /// lab, creates nothing.
     ///
-    /// Errors name the value and the way out: more ranks than slots, link options without an
+    /// Errors name the value and the remedy: more ranks than slots, link options without an
     /// ephemeral lab, a lab that is not up.
     pub fn resolve(self, ranks: usize, hosts: Option<Vec<SshHost>>) -> Result<Site> {
         if let Some(hosts) = hosts {
@@ -169,7 +169,7 @@ impl SiteArgs {
     }
 }
 
-/// Ranks that all hosts take.
+/// Number of ranks that the hosts have slots for.
 pub fn slots(hosts: &[SshHost]) -> usize {
     hosts.iter().map(|host| host.slots).sum()
 }
@@ -200,8 +200,8 @@ fn resolve_lab(name: &str, ranks: usize, link: Option<LinkOptions>, ipv6: bool) 
 }
 
 impl Site {
-    /// Makes the ephemeral lab, if one was asked for and is not there yet; puts one that is up in
-    /// order.
+    /// Creates the ephemeral lab, if one was asked for and does not exist yet; restarts the hold
+    /// loop of a lab that is up.
     pub fn build(&mut self) -> Result<()> {
         let Site::Lab(site) = self else { return Ok(()) };
         match &site.lab {
@@ -211,7 +211,7 @@ impl Site {
         Ok(())
     }
 
-    /// One place per rank, by rank; `ranks` fits the site, as [`SiteArgs::resolve`] checked.
+    /// One place per rank, in rank order; `ranks` fits the site, as [`SiteArgs::resolve`] checked.
     pub fn places(&self, ranks: usize) -> Vec<Place> {
         let together = |host: fn(usize, usize) -> Host, hosts: usize| {
             (0..ranks)
@@ -230,7 +230,7 @@ impl Site {
         }
     }
 
-    /// `host:port` where rank 0 is met; IPv6 addresses are in brackets.
+    /// `host:port` of the rendezvous at rank 0; IPv6 addresses are in brackets.
     pub fn rendezvous(&self) -> Result<String> {
         match self {
             Site::Here { ipv6 } => {
@@ -251,7 +251,7 @@ impl Site {
             }
             Site::Ssh { hosts, .. } => {
                 let host = hosts.first().expect("resolve checked that there is a slot per rank");
-                // ssh takes user@host; the network wants the host alone.
+                // ssh takes user@host; the network needs the host alone.
                 let name = hosts::machine(&host.name);
                 let port = random_port()?;
                 Ok(if name.contains(':') {
@@ -286,7 +286,7 @@ fn random_port() -> Result<u16> {
     Ok(RANDOM_PORTS.start + offset)
 }
 
-/// Binds port 0 inside rank 0's namespace, in a child that is there for nothing else.
+/// Binds port 0 inside rank 0's namespace, in a child process that does nothing else.
 fn free_port_in_lab(lab: &Lab, address: IpAddr) -> Result<u16> {
     let mut probe = Command::new("true");
     lab.enter_in(0, &mut probe)?;

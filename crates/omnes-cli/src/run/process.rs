@@ -1,18 +1,19 @@
 //! One rank as a process of this machine: started, watched, signalled, reaped.
 //!
 //! Guarantees:
-//! - *Dies with the launcher.* Each child asks the kernel for KILL when the launcher is gone, also
-//!   by KILL. The kernel ties this to the *thread* that started the child, so ranks are started by
-//!   the main thread, which lives as long as the process.
-//! - *Signals reach what the rank started.* Every rank leads a process group of its own, in the
+//! - *Dies with the launcher.* Each child asks the kernel for KILL when the launcher is gone, even
+//!   if by KILL. The kernel ties this to the *thread* that started the child, so ranks are started
+//!   by the main thread, which lives as long as the process.
+//! - *Signals reach the rank's descendants.* Every rank leads a process group of its own, in the
 //!   launcher's session: a session of its own would get its own share of the cores from the
 //!   kernel's autogroups, and ranks that spin would starve each other.
-//! - *No signal to strangers.* An ended rank is looked at without reaping it; as a zombie it holds
-//!   its process id, so a group signal can only meet what belonged to the rank.
+//! - *No signal to unrelated processes.* The end of a rank is observed without reaping it; as a
+//!   zombie it keeps its process id, so a group signal can only reach processes that belonged to
+//!   the rank.
 //!
-//! Dropping a process kills what is left of its group, then reaps it.
+//! Dropping a process kills the remaining processes of its group, then reaps it.
 //!
-//! When the launcher itself is ended by KILL, the warden ends the groups.
+//! If the launcher itself is ended by KILL, the warden ends the groups.
 //!
 //! Not done: processes that leave the group on purpose (`setsid`) outlive the job.
 
@@ -30,7 +31,7 @@ pub struct Process {
     child: Child,
     /// Group of the child, equal to its process id.
     group: libc::pid_t,
-    /// The control pipe of a rank behind ssh.
+    /// The control pipe of a rank over ssh.
     control: Option<ChildStdin>,
     is_ended: bool,
 }
@@ -42,13 +43,13 @@ pub enum End {
     Exited(i32),
     /// By this signal.
     Signalled(i32),
-    /// The connection of a rank behind ssh, or ssh itself, failed; or the rank exited with the
-    /// status that ssh has for that.
+    /// The connection of a rank over ssh, or ssh itself, failed; or the rank exited with the same
+    /// status as ssh does then.
     Disconnected,
 }
 
 impl End {
-    /// Anything but status 0.
+    /// True for anything except status 0.
     pub fn is_failure(self) -> bool {
         self != End::Exited(0)
     }
@@ -68,7 +69,7 @@ impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
             End::Exited(status @ 127) => write!(f, "exited with status {status} (not found?)"),
-            // Shells report a child's signal so; the far side of ssh always does.
+            // Shells report a child's signal in this way; the remote side of ssh always does.
             End::Exited(status @ 129..=192) => {
                 write!(f, "exited with status {status} (128 + {})", signal_name(status - 128))
             }
@@ -88,7 +89,7 @@ pub fn signal_name(signal: i32) -> String {
 }
 
 /// Makes `command` the leader of a group that dies with the launcher. Call it after hooks that may
-/// change the user, which undoes the request.
+/// change the user, which would cancel the request.
 pub fn tie_to_launcher(command: &mut Command) {
     command.process_group(0);
     let launcher = std::process::id();
@@ -99,7 +100,7 @@ pub fn tie_to_launcher(command: &mut Command) {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(std::io::Error::last_os_error());
             }
-            // A launcher that died before the request would never be noticed.
+            // If the launcher died before the request, its end would never be noticed.
             if u32::try_from(libc::getppid()) != Ok(launcher) {
                 return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
             }
@@ -109,44 +110,44 @@ pub fn tie_to_launcher(command: &mut Command) {
 }
 
 impl Process {
-    /// Starts `command`, which [`tie_to_launcher`] has prepared; main thread only.
+    /// Starts `command`, prepared by [`tie_to_launcher`]; main thread only.
     pub fn start(rank: usize, host: String, mut command: Command) -> std::io::Result<Self> {
         let child = command.spawn()?;
         let group = libc::pid_t::try_from(child.id()).expect("Linux process ids fit pid_t");
         Ok(Self { rank, host, child, group, control: None, is_ended: false })
     }
 
-    /// Turns the standard input of an ssh child into its control pipe and sends the first line.
+    /// Makes the standard input of an ssh child its control pipe and sends the first line.
     pub fn open_control(&mut self, first_line: &str) {
         self.control = self.child.stdin.take();
         self.write_control(first_line.as_bytes());
     }
 
-    /// The pipe to the rank's standard input, when it has one; once.
+    /// The pipe to the rank's standard input, if it has one; only once.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// The pipes from the rank, when it has them; once.
+    /// The pipes from the rank, if it has them; only once.
     pub fn take_outputs(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
     }
 
-    /// Sends `signal` to the rank and what it started; nothing if it has ended.
+    /// Sends `signal` to the rank and its descendants; does nothing if it has ended.
     pub fn signal(&mut self, signal: i32) {
         if self.is_ended {
             return;
         }
         match ssh::control_line(signal).filter(|_| self.control.is_some()) {
             Some(line) => self.write_control(line),
-            // KILL takes ssh itself: the far side sees the control pipe end, and kills. CONT is for
-            // an ssh that the terminal has stopped.
+            // KILL is sent to ssh itself: the remote side sees the end of the control pipe, and
+            // kills. CONT is for an ssh that the terminal has stopped.
             None if self.control.is_some() && !matches!(signal, libc::SIGKILL | libc::SIGCONT) => {}
             None => self.signal_group(signal),
         }
     }
 
-    /// How the rank ended, told once; `None` while it lives and after it was told.
+    /// How the rank ended, reported once; `None` while it lives and after the report.
     pub fn poll_end(&mut self) -> Option<End> {
         if self.is_ended {
             return None;
@@ -160,7 +161,7 @@ impl Process {
         }
     }
 
-    /// The signal that has stopped the rank, told once.
+    /// Signal that has stopped the rank, reported once.
     pub fn poll_stop(&self) -> Option<i32> {
         if self.is_ended {
             return None;
@@ -169,23 +170,23 @@ impl Process {
         Some(status)
     }
 
-    /// Its process group, and the number of its process.
+    /// Process group of the rank, equal to its process id.
     pub fn group(&self) -> libc::pid_t {
         self.group
     }
 
-    /// True for a rank behind ssh, while it lives.
+    /// True for a rank over ssh, while it lives.
     pub fn is_remote(&self) -> bool {
         self.control.is_some()
     }
 
-    /// True for a rank behind ssh whose control pipe has not been read yet.
+    /// True for a rank over ssh whose control pipe has not been read yet.
     pub fn is_connecting(&self) -> bool {
         let unread = |control: &ChildStdin| rustix::io::ioctl_fionread(control).unwrap_or(0) > 0;
         self.control.as_ref().is_some_and(unread)
     }
 
-    /// True once [`Self::poll_end`] has told the end.
+    /// True once [`Self::poll_end`] has reported the end.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
@@ -195,29 +196,29 @@ impl Process {
         Some(if code == libc::CLD_EXITED { End::Exited(status) } else { End::Signalled(status) })
     }
 
-    /// What has become of the child, as waitid(2) says: code and status.
+    /// State of the child as reported by waitid(2): code and status.
     fn wait(&self, flags: libc::c_int) -> Option<(libc::c_int, libc::c_int)> {
         let id = libc::id_t::try_from(self.group).expect("process ids are positive");
         // SAFETY: an all-zero siginfo_t is a valid value of that plain C struct.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: `info` is valid for writing; the child is ours and not yet reaped, as only
+        // SAFETY: `info` is valid for writing; the child is ours and not yet reaped, because only
         // `drop` reaps it.
         let result = unsafe { libc::waitid(libc::P_PID, id, &mut info, flags) };
-        // SAFETY: waitid filled the fields for SIGCHLD, or left all zero where there is no news.
+        // SAFETY: waitid filled the fields for SIGCHLD, or left all zero if nothing has changed.
         let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
         (result == 0 && pid != 0).then_some((info.si_code, status))
     }
 
     fn write_control(&mut self, line: &[u8]) {
-        // A failed write means that ssh has ended; the end is told by poll_end.
+        // A failed write means that ssh has ended; poll_end reports the end.
         if let Some(control) = &mut self.control {
             let _ = control.write_all(line).and_then(|()| control.flush());
         }
     }
 
     fn signal_group(&self, signal: i32) {
-        // SAFETY: plain system call; the group is ours as long as the child is not reaped. ESRCH
-        // is the only error, and means that there is nobody to signal.
+        // SAFETY: plain system call; the group is ours as long as the child is not reaped. ESRCH is
+        // the only error, and means that the group has no process.
         let _ = unsafe { libc::kill(-self.group, signal) };
     }
 }
@@ -226,7 +227,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.control = None;
         self.signal_group(libc::SIGKILL);
-        // Only fails if somebody else reaped our child; there is then nothing to do.
+        // Fails only if somebody else has reaped our child; there is then nothing to do.
         let _ = self.child.wait();
     }
 }

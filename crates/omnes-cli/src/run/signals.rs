@@ -1,24 +1,24 @@
-//! Signals that the launcher gets, as a stream of numbers.
+//! Signals that the launcher receives, as a stream of numbers.
 //!
-//! A thread waits for them and passes them on, so that the main thread waits in one place for
-//! signals, the ends of ranks (CHLD) and deadlines. A signal that was ignored when the launcher
-//! started stays ignored: `nohup omnes run` outlives the terminal.
+//! A thread waits for them and forwards them through a channel, so that the main thread waits in
+//! one place for signals, the ends of ranks (CHLD) and deadlines. A signal that was ignored when
+//! the launcher started stays ignored: `nohup omnes run` outlives the terminal.
 
 use anyhow::{Context, Result};
 use libc::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, channel};
 
-/// What ends a job; forwarded to the ranks.
+/// Signals that end a job; forwarded to the ranks.
 pub const FORWARDED: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// What programs give a meaning of their own, as "write a checkpoint" or "show where you are";
-/// passed on to the ranks.
+/// Signals to which programs give their own meaning, such as "write a checkpoint" or "show
+/// progress"; passed on to the ranks.
 pub const PASSED_ON: [i32; 3] = [SIGUSR1, SIGUSR2, SIGQUIT];
 
-/// Starts to listen; call it before the first rank is started, so that no end is missed.
+/// Starts listening; call it before the first rank is started, so that no end is missed.
 pub fn listen() -> Result<Receiver<i32>> {
-    // TSTP is a terminal's Ctrl-Z: the ranks stop and go on with the launcher.
+    // TSTP is a terminal's Ctrl-Z: the ranks stop and continue with the launcher.
     let wanted = FORWARDED.into_iter().chain(PASSED_ON).chain([SIGTSTP]);
     let wanted = wanted.filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(wanted.chain([SIGCHLD])).context("cannot listen for signals")?;
@@ -33,15 +33,15 @@ pub fn listen() -> Result<Receiver<i32>> {
     Ok(receiver)
 }
 
-/// The signals that end this process, but for those that it was started not to hear, as HUP under
+/// Signals that end this process, except those that it was started to ignore, such as HUP under
 /// `nohup`.
 pub fn ending() -> impl Iterator<Item = i32> {
     FORWARDED.into_iter().filter(|&signal| !is_ignored(signal))
 }
 
-/// Does `last` before one of [`ending`] ends this process, on a thread that sleeps until one comes.
-/// The end is by the signal, so that whoever waits for this process sees which; what `last` returns
-/// lives until then.
+/// Calls `last` before one of [`ending`] ends this process, on a thread that sleeps until a signal
+/// arrives. The process ends by the signal, so that its parent sees which one; the value that
+/// `last` returns lives until then.
 pub fn before_end<T>(last: impl FnOnce() -> T + Send + 'static) -> Result<()> {
     let mut signals = Signals::new(ending()).context("cannot hear signals")?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -53,7 +53,7 @@ pub fn before_end<T>(last: impl FnOnce() -> T + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// Gives the signals that end a program their default action back: nothing of the job is left that
+/// Restores the default action of the signals that end a program: nothing of the job is left that
 /// would have to be ended first.
 pub fn release() {
     for signal in ending().chain([SIGQUIT].into_iter().filter(|&signal| !is_ignored(signal))) {
@@ -62,20 +62,20 @@ pub fn release() {
     }
 }
 
-/// Ends this process by a signal that [`release`] has given back: a shell that waits for it sees
-/// that its loop or script was interrupted, which it cannot know of a status.
+/// Ends this process by a signal that [`release`] has restored: a shell that waits for it then
+/// knows that its loop or script was interrupted, which an exit status cannot tell.
 pub fn end_by(signal: i32) {
     // SAFETY: the signal ends this process, or is ignored.
     unsafe { libc::raise(signal) };
 }
 
-/// Stops the launcher as Ctrl-Z would, until somebody continues it. Comes back at once where the
+/// Stops the launcher as Ctrl-Z would, until somebody continues it. Returns immediately if the
 /// kernel knows that nobody would: in a process group that no shell has started (an orphaned one),
 /// and as process 1 of a container.
 pub fn stop_self() {
     // SAFETY: all-zero is a valid value of that plain C struct: the default action.
     let [default, mut handler]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
-    // SAFETY: both actions are valid, and the second one goes back as it came; raising the signal
+    // SAFETY: both actions are valid, and the second one is restored unchanged; raising the signal
     // stops this process at most.
     unsafe {
         libc::sigaction(SIGTSTP, &default, &mut handler);
@@ -84,11 +84,11 @@ pub fn stop_self() {
     }
 }
 
-/// True if this process was started not to hear `signal`, or has been told so since.
+/// True if this process was started to ignore `signal`, or has ignored it since.
 pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: an all-zero sigaction is a valid value of that plain C struct.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: `action` is valid for writing; a null new action only asks.
+    // SAFETY: `action` is valid for writing; a null new action only queries.
     let result = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
     result == 0 && action.sa_sigaction == libc::SIG_IGN
 }

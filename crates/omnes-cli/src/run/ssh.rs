@@ -10,20 +10,20 @@
 //!   end of input           ──►     KILL to that group: the launcher or the connection is gone
 //! ```
 //!
-//! The first line also tells the launcher that the connection stands: ssh reads it only then, so as
-//! long as it lies in the pipe the rank counts as connecting (see `start`).
+//! The first line also tells the launcher that the connection is up: ssh reads it only then, so as
+//! long as it is unread in the pipe, the rank counts as connecting (see `start`).
 //!
 //! So the real signal reaches the rank, and nothing survives a closed connection, without a
-//! terminal on the far side. Where the launcher's machine loses its power or its network, nobody
-//! closes the connection: sshd notices after its `ClientAliveInterval`, which is off by default,
-//! else with TCP, after minutes to hours. The shell stays as the parent of the rank: a rank that
-//! dies by signal s is then seen as status 128+s, where ssh itself would only say 255.
+//! terminal on the remote side. If the launcher's machine loses its power or its network, nobody
+//! closes the connection: sshd detects it after its `ClientAliveInterval`, which is off by default,
+//! else TCP does, after minutes to hours. The shell stays as the parent of the rank: a rank that is
+//! killed by signal s is then seen as status 128+s, where ssh itself would only return 255.
 //!
-//! Assumes: login shells that read POSIX quoting (sh, bash, dash, ksh, zsh), and sshd's habit of
-//! one session per command, which makes "group 0" the rank and what it started. Of the launcher's
-//! own environment the rank gets what is named `OMNES_…`; all that it gets but the key is visible
-//! on the remote command line. Not done: a rank's standard input, because the pipe is taken; TSTP,
-//! because a remote session has no job control.
+//! Assumes: login shells that understand POSIX quoting (sh, bash, dash, ksh, zsh), and sshd's habit
+//! of one session per command, which makes "group 0" the rank and its descendants. Of the
+//! launcher's own environment the rank gets the variables named `OMNES_…`; all of them except the
+//! key are visible on the remote command line. Not supported: a rank's standard input, because the
+//! pipe is taken; TSTP, because a remote session has no job control.
 
 use super::job::Job;
 use super::placement::Place;
@@ -34,13 +34,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Status of ssh itself, as against that of the remote command.
+/// Status of ssh's own failures, as opposed to that of the remote command.
 pub const SSH_FAILED_STATUS: i32 = 255;
 
 /// Arguments: directory, `NAME=VALUE` repeated, `--`, command.
 ///
-/// The watcher runs in the background, so it must not hold the output (sshd would wait for it),
-/// and it ignores what it sends. `(exec ...)` keeps names such as `exit` from meaning builtins.
+/// The watcher runs in the background, so it must not hold the output (sshd would wait for it), and
+/// it ignores the signals that it sends. `(exec ...)` prevents names such as `exit` from being
+/// taken as builtins.
 const SCRIPT: &str = r#"IFS= read -r OMNES_JOB_KEY || exit 255
 export OMNES_JOB_KEY
 cd -- "$1" || exit 126
@@ -59,8 +60,8 @@ trap : HUP INT QUIT TERM USR1 USR2
 exit "$?"
 "#;
 
-/// The local command for a rank on `host`: `ssh` as split words, standard input a pipe that must
-/// get [`key_line`] first and stay open as long as the rank may live.
+/// Local command for a rank on `host`: `ssh` as split words, standard input a pipe that must
+/// receive [`key_line`] first and stay open as long as the rank may live.
 pub fn command(ssh: &[String], host: &str, job: &Job, place: &Place, directory: &Path) -> Command {
     let (program, arguments) = ssh.split_first().expect("resolve checked that --ssh has a word");
     let mut command = Command::new(program);
@@ -69,8 +70,8 @@ pub fn command(ssh: &[String], host: &str, job: &Job, place: &Place, directory: 
     command
 }
 
-/// The directory that ranks work in: by the name that the user's shell has for it, as the kernel's,
-/// with what symbolic links lead to, may not exist on other machines.
+/// Working directory of ranks, under the name that the user's shell has for it, because the
+/// kernel's name, with symbolic links resolved, may not exist on other machines.
 ///
 /// Errors: it has been removed.
 pub fn working_directory() -> Result<PathBuf> {
@@ -86,7 +87,7 @@ pub fn key_line(job: &Job) -> String {
     format!("{}\n", job.key())
 }
 
-/// Line that makes the remote shell send `signal`; `None` for those it does not know.
+/// Line that makes the remote shell send `signal`; `None` for signals it does not know.
 pub fn control_line(signal: i32) -> Option<&'static [u8]> {
     match signal {
         libc::SIGINT => Some(b"INT\n"),
@@ -117,11 +118,11 @@ fn remote_line(job: &Job, place: &Place, directory: &Path) -> OsString {
     OsString::from_vec(line)
 }
 
-/// One word for a POSIX shell, whatever bytes it has; plain words stay as they are.
+/// Quotes one word of any bytes for a POSIX shell; plain words stay unchanged.
 pub fn quote(word: &OsStr) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(byte);
     let bytes = word.as_bytes();
-    // A leading '=' or '~' means something to zsh and others.
+    // A leading '=' or '~' has a special meaning in zsh and other shells.
     if !bytes.is_empty() && bytes[0] != b'=' && bytes.iter().all(plain) {
         return bytes.to_vec();
     }

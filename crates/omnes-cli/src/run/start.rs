@@ -1,23 +1,23 @@
-//! Which ranks are started next: all at once, except those behind ssh.
+//! Which ranks are started next: all of them, with a limit for those over ssh.
 //!
-//! An sshd drops connections while ten others have not shown yet who they are (`MaxStartups`), and
-//! a rank whose connection is dropped ends the job. So at most [`CONNECTING_MAX`] ranks of a
-//! machine are under way to it at a time. A rank is *through* when its ssh has read the control
-//! pipe, which ssh does not do before it has been let in.
+//! An sshd drops connections while ten others have not authenticated yet (`MaxStartups`), and a
+//! rank whose connection is dropped ends the job. So at most [`CONNECTING_MAX`] ranks connect to a
+//! machine concurrently. A rank is *through* when its ssh has read the control pipe, which ssh does
+//! only after authentication.
 
 use super::hosts::machine;
 use super::placement::{Host, Place};
 use super::process::Process;
 use std::collections::BTreeMap;
 
-/// Connections under way to one machine at once; the rest of the ten is left to others.
+/// Concurrent connection attempts to one machine; the remainder of the ten is left to others.
 const CONNECTING_MAX: usize = 8;
 
-/// Ranks that are not started yet.
+/// Ranks that have not been started yet.
 pub struct Waiting<'a>(Vec<&'a Place>);
 
 impl<'a> Waiting<'a> {
-    /// All of them.
+    /// Creates the set of all ranks.
     pub fn new(places: &'a [Place]) -> Self {
         Self(places.iter().collect())
     }
@@ -27,7 +27,7 @@ impl<'a> Waiting<'a> {
         self.0.is_empty()
     }
 
-    /// Those that may be started beside `ranks`, in order.
+    /// Removes and returns the places that may be started beside `ranks`, in order.
     pub fn take_next(&mut self, ranks: &[Process]) -> Vec<&'a Place> {
         let mut connecting: BTreeMap<&str, usize> = BTreeMap::new();
         for rank in ranks.iter().filter(|rank| rank.is_connecting()) {
@@ -42,7 +42,7 @@ impl<'a> Waiting<'a> {
         self.0.extract_if(.., may_start).collect()
     }
 
-    /// Those that are left are not started any more: how many.
+    /// Gives up all remaining ranks; returns their number.
     pub fn give_up(&mut self) -> usize {
         std::mem::take(&mut self.0).len()
     }

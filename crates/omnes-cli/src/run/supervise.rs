@@ -1,4 +1,4 @@
-//! When ranks are signalled, and with which status the job ends: decisions only, no clock, no IO.
+//! Decides when ranks are signalled and with which status the job ends; no clock, no I/O.
 //!
 //! ```text
 //!            rank fails                  grace over             grace over
@@ -8,51 +8,51 @@
 //!     └── INT, TERM or HUP: forwarded ──── grace over, or an INT after it ──────┘
 //! ```
 //!
-//! The time limit holds in each of these states until a KILL is to come.
+//! The time limit applies in each of these states until a KILL is scheduled.
 //!
-//! The job is over when every rank has ended. Its status: 0 if none failed; 124 where the time
-//! limit came before a failure or a signal; else that of the first rank that failed, or of one that
-//! crashed at the same time. Where no rank failed by itself, but a forwarded signal had to be
-//! followed by KILL, the ranks' own status says nothing, so it is 128 + the forwarded signal.
+//! The job is over when every rank has ended. Its status: 0 if none failed; 124 if the time limit
+//! expired before a failure or a signal; else that of the first rank that failed, or of one that
+//! crashed at the same time. If no rank failed by itself, but a forwarded signal had to be followed
+//! by KILL, the ranks' own status is meaningless, so it is 128 + the forwarded signal.
 
 use super::process::End;
 use std::time::{Duration, Instant};
 
-/// Status of a job that met its time limit, as `timeout(1)` has it.
+/// Status of a job that reached its time limit, as for `timeout(1)`.
 const TIMEOUT_STATUS: u8 = 124;
-/// Time between the first rank's end without failure and a look at whether the others wait for it.
+/// Time from the first rank's end without failure to the check whether other ranks wait for it.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
 
-/// What the supervisor decided, to be applied to all ranks that live.
+/// Decision of the supervisor, to be applied to all live ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Signal to send, if any.
     pub signal: Option<i32>,
-    /// Line to tell, if any.
+    /// Message to the user, if any.
     pub note: Option<Note>,
 }
 
-/// What is told to the user.
+/// Messages to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// This rank failed first; `others` still live and get the grace.
+    /// This rank failed first; `others` are still live and have the grace period.
     Failed {
         /// `0..size`.
         rank: usize,
-        /// How.
+        /// How the rank ended.
         end: End,
-        /// Ranks that live.
+        /// Number of live ranks.
         others: usize,
     },
-    /// Ranks have ended without failure for a while, and others live.
+    /// Some ranks ended without failure a while ago, and others are live.
     Ended,
-    /// This signal went to the ranks.
+    /// This signal was forwarded to the ranks.
     Forwarded(i32),
-    /// The time limit is over.
+    /// The time limit has expired.
     TimedOut,
-    /// Ranks that live got TERM.
+    /// Live ranks were sent TERM.
     Terminated(usize),
-    /// Ranks that live got KILL.
+    /// Live ranks were sent KILL.
     Killed(usize),
 }
 
@@ -76,9 +76,9 @@ pub struct Supervisor {
     cause: Option<Cause>,
     first_failure: Option<End>,
     next: Option<(Instant, Step)>,
-    /// When the time limit is over.
+    /// Expiry of the time limit.
     limit: Option<Instant>,
-    /// When others are looked at that may wait for those that have ended.
+    /// Time of the check whether other ranks wait for those that have ended.
     look: Option<Instant>,
     has_ended: bool,
     is_signalled: bool,
@@ -94,7 +94,7 @@ impl Supervisor {
             cause: None,
             first_failure: None,
             next: None,
-            // A limit beyond the end of the clock is no limit.
+            // A limit beyond the range of the clock is no limit.
             limit: timeout.and_then(|timeout| now.checked_add(timeout)),
             look: None,
             has_ended: false,
@@ -108,24 +108,25 @@ impl Supervisor {
         self.live == 0
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// Time at which [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = self.next.map(|(at, _)| at);
         next.into_iter().chain(self.limit).chain(self.look).min()
     }
 
-    /// A rank ended; to be told once per rank.
+    /// A rank ended; to be called once per rank.
     pub fn handle_end(&mut self, now: Instant, rank: usize, end: End) -> Option<Order> {
         self.live = self.live.checked_sub(1).expect("a rank ends once");
         if !end.is_failure() && !std::mem::replace(&mut self.has_ended, true) {
             self.look = now.checked_add(LOOK_WAIT);
         }
-        // After KILL the ranks' ends are ours, not theirs.
+        // After KILL the ranks end because of us.
         if !end.is_failure() || self.is_killed {
             return None;
         }
         if let Some(first) = self.first_failure {
-            // The others may end for the sake of a killed rank before its own end is seen.
+            // Other ranks may end because a rank was killed before the end of the killed rank is
+            // seen.
             let is_own = matches!(self.next, Some((_, Step::Terminate)));
             let is_crash = matches!(end, End::Signalled(signal) if signal != libc::SIGTERM);
             if is_own && is_crash && matches!(first, End::Exited(_)) {
@@ -142,26 +143,26 @@ impl Supervisor {
         Some(Order { signal: None, note: Some(Note::Failed { rank, end, others: self.live }) })
     }
 
-    /// So many ranks were not started, and are not any more.
+    /// This many ranks have not been started and will not be.
     pub fn handle_unstarted(&mut self, ranks: usize) {
         self.live = self.live.checked_sub(ranks).expect("ranks that were not started live on");
     }
 
-    /// The launcher got INT, TERM or HUP; an INT that is not the first of them kills.
+    /// The launcher received INT, TERM or HUP; any INT after the first signal kills.
     pub fn handle_signal(&mut self, now: Instant, signal: i32) -> Order {
         let was_signalled = std::mem::replace(&mut self.is_signalled, true);
         self.cause.get_or_insert(Cause::Signal(signal));
         if was_signalled && signal == libc::SIGINT {
             return self.kill();
         }
-        // A KILL that is to come already must not be put off by a further signal.
+        // A further signal must not postpone a KILL that is already scheduled.
         if !self.is_killed && !self.is_kill_to_come() {
             self.schedule(now, Step::Kill);
         }
         Order { signal: Some(signal), note: Some(Note::Forwarded(signal)) }
     }
 
-    /// The time of [`Self::poll_timeout`] has come; spurious calls do nothing.
+    /// The time of [`Self::poll_timeout`] has arrived; spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<Order> {
         if self.look.take_if(|at| *at <= now).is_some() && self.cause.is_none() && self.live > 0 {
             return Some(Order { signal: None, note: Some(Note::Ended) });
@@ -194,7 +195,7 @@ impl Supervisor {
         }
     }
 
-    /// The forwarded signal by which the job has ended, once it is over.
+    /// Forwarded signal that ended the job, once it is over.
     pub fn ended_by(&self) -> Option<i32> {
         match self.cause {
             Some(Cause::Signal(signal)) if self.status() == End::Signalled(signal).status() => {
@@ -289,7 +290,7 @@ mod tests {
         job.handle_end(now, 1, FAILED);
         job.handle_end(now, 0, End::Signalled(SIGKILL));
         assert_eq!(job.status(), 128 + 9);
-        // What follows our own signal explains nothing.
+        // Failures after our own signal explain nothing.
         job.handle_timeout(now + GRACE);
         job.handle_end(now + GRACE, 2, End::Signalled(SIGTERM));
         assert_eq!(job.status(), 128 + 9);

@@ -1,10 +1,10 @@
-//! The warden: a process that ends what ranks have started when the launcher is ended by KILL.
+//! The warden: a process that ends the descendants of ranks if the launcher is ended by KILL.
 //!
-//! The kernel ends the ranks of such a launcher, but not what they have started. So each rank names
-//! its process group to a process of the launcher's own, before its command begins: afterwards
-//! would be too late for a launcher that is killed in between. That process waits until its input
-//! ends, which it does when the launcher is gone in whatever way, and then kills the groups, unless
-//! it was told that the job is over.
+//! The kernel ends the ranks of such a launcher, but not the processes that they have started. So
+//! each rank reports its process group to a process that the launcher owns, before its command
+//! starts: afterwards would be too late if the launcher is killed in between. That process waits
+//! until its input ends, which it does when the launcher is gone in whatever way, and then kills
+//! the groups, unless it was told that the job is over.
 
 use anyhow::{Context, Result, anyhow};
 use std::io::{Cursor, Write};
@@ -13,20 +13,21 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-/// The argument that makes a warden.
+/// Argument that makes the command a warden.
 const VERB: &str = "warden";
-/// The line after which nothing is left to do.
+/// Line after which there is nothing left to do.
 const OVER: &str = "over";
 
-/// The launcher's side. Dropping it says that the job is over: the ranks must have ended by then.
+/// The launcher's side. Dropping it reports that the job is over: the ranks must have ended by
+/// then.
 pub struct Warden {
     process: Child,
-    /// A socket, as a write to a pipe that nobody reads would end the rank that writes.
+    /// A socket, because writing to a pipe without a reader would end the writing rank.
     input: UnixStream,
 }
 
 impl Warden {
-    /// Starts one, away from the signals of the launcher's terminal.
+    /// Starts a warden, isolated from the signals of the launcher's terminal.
     pub fn start() -> Result<Self> {
         let cannot = "cannot start the job's warden";
         let (input, theirs) = UnixStream::pair().context(cannot)?;
@@ -37,8 +38,8 @@ impl Warden {
         Ok(Self { process, input })
     }
 
-    /// Lets `rank`, which must lead a group of its own and start while `self` lives, tell that its
-    /// group ends with the launcher.
+    /// Makes `rank`, which must lead a group of its own and start while `self` lives, report that
+    /// its group ends with the launcher.
     pub fn watch(&self, rank: &mut Command) {
         let input = self.input.as_raw_fd();
         // SAFETY: the hook runs between fork and exec: it makes two system calls and writes a
@@ -48,7 +49,7 @@ impl Warden {
                 let mut line = Cursor::new([0u8; 16]);
                 writeln!(line, "{}", libc::getpid())?;
                 let (text, len) = (line.get_ref().as_ptr().cast(), line.position() as usize);
-                // One that has been ended itself hears nothing; the job goes on without.
+                // If the warden has been ended, nobody receives this; the job continues without it.
                 libc::send(input, text, len, libc::MSG_NOSIGNAL);
                 Ok(())
             });
@@ -58,17 +59,17 @@ impl Warden {
 
 impl Drop for Warden {
     fn drop(&mut self) {
-        // Fails where it has been ended itself.
+        // Fails if the warden has been ended.
         let _ = self.input.write_all(format!("{OVER}\n").as_bytes());
         // Fails only if somebody else has reaped it.
         let _ = self.process.wait();
     }
 }
 
-/// The warden's own life.
+/// Runs the warden.
 ///
 /// # Errors
-/// A line that no job sends, as from somebody who has typed the command.
+/// A line that no job sends, for example from a user who has typed the command.
 pub fn serve() -> Result<ExitCode> {
     let mut groups = Vec::new();
     for line in std::io::stdin().lines() {
@@ -80,8 +81,8 @@ pub fn serve() -> Result<ExitCode> {
         groups.push(group.ok_or_else(|| anyhow!("'{line}' is not a process group"))?);
     }
     for group in groups {
-        // SAFETY: plain system call. A group keeps its number while anybody is in it; where nobody
-        // is, the launcher's end is too recent for the kernel to have given it out again.
+        // SAFETY: plain system call. A group keeps its number while it has a process; if it has
+        // none, the launcher's end is too recent for the kernel to have reused the number.
         unsafe { libc::kill(-group, libc::SIGKILL) };
     }
     Ok(ExitCode::SUCCESS)

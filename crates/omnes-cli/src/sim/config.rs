@@ -1,4 +1,4 @@
-//! What is simulated, with nothing left open, and the runs that this makes.
+//! Complete configuration of a simulation, and the runs that result from it.
 
 use super::network::NetworkKind;
 use super::options::Wanted;
@@ -13,31 +13,31 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-/// The testbed of a question that names none.
+/// Default testbed.
 const USUAL_TESTBED: &str = "ethernet-25g";
-/// Larger messages are refused, as `omnes bench` does.
+/// Larger messages are rejected, as in `omnes bench`.
 const MESSAGE_BYTES_MAX: u64 = 16 << 30;
-/// Bytes that all ranks together may receive in one run, before iterations become fewer: some
-/// seconds of a core.
+/// Bytes that all ranks together may receive in one run before the number of iterations is reduced:
+/// some seconds of a core.
 const RUN_BYTES_MAX: u64 = 4 << 30;
-/// What an empty message counts for: about what its packet costs.
+/// Weight of an empty message: about the cost of its packet.
 const MESSAGE_BYTES_MIN: u64 = 4096;
-/// Iterations where there is no reason for fewer.
+/// Number of iterations unless there is a reason for fewer.
 const ITERATIONS: u64 = 10;
 
-/// Iterations of one run, with those before them.
+/// Maximum number of iterations of one run, including warm-up.
 const RUN_ITERATIONS_MAX: u64 = 1_000_000;
-/// Runs of one question.
+/// Maximum number of runs.
 const RUNS_MAX: u128 = 1_000_000;
-/// Within it a run comes to its end before the model gives it up.
+/// Within this total a run completes before the model gives it up.
 const SKEWS_MAX: Duration = Duration::from_secs(3000);
 
 /// See the module header.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is done.
+    /// Operation to simulate.
     pub op: Op,
-    /// The testbed as it was named, by name or file.
+    /// The testbed as given, by name or file.
     pub testbed_name: String,
     /// The testbed.
     pub testbed: Testbed,
@@ -69,13 +69,13 @@ pub struct Point {
     pub skew: Duration,
     pub bytes: u64,
     pub seed: u64,
-    /// Iterations that count, and those before them.
+    /// Timed iterations, and warm-up iterations before them.
     pub repeat: u32,
     pub warmup: u32,
 }
 
 impl Config {
-    /// Fills in what was left open, and refuses what contradicts itself.
+    /// Fills in defaults, and rejects contradictory settings.
     pub fn resolve(op: Op, wanted: Wanted) -> Result<Self> {
         check_use(op, &wanted)?;
         let testbed_name = wanted.testbed.unwrap_or_else(|| USUAL_TESTBED.to_owned());
@@ -200,7 +200,7 @@ impl Config {
         cross(&mut points, &self.skews, |point, value| point.skew = value);
         cross(&mut points, &self.sizes, |point, value| point.bytes = value);
         cross(&mut points, &seeds, |point, value| point.seed = value);
-        // Where nothing goes to all, the carriers would all make the same run.
+        // If nothing is sent to all ranks, all carriers would give the same run.
         points.retain(|point| point.has_carrier() || point.carrier == self.carriers[0]);
         for point in points.iter_mut().filter(|point| !point.has_carrier()) {
             point.carrier = CarrierKind(Carrier::Multicast);
@@ -211,15 +211,17 @@ impl Config {
         points
     }
 
-    /// Iterations that count, and those before them, which get the machines going.
+    /// Timed iterations, and warm-up iterations before them, which bring the machines into a steady
+    /// state.
     fn iterations(&self, point: &Point) -> (u32, u32) {
         let fitting = (RUN_BYTES_MAX / point.weight()).clamp(1, ITERATIONS) as u32;
-        // Consecutive barriers have no begin of their own: each counts from the end of the last.
+        // Consecutive barriers have no start of their own: each counts from the end of the previous
+        // one.
         let warmup = u32::from(fitting > 1 || self.op == Op::Barrier);
         (self.repeat.unwrap_or(fitting), self.warmup.unwrap_or(warmup))
     }
 
-    /// The command line that simulates the same again.
+    /// Command line that repeats this simulation.
     pub fn command_line(&self) -> String {
         fn list<T: ToString>(values: &[T]) -> String {
             values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
@@ -258,12 +260,12 @@ impl Config {
 }
 
 impl Point {
-    /// True if something travels by its carrier.
+    /// True if packets travel by the point's carrier.
     pub fn has_carrier(&self) -> bool {
         self.algorithm.sends_to_all(self.op, self.ranks)
     }
 
-    /// About what an iteration is to simulate, in bytes received.
+    /// Approximate amount of work of an iteration, in bytes received.
     pub fn weight(&self) -> u64 {
         let receivers = if self.op.is_between_two() { 1 } else { u64::from(self.ranks) };
         receivers * self.bytes.max(MESSAGE_BYTES_MIN) * u64::from(self.messages())
@@ -274,7 +276,7 @@ impl Point {
         u128::from(self.weight()) * (u128::from(self.repeat) + u128::from(self.warmup))
     }
 
-    /// Messages that one iteration sends one after the other without waiting, as in `omnes bench`.
+    /// Messages that one iteration sends back to back without waiting, as in `omnes bench`.
     pub fn messages(&self) -> u32 {
         const WINDOW_BYTES_MAX: u64 = 32 << 20;
         let fitting = WINDOW_BYTES_MAX / self.bytes.max(1);
@@ -290,7 +292,7 @@ fn filled<T: Clone>(given: Vec<T>, usual: &[T]) -> Vec<T> {
     if given.is_empty() { usual.to_vec() } else { given }
 }
 
-/// Each point with each value.
+/// Combines each point with each value.
 fn cross<T: Copy>(points: &mut Vec<Point>, values: &[T], set: impl Fn(&mut Point, T)) {
     let with = |point: &Point| -> Vec<Point> {
         let put = |value: &T| {
@@ -303,7 +305,7 @@ fn cross<T: Copy>(points: &mut Vec<Point>, values: &[T], set: impl Fn(&mut Point
     *points = points.iter().flat_map(with).collect();
 }
 
-/// Refuses settings that would have no effect.
+/// Rejects settings that would have no effect.
 fn check_use(op: Op, wanted: &Wanted) -> Result<()> {
     let name = op.name();
     ensure!(op == Op::Skew || wanted.skew.is_empty(), "--skew is for skew, not for {name}");
@@ -323,7 +325,7 @@ fn check_use(op: Op, wanted: &Wanted) -> Result<()> {
     Ok(())
 }
 
-/// The testbed of that name, or of the file there.
+/// The testbed with this name, or from this file.
 pub fn read_testbed(name: &str) -> Result<Testbed> {
     let path = Path::new(name);
     if path.extension().is_none_or(|extension| extension != "toml") && !path.is_file() {

@@ -1,10 +1,10 @@
-//! One run: the plan of a point, and what came of it.
+//! One run: the plan of a point, and its results.
 //!
-//! A sample is what `omnes bench` takes for one: the slowest rank's time of a broadcast that all
-//! begin together; half of a round trip; the time of a window of messages or broadcasts, divided by
-//! their number; the mean time in the call where ranks come late. A barrier counts from the end of
-//! the one before it until its own end. All ranks begin together without a message, so there is no
-//! barrier before an iteration to be left out of the counts.
+//! Samples are defined as in `omnes bench`: the slowest rank's time of a broadcast that all ranks
+//! start together; half of a round trip; the time of a window of messages or broadcasts, divided by
+//! their number; the mean time in the call if ranks are late. A barrier counts from the end of the
+//! previous one until its own end. All ranks start together without a message, so there is no
+//! barrier before an iteration that would have to be excluded from the counts.
 
 use super::config::Point;
 use super::postal::Postal;
@@ -17,52 +17,52 @@ use omnes_sim::model::{
 };
 use omnes_sim::testbed::Testbed;
 
-/// An algorithm with nothing left open.
+/// A completely specified algorithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Resolved {
-    /// Messages between two.
+    /// Messages between two ranks.
     None,
     Bcast(BcastAlgorithm),
     Barrier(BarrierKind),
 }
 
-/// What came of a point.
+/// Results of a point.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Which.
+    /// The point.
     pub point: Point,
-    /// The algorithm, with nothing left open, as in results.
+    /// Completely specified algorithm, as in results.
     pub algorithm: String,
-    /// What a postal tree follows from.
+    /// The postal tree, with the measurements that it follows from.
     pub postal: Option<Postal>,
     /// Times of one operation.
     pub summary: Summary,
-    /// Per operation, all ranks together: packets, bytes of headers of Omnes and data, repairs.
+    /// Per operation, summed over all ranks: packets, bytes of Omnes headers and data, repairs.
     pub packets: f64,
     pub wire_bytes: f64,
     pub retransmits: f64,
-    /// What a broadcast costs its root.
+    /// Costs of a broadcast at its root.
     pub at_root: Option<AtRoot>,
-    /// Mean time of the root in its calls, where ranks come late, in microseconds.
+    /// Mean time of the root in its calls, if ranks are late, in microseconds.
     pub root_us: Option<f64>,
-    /// Copies that were lost by chance, for want of room in a switch, and in a host; in all.
+    /// Copies lost at random, for lack of room in a switch, and in a host; totals.
     pub lost: u64,
     pub dropped_by_switches: u64,
     pub dropped_by_hosts: u64,
-    /// Events that the model took.
+    /// Number of events of the model.
     pub events: u64,
     /// Equal runs have equal hashes.
     pub hash: u64,
-    /// What every resource did, if that was asked for.
+    /// Activity of every resource, if requested.
     pub bars: Vec<Bar>,
-    /// When operations began and ended, as `bars`.
+    /// Start and end of operations; recorded together with `bars`.
     pub samples: Vec<Sample>,
 }
 
-/// Lets a point's ranks do what they are to do; `tell` hears which share of it is done.
+/// Simulates a point; `tell` receives the completed share.
 ///
 /// # Errors
-/// [`ModelError`] if they do not come to the end.
+/// [`ModelError`] if the run does not complete.
 pub fn measure(
     point: Point,
     testbed: &Testbed,
@@ -81,7 +81,7 @@ pub fn measure(
     };
     let report = Model::new(setup, plan, has_bars)?.run_telling(tell)?;
     let measured = Measured::new(&point, (name(&point, resolved), postal), testbed, report);
-    // Many runs are kept, and few of them are drawn.
+    // Many runs are kept, and few of them are plotted.
     let samples = if has_bars { measured.samples } else { Vec::new() };
     Ok(Measured { samples, ..measured })
 }
@@ -105,7 +105,7 @@ fn resolve(point: &Point, testbed: &Testbed) -> Result<(Resolved, Option<Postal>
     })
 }
 
-/// The algorithm's name in results.
+/// Name of the algorithm in results.
 fn name(point: &Point, resolved: Resolved) -> String {
     match resolved {
         Resolved::None => "default".to_owned(),
@@ -138,7 +138,7 @@ fn ops(point: &Point, resolved: Resolved) -> Vec<Step> {
         Op::Pingpong => {
             vec![Step::Message { from: 0, to: 1, bytes }, Step::Message { from: 1, to: 0, bytes }]
         }
-        // Rank 1 answers when it has all of them.
+        // Rank 1 answers when it has received all of them.
         Op::Bandwidth => vec![cast, Step::Message { from: 1, to: 0, bytes: 0 }],
         Op::Throughput => {
             let casts = std::iter::repeat_n(cast, point.messages() as usize);
@@ -151,7 +151,7 @@ fn ops(point: &Point, resolved: Resolved) -> Vec<Step> {
     }
 }
 
-/// The time of each iteration that counts, and how many operations that is.
+/// Times of the timed iterations, and the number of operations in each.
 fn times(point: &Point, samples: &[Sample]) -> (Vec<Span>, u64) {
     let messages = u64::from(point.messages());
     let (per_iteration, operations) = match point.op {
@@ -165,8 +165,8 @@ fn times(point: &Point, samples: &[Sample]) -> (Vec<Span>, u64) {
         match point.op {
             Op::Barrier => last.ended - before.unwrap_or(first.first_began),
             Op::Skew => last.mean_in_call(),
-            // Until the first sender has the answer; its own acknowledgement of that is not waited
-            // for.
+            // Until the first sender has the answer, without waiting for its own acknowledgement of
+            // it.
             Op::Pingpong | Op::Bandwidth => last.others_ended - first.root_began,
             Op::Bcast | Op::Throughput => last.ended - first.root_began,
         }
@@ -184,7 +184,7 @@ fn times(point: &Point, samples: &[Sample]) -> (Vec<Span>, u64) {
 /// Exact, unlike the histogram of `omnes bench`: there are few samples.
 fn summarize(mut times: Vec<Span>, operations: u64) -> Summary {
     times.sort_unstable();
-    // The smallest sample that so many percent of all are not above.
+    // The smallest sample that is not exceeded by this percentage of all.
     let at = |percent: usize| times[(times.len() * percent).div_ceil(100).max(1) - 1].as_us();
     let each = |us: f64| us / operations as f64;
     let total: Span = times.iter().copied().sum();
@@ -204,7 +204,7 @@ impl Measured {
         report: Report,
     ) -> Self {
         let (spans, operations) = times(point, &report.samples);
-        // Counters cannot tell iterations from those before them.
+        // Counters do not distinguish timed iterations from warm-up ones.
         let all = u64::from(point.warmup + point.repeat) * operations;
         let each = |count: u64| count as f64 / all as f64;
         let Report { counters, ranks, hash, bars, samples, .. } = report;
@@ -260,7 +260,7 @@ mod tests {
     fn a_ping_pong_is_half_of_a_round_trip_and_grows_with_its_size() {
         let results = measured(Op::Pingpong, of(&[8, 8 << 10]));
         let [small, large] = [&results[0], &results[1]].map(|it| it.summary.median_us);
-        // 8 B: the sum of all parts of the way, which the model's own test gives.
+        // 8 B: the sum of all parts of the path, as given by the model's own test.
         assert!((4.0..14.0).contains(&small) && large > small + 2.0, "{small} {large}");
         // It is copied, and no sender waits for an acknowledgement.
         assert!((13.8..13.9).contains(&large), "{large}");
@@ -274,7 +274,7 @@ mod tests {
         let result = measure(config.points()[0], &config.testbed, true, |_| ()).unwrap();
         let first = result.samples[0].from_root().as_us();
         assert!(result.summary.p99_us < 1.1 * first, "{first} {:?}", result.summary);
-        // One packet to all, and an answer of each, the last one's too.
+        // One packet to all, and a reply from each, including the last one's.
         assert_eq!(result.packets, 64.0);
     }
 
@@ -282,7 +282,7 @@ mod tests {
     fn a_stream_comes_near_the_wire_and_not_above_it() {
         let results = measured(Op::Bandwidth, of(&[1 << 20]));
         let rate = f64::from(1 << 20) / results[0].summary.median_us;
-        // 25 Gbit/s without headers and frames are 2,916 MB/s at most.
+        // 25 Gbit/s without headers and frames are at most 2,916 MB/s.
         assert!((1_000.0..2_916.0).contains(&rate), "{rate} MB/s");
     }
 

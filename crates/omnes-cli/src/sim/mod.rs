@@ -1,23 +1,23 @@
-//! `omnes sim`: what a collective will do on a cluster you do not have.
+//! `omnes sim`: predicts the performance of a collective on a cluster you do not have.
 //!
-//! Models of `omnes-sim` run the protocol machines of the library on the costs of a testbed, in
-//! virtual time. Results have the fields and columns of `omnes bench`, so that what is simulated
-//! and what is measured lie beside each other. They go to stdout, the head lines too with
-//! `--format table`, else to stderr.
+//! The models of `omnes-sim` run the library's protocol machines with the costs of a testbed, in
+//! virtual time. Results have the fields and columns of `omnes bench`, so that simulated and
+//! measured results can be compared directly. They go to stdout; so do the head lines with
+//! `--format table`, else these go to stderr.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `options`, `scenario` | what was typed, or stands in a file |
+//! | `options`, `scenario` | options as typed, or read from a file |
 //! | `values`, `network` | values of axes and their text forms |
-//! | `config` | what is simulated, with nothing left open; the runs it makes |
+//! | `config` | complete configuration of a simulation; its runs |
 //! | `postal` | the postal tree of a testbed |
 //! | `measure` | one run |
 //! | `sweep` | all runs, several at a time |
-//! | `report`, `plot`, `trace` | lines, tables, pictures, what every resource did |
+//! | `report`, `plot`, `trace` | lines, tables, pictures, activity of every resource |
 //! | `testbeds` | constants and their sources |
 //!
 //! Guarantees: the same configuration gives the same results, in the same order, whatever the
-//! number of jobs. Exit status: 0; 1 if a run did not come to its end; 2 for wrong usage.
+//! number of jobs. Exit status: 0; 1 if a run did not complete; 2 for wrong usage.
 
 mod config;
 mod measure;
@@ -98,27 +98,27 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Broadcast, all ranks beginning together
+    /// Broadcast that all ranks start together
     #[command(after_help = EXAMPLES)]
     Bcast(Flags),
-    /// Barriers, one after the other
+    /// Consecutive barriers
     #[command(after_help = BARRIER_EXAMPLES)]
     Barrier(Flags),
-    /// Ping-pong of ranks 0 and 1; one way, half of the round trip
+    /// Ping-pong between ranks 0 and 1; one-way time, half of the round trip
     #[command(visible_alias = "latency", after_help = MESSAGE_EXAMPLES)]
     Pingpong(Flags),
     /// Stream of messages from rank 0 to rank 1
     #[command(after_help = MESSAGE_EXAMPLES)]
     Bandwidth(Flags),
-    /// Broadcasts back to back
+    /// Back-to-back broadcasts
     #[command(after_help = STREAM_EXAMPLES)]
     Throughput(Flags),
-    /// Broadcast while all but the root come late; time inside the call
+    /// Broadcast while all ranks except the root are late; time inside the call
     #[command(after_help = STREAM_EXAMPLES)]
     Skew(Flags),
-    /// What a scenario file asks for; flags take the place of its values
+    /// Run a scenario file; options override its values
     Run(RunArgs),
-    /// Testbeds that are built in; with a name, all constants of one and their sources
+    /// List the built-in testbeds; with a name, all constants of one and their sources
     Testbeds(testbeds::Args),
 }
 
@@ -181,7 +181,7 @@ fn simulate(config: &Config, output: &Output) -> Result<ExitCode> {
     told.finish(output)
 }
 
-/// Refuses what cannot be written, before anything is simulated.
+/// Rejects output files that cannot be written, before anything is simulated.
 fn check(config: &Config, output: &Output) -> Result<()> {
     if let Some(path) = &output.plot {
         plot::check(path)?;
@@ -206,15 +206,15 @@ fn check(config: &Config, output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// What has been told so far.
+/// Output so far.
 struct Told<'run> {
     config: &'run Config,
     format: Format,
     results: Vec<Measured>,
-    /// What postal trees follow from, said once.
+    /// Explanations of postal trees, each printed once.
     explained: BTreeSet<String>,
     failed: usize,
-    /// What came of printing; nothing is printed any more once that has failed.
+    /// Result of printing; nothing more is printed once it has failed.
     printed: Result<Reader>,
 }
 
@@ -224,7 +224,7 @@ impl<'run> Told<'run> {
         Self { config, format, results, explained, failed: 0, printed: Ok(Reader::Listens) }
     }
 
-    /// True if results are read, or files are to be written, whoever reads.
+    /// True if results are still read, or files are to be written in any case.
     fn is_wanted(&self, output: &Output) -> bool {
         matches!(self.printed, Ok(Reader::Listens)) || output.has_files()
     }
@@ -235,7 +235,7 @@ impl<'run> Told<'run> {
         }
     }
 
-    /// A line beside the results.
+    /// Prints a line beside the results.
     fn note(&mut self, line: &str) {
         if self.format == Format::Table {
             self.print(format_args!("# {line}"));
@@ -250,7 +250,7 @@ impl<'run> Told<'run> {
         self.note(&format!("testbed: {}", self.config.testbed.title));
     }
 
-    /// Tells what came of a run.
+    /// Reports the outcome of a run.
     fn take(&mut self, point: Point, outcome: Outcome) {
         let measured = match outcome {
             Ok(measured) => measured,
@@ -279,7 +279,8 @@ impl<'run> Told<'run> {
         self.results.push(measured);
     }
 
-    /// The table, the plot and the traces; files also where nothing can be printed.
+    /// Prints the table and writes the plot and the traces; files are written even if printing
+    /// fails.
     fn finish(mut self, output: &Output) -> Result<ExitCode> {
         let lines: Vec<_> =
             self.results.iter().map(|measured| Line::new(self.config, measured)).collect();

@@ -1,10 +1,10 @@
-//! Shapes of networks, as they are typed.
+//! Shapes of networks, as typed.
 
 use omnes_topo::network::{LinkId, Network, NetworkError, Node};
 use std::fmt;
 use std::str::FromStr;
 
-/// Ports of a fat tree's switches where nothing else is said: what one switch chip of today has.
+/// Default number of ports of a fat tree's switches: that of a present-day switch chip.
 const RADIX: u32 = 64;
 
 /// The shape of a network, for any number of hosts.
@@ -12,9 +12,9 @@ const RADIX: u32 = 64;
 pub enum NetworkKind {
     /// One switch.
     Single,
-    /// The smallest fat tree of full bisection, of switches with so many ports.
+    /// The smallest fat tree of full bisection, with switches of this many ports.
     FatTree {
-        /// Ports of a switch.
+        /// Number of ports of a switch.
         radix: u32,
     },
     /// The smallest balanced dragonfly.
@@ -22,10 +22,10 @@ pub enum NetworkKind {
 }
 
 impl NetworkKind {
-    /// The network for so many hosts.
+    /// Builds the network for this many hosts.
     ///
     /// # Errors
-    /// [`NetworkError`] if the hosts do not fit.
+    /// [`NetworkError`] if there are too many hosts.
     pub fn build(self, hosts: u32) -> Result<Network, NetworkError> {
         match self {
             Self::Single => Network::single_switch(hosts),
@@ -62,21 +62,21 @@ impl fmt::Display for NetworkKind {
     }
 }
 
-/// Links by name: `h3>s0` from host 3 to switch 0, `s0>s4` between switches.
+/// Names of links: `h3>s0` from host 3 to switch 0, `s0>s4` between switches.
 pub struct LinkNames {
     network: Network,
 }
 
 impl LinkNames {
-    /// Those of a network.
+    /// Names for the links of a network.
     ///
     /// # Errors
-    /// [`NetworkError`] if the hosts do not fit.
+    /// [`NetworkError`] if there are too many hosts.
     pub fn new(kind: NetworkKind, hosts: u32) -> Result<Self, NetworkError> {
         Ok(Self { network: kind.build(hosts)? })
     }
 
-    /// The name of a link that is there.
+    /// Name of an existing link.
     pub fn name(&self, link: u32) -> String {
         let place = |node| match node {
             Node::Host(host) => format!("h{}", host.0),

@@ -1,4 +1,4 @@
-//! What is wanted, as typed or as read from a scenario: lists are axes, empty ones are left open.
+//! Requested values, as typed or as read from a scenario: lists are axes, empty lists are unset.
 
 use super::network::NetworkKind;
 use super::values::{Algorithm, CarrierKind, Loss, parse_ranks};
@@ -8,7 +8,7 @@ use crate::units::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Axes and settings that were asked for.
+/// Requested axes and settings.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "What is simulated; lists are axes")]
 pub struct Wanted {
@@ -21,7 +21,7 @@ pub struct Wanted {
     /// Message sizes (8, 64k, 64MiB) [default: 8,1k,64k,1m,4m]
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_bytes)]
     pub sizes: Vec<u64>,
-    /// Algorithms (schemes) to compare; `postal` without a number is made for the testbed
+    /// Algorithms (schemes) to compare; `postal` without a number is fitted to the testbed
     /// [default: default]
     #[arg(long, visible_alias = "scheme", value_delimiter = ',', value_name = "NAME",
           value_parser = str::parse::<Algorithm>)]
@@ -36,32 +36,31 @@ pub struct Wanted {
     /// Shares of packets lost on the link to a host (0.01%) [default: 0%]
     #[arg(long, value_delimiter = ',', value_name = "SHARE", value_parser = str::parse::<Loss>)]
     pub loss: Vec<Loss>,
-    /// Longest delays of the ranks that come late (200us, 1ms); for skew
-    /// [default: 0,200us,400us,1000us]
+    /// Longest delays of late ranks (200us, 1ms); for skew [default: 0,200us,400us,1000us]
     #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_duration)]
     pub skew: Vec<Duration>,
-    /// How packets to all travel: multicast, or multisend:TREE with who passes on (:nic, :host);
-    /// barriers without multicast send to one rank after the other, whatever the tree
-    /// [default: multicast]
+    /// How packets to all ranks travel: multicast, or multisend:TREE with the place where they are
+    /// forwarded (:nic, :host); barriers without multicast send to one rank after the other,
+    /// whatever the tree [default: multicast]
     #[arg(long, value_delimiter = ',', value_name = "CARRIER",
           value_parser = str::parse::<CarrierKind>)]
     pub carrier: Vec<CarrierKind>,
     /// First seed of all randomness [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Seeds, each a run and a line of its own [default: 1]
+    /// Number of seeds; each gives a run and an output line of its own [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
-    /// Iterations that count, in each run [default: 10, fewer where ranks x bytes is large]
+    /// Timed iterations of each run [default: 10, fewer where ranks x bytes is large]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: Option<u32>,
-    /// Iterations before these [default: 1, none where ranks x bytes is large]
+    /// Warm-up iterations before these [default: 1, none where ranks x bytes is large]
     #[arg(long, value_name = "N")]
     pub warmup: Option<u32>,
 }
 
 impl Wanted {
-    /// These, and what they leave open from `others`.
+    /// These values, with unset ones taken from `others`.
     pub fn or(self, others: Self) -> Self {
         fn list<T>(mine: Vec<T>, theirs: Vec<T>) -> Vec<T> {
             if mine.is_empty() { theirs } else { mine }
@@ -84,25 +83,25 @@ impl Wanted {
     }
 }
 
-/// What is done with results.
+/// Options for results.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "What is done with results")]
 pub struct Output {
     #[command(flatten)]
     format: FormatArgs,
-    /// Runs at a time; results are the same, and in the same order [default: the cores there are]
+    /// Concurrent runs; results and their order do not depend on it [default: number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: Option<u32>,
     /// Plot time over size, ranks, loss or skew, or as bars, one line for each algorithm
     #[arg(long, value_name = "FILE.svg|FILE.html")]
     pub plot: Option<PathBuf>,
-    /// Write what every host, NIC and link did, one line each (docs/SIMULATOR.md); for one run
+    /// Write the activity of hosts, NICs and links, one line each (docs/SIMULATOR.md); for one run
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Write the same for ui.perfetto.dev or chrome://tracing; for one run
     #[arg(long, value_name = "FILE.json")]
     pub perfetto: Option<PathBuf>,
-    /// Print what would be simulated, as a scenario file for `omnes sim run`
+    /// Print the resolved configuration, as a scenario file for `omnes sim run`
     #[arg(long)]
     pub print_config: bool,
 }
@@ -113,12 +112,12 @@ impl Output {
         self.format.chosen()
     }
 
-    /// True if there is more to write than what is printed.
+    /// True if files are to be written besides the printed results.
     pub fn has_files(&self) -> bool {
         self.plot.is_some() || self.has_bars()
     }
 
-    /// True if it is to be kept what every resource did.
+    /// True if the activity of every resource is to be recorded.
     pub fn has_bars(&self) -> bool {
         self.trace.is_some() || self.perfetto.is_some()
     }

@@ -1,11 +1,11 @@
 //! The postal tree of a testbed: `postal` without a number.
 //!
-//! A hop and the time that one more child costs are measured in the model itself, by flat trees
-//! without loss on one switch, as `omnes tune` measures them on a network. Lambda is the hop in
-//! units of one more child [MS-R17]. A message that ranks pass on whole (up to 128 KiB) is the
-//! unit itself, and gets the tree of its lambda. Of a longer one, which is passed on while it comes
-//! in, a train of packets is the unit; there each further child costs the whole message again, so
-//! the tree is bounded to the fan-out that is fastest for so many units [MS-R16], down to a chain.
+//! The hop and the cost of one more child are measured in the model itself, by flat trees without
+//! loss on one switch, as `omnes tune` measures them on a network. Lambda is the hop in units of
+//! one more child [MS-R17]. A message that ranks forward whole (up to 128 KiB) is itself the unit,
+//! and gets the tree of its lambda. For a longer one, which is forwarded while it arrives, a train
+//! of packets is the unit; there each further child costs the whole message again, so the tree is
+//! limited to the fan-out that is fastest for this number of units [MS-R16], down to a chain.
 
 use super::network::NetworkKind;
 use omnes_proto::algorithm::BcastAlgorithm;
@@ -14,29 +14,29 @@ use omnes_sim::model::{Carrier, Model, ModelError, Op, Plan, Setup};
 use omnes_sim::testbed::Testbed;
 use omnes_topo::{Lambda, PostalTimes, Tree, pipeline};
 
-/// Messages above it are passed on while they come in.
+/// Longer messages are forwarded while they arrive.
 const WHOLE_BYTES_MAX: u64 = 128 << 10;
-/// Destinations of the flat trees that are compared.
+/// Numbers of destinations of the flat trees that are compared.
 const FEW: u32 = 1;
 const MANY: u32 = 9;
 
-/// A tree and what it follows from.
+/// A tree and the measurements that it follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Postal {
     /// The tree.
     pub tree: Tree,
-    /// What is passed on at a time.
+    /// Size of the unit that is forwarded.
     pub unit_bytes: u64,
-    /// From a rank's begin to send a unit until its receiver has it.
+    /// Time from a rank's start of sending a unit until its receiver has it.
     pub hop: Span,
-    /// What one more child costs.
+    /// Cost of one more child.
     pub one_more: Span,
     /// A hop in units of one more child.
     pub lambda: Lambda,
 }
 
 impl Postal {
-    /// The tree for a message of `bytes` bytes to `ranks` ranks.
+    /// Chooses the tree for a message of `bytes` bytes to `ranks` ranks.
     ///
     /// # Errors
     /// [`ModelError`] if the testbed cannot send such messages.
@@ -63,7 +63,7 @@ impl Postal {
 }
 
 impl Postal {
-    /// For people: what the tree follows from.
+    /// Explains for people what the tree follows from.
     pub fn explain(&self) -> String {
         let Self { tree, unit_bytes, hop, one_more, lambda } = self;
         let chain =
@@ -75,16 +75,16 @@ impl Postal {
     }
 }
 
-/// (t_xmit + t_recv + t_send) / t_xmit, the sum being the hop.
+/// (t_xmit + t_recv + t_send) / t_xmit, where the sum is the hop.
 fn lambda(hop: Span, one_more: Span) -> Lambda {
-    // In picoseconds: only their ratio counts.
+    // In picoseconds: only their ratio matters.
     let transmit_ns = one_more.as_ps();
     let receive_ns = hop.as_ps().saturating_sub(transmit_ns);
     let times = PostalTimes { send_ns: 0, transmit_ns, receive_ns };
     Lambda::from_times(times).unwrap_or(Lambda::MAX)
 }
 
-/// The postal tree whose fan-out is fastest for `units` units.
+/// The postal tree with the fan-out that is fastest for `units` units.
 fn bounded(ranks: u32, units: u32, lambda: Lambda) -> Tree {
     let best = pipeline::choose(ranks, units, lambda).unwrap_or(Tree::Postal { lambda });
     match best {
@@ -96,7 +96,7 @@ fn bounded(ranks: u32, units: u32, lambda: Lambda) -> Tree {
     }
 }
 
-/// Time until all of `others` have a message straight from the root.
+/// Time until all `others` have received a message directly from the root.
 fn flat(testbed: &Testbed, others: u32, bytes: u64) -> Result<Span, ModelError> {
     let ranks = others + 1;
     let algorithm = BcastAlgorithm::tree(Tree::Flat);
@@ -110,7 +110,7 @@ fn flat(testbed: &Testbed, others: u32, bytes: u64) -> Result<Span, ModelError> 
         carrier: Carrier::Multicast,
     };
     let report = Model::new(setup, Plan::new(ops, 2), false)?.run()?;
-    // The first finds the machines new.
+    // The first broadcast finds the machines in their initial state.
     Ok(report.samples.last().map_or(Span::ZERO, |sample| sample.others_ended - sample.root_began))
 }
 
@@ -130,7 +130,8 @@ mod tests {
         assert_eq!(postal.tree, Tree::Postal { lambda: postal.lambda });
         assert!(postal.hop > postal.one_more, "{postal:?}");
         assert_eq!(postal.unit_bytes, 8);
-        // Of a message of several packets the root waits for the acknowledgement, the hop does not.
+        // For a message of several packets the root waits for the acknowledgement, the hop does
+        // not.
         let several = choose("ethernet-25g", 64, 8 << 10);
         assert!(several.hop < Span::from_ns(17_600), "{several:?}");
     }
@@ -143,7 +144,7 @@ mod tests {
         let postal = choose("ethernet-25g", 64, bytes);
         let least = host.train.of(bytes) + host.send.of(bytes) + host.copy.of(bytes);
         let ratio = postal.one_more.as_us() / least.as_us();
-        // Answers come in between, and are the host's work too.
+        // Replies arrive in between, and are also work for the host.
         assert!((0.9..1.9).contains(&ratio), "{ratio}");
     }
 

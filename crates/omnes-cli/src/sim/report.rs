@@ -1,8 +1,9 @@
 //! Results as lines for programs or as a table for people, with the names of `omnes bench`.
 //!
-//! Lines have the fields of `omnes bench` in its order; what a model has not (copies, system calls,
-//! wake-ups) is null. Then come those of the simulator. The table shows no column that would be
-//! empty, and of the axes only those with several values: the others are in its head.
+//! Lines have the fields of `omnes bench` in the same order; fields that a model cannot provide
+//! (copies, system calls, wake-ups) are null. The simulator's own fields follow. The table omits
+//! columns that would be empty, and shows only axes with several values: the others are in the head
+//! lines.
 
 use super::config::Config;
 use super::measure::Measured;
@@ -60,7 +61,7 @@ pub struct Line<'run> {
 }
 
 impl<'run> Line<'run> {
-    /// The line of one result.
+    /// Creates the line of one result.
     pub fn new(config: &'run Config, measured: &'run Measured) -> Self {
         let (point, summary) = (&measured.point, measured.summary);
         let us = |value| rounded(value, 1e3);
@@ -126,9 +127,9 @@ fn megabytes_per_s(measured: &Measured) -> Option<f64> {
 /// Whether a column may be left out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
-    /// A value of an axis, of little interest if there is only one.
+    /// A value of an axis, shown only if there are several.
     Axis,
-    /// A figure, or what is measured.
+    /// A figure, or the measured operation.
     Figure,
 }
 

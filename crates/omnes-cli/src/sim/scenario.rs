@@ -1,4 +1,4 @@
-//! Scenario files: the same settings as flags, in TOML; a value may stand where a list may.
+//! Scenario files: the same settings as flags, in TOML; a list may be written as a single value.
 //!
 //! ```toml
 //! op = "bcast"
@@ -10,7 +10,7 @@
 //! seeds = 3
 //! ```
 //!
-//! Keys are the long flags. A flag on the command line takes the place of the file's value.
+//! Keys are the long flags. A flag on the command line overrides the file's value.
 
 use super::config::Config;
 use super::options::Wanted;
@@ -23,7 +23,7 @@ use serde::Deserialize;
 use std::fmt::{Display, Write as _};
 use std::path::Path;
 
-/// A value as it stands in the file.
+/// A value in the file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Word {
@@ -51,7 +51,7 @@ enum Words {
 }
 
 impl Words {
-    /// Each value, read as the flag of the same name reads it.
+    /// Parses each value as the flag of the same name does.
     fn parse<T, E: Display>(
         &self,
         key: &str,
@@ -99,12 +99,12 @@ struct File {
     warmup: Option<u32>,
 }
 
-/// The operation and the settings of the scenario at `path`.
+/// Reads the operation and the settings of the scenario at `path`.
 pub fn read(path: &Path) -> Result<(Op, Wanted)> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     let (op, mut wanted) = parse(&text).with_context(|| format!("{name}"))?;
-    // A testbed's file lies beside the scenario that names it.
+    // A testbed's file is beside the scenario that names it.
     if let (Some(testbed), Some(folder)) = (&wanted.testbed, path.parent()) {
         let beside = folder.join(testbed);
         if testbed.ends_with(".toml") && beside.is_file() {
@@ -139,7 +139,7 @@ fn parse(text: &str) -> Result<(Op, Wanted)> {
     Ok((op, wanted))
 }
 
-/// The scenario that simulates `config` again.
+/// The scenario that repeats the simulation of `config`.
 pub fn print(config: &Config) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
@@ -173,7 +173,7 @@ pub fn print(config: &Config) -> String {
     text
 }
 
-/// As TOML writes text.
+/// A string in TOML.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

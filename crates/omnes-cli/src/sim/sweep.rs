@@ -1,8 +1,8 @@
-//! All runs of a question, several at a time, with results in their order.
+//! All runs of a sweep, several of them concurrently, with results in order.
 //!
-//! Each run is one thread's from start to end, so results do not depend on how many there are. The
-//! heaviest begin first, so that none is left alone at the end. On a terminal a bar shows how much
-//! is done, also within a run, as one run may take a minute.
+//! Each run is executed by one thread from start to end, so results do not depend on the number of
+//! threads. The heaviest runs start first, so that none is left alone at the end. On a terminal a
+//! bar shows the progress, also within a run, because one run may take a minute.
 
 use super::config::{Config, Point};
 use super::measure::{Measured, measure};
@@ -15,23 +15,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Steps of the bar.
+/// Resolution of the bar.
 const STEPS: u64 = 1_000_000;
 
-/// What came of a run.
+/// Outcome of a run.
 pub type Outcome = Result<Measured, ModelError>;
 
-/// How runs are made.
+/// How runs are executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// How many at a time.
+    /// Number of concurrent runs.
     pub jobs: u32,
-    /// Whether what every resource did is kept.
+    /// Whether the activity of every resource is recorded.
     pub has_bars: bool,
 }
 
-/// Makes all runs; `each` is told what came of them, in their order, as soon as it is known. Once
-/// it breaks off, no further run begins.
+/// Executes all runs; `each` receives their outcomes, in order, as soon as they are known. Once it
+/// breaks, no further run starts.
 pub fn sweep(
     config: &Config,
     effort: Effort,
@@ -81,20 +81,20 @@ pub fn sweep(
     progress.finish_and_clear();
 }
 
-/// Indices of points.
+/// Indices of points, the heaviest first.
 fn heaviest_first(points: &[Point]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by_key(|at| Reverse(points[*at].work()));
     order
 }
 
-/// Steps of the bar for each point, by its work.
+/// Steps of the bar for each point, in proportion to its work.
 fn steps(points: &[Point]) -> Vec<u64> {
     let all: f64 = points.iter().map(|point| point.work() as f64).sum();
     points.iter().map(|point| (point.work() as f64 / all * STEPS as f64) as u64).collect()
 }
 
-/// Shown on a terminal only.
+/// Progress bar, shown only on a terminal.
 fn progress() -> ProgressBar {
     let template = "{bar:40} {percent} %, {msg} runs, {elapsed}";
     let style = ProgressStyle::with_template(template).expect("the template is valid");
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(alone, run(7));
         let points: Vec<_> = alone.iter().map(|result| result.0).collect();
         assert_eq!(points, config.points());
-        // Seeds matter where packets are lost.
+        // Seeds matter if packets are lost.
         assert_ne!(alone[6].1, alone[7].1);
     }
 }

@@ -1,4 +1,4 @@
-//! `omnes sim testbeds`: which there are, and what each constant is taken from.
+//! `omnes sim testbeds`: the testbeds, and the source of each constant.
 
 use super::config::read_testbed;
 use crate::format::{Format, FormatArgs};
@@ -6,16 +6,16 @@ use anyhow::Result;
 use omnes_sim::testbed::{Constant, Origin, Testbed, built_in};
 use serde_json::{Value, json};
 
-/// What is shown.
+/// What to show.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Show all constants of this one: a name, or a TOML file
+    /// Show all constants of this testbed: a name, or a TOML file
     name: Option<String>,
     #[command(flatten)]
     format: FormatArgs,
 }
 
-/// The text for standard output.
+/// Text for standard output.
 pub fn show(args: &Args) -> Result<String> {
     let named = args.name.as_deref().map(read_testbed).transpose()?;
     let has_name = named.is_some();
@@ -60,7 +60,7 @@ fn origin(constant: &Constant) -> &'static str {
     }
 }
 
-/// Counts have the unit of their name; all else is time.
+/// Unit of a constant: counts have the unit in their name, all others are times.
 fn unit(constant: &Constant) -> &'static str {
     match &constant.name {
         name if name.ends_with("_bytes") => "B",

@@ -1,4 +1,5 @@
-//! What every host, NIC and link did, as lines or for Perfetto (docs/SIMULATOR.md has the columns).
+//! Activity of every host, NIC and link, as lines or for Perfetto (docs/SIMULATOR.md has the
+//! columns).
 
 use super::measure::Measured;
 use anyhow::{Context, Result};
@@ -9,14 +10,14 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Processes of the trace for Perfetto that are no hosts.
+/// Processes of the Perfetto trace that are not hosts.
 const OPERATIONS: u32 = 1_000_000;
 const LINKS: u32 = 1_000_001;
 
 /// Names of links, by number.
 pub type LinkName<'run> = &'run dyn Fn(u32) -> String;
 
-/// Writes a line for each operation, then for each piece of work, by the time of its begin.
+/// Writes a line for each operation, then one for each piece of work, sorted by start time.
 pub fn write_lines(path: &Path, run: &Measured, name: LinkName<'_>) -> Result<()> {
     write(path, |out| lines(out, run, name))
 }
@@ -34,7 +35,7 @@ fn write(path: &Path, body: impl Fn(&mut BufWriter<File>) -> std::io::Result<()>
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// In the order of their begins; of equal ones, in that of the model.
+/// Sorts by start time; bars with equal times keep the model's order.
 fn sorted(bars: &[Bar]) -> Vec<Bar> {
     let mut bars = bars.to_vec();
     bars.sort_by_key(|bar| bar.start);
@@ -61,7 +62,7 @@ fn lines(out: &mut impl Write, run: &Measured, name: LinkName<'_>) -> std::io::R
     Ok(())
 }
 
-/// A track of a host: its number and name.
+/// Track of a host: its number and name.
 fn track(doing: Doing) -> (u32, &'static str) {
     match doing {
         Doing::HostCalls | Doing::HostSends | Doing::HostReceives => (1, "host"),
@@ -74,7 +75,7 @@ fn track(doing: Doing) -> (u32, &'static str) {
 fn perfetto(out: &mut impl Write, run: &Measured, name: LinkName<'_>) -> std::io::Result<()> {
     writeln!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     write!(out, "{}", named("process_name", (OPERATIONS, 0), "operations"))?;
-    // Above all hosts, which stand in the order of their numbers.
+    // Above all hosts, which are sorted by number.
     let sort = json!({"ph": "M", "name": "process_sort_index", "pid": OPERATIONS, "tid": 0,
                       "args": {"sort_index": -1}});
     write!(out, ",\n{sort}")?;
@@ -110,7 +111,7 @@ fn named(what: &str, (process, track): (u32, u32), name: &str) -> serde_json::Va
     json!({"ph": "M", "name": what, "pid": process, "tid": track, "args": {"name": name}})
 }
 
-/// Times are in microseconds there.
+/// Times in this format are in microseconds.
 fn complete(name: &str, place: (u32, u32), (start, end): (Time, Time)) -> serde_json::Value {
     let us = |time| ps(time) as f64 / 1e6;
     let length = (end - start).as_us();

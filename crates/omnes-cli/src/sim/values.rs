@@ -1,6 +1,6 @@
-//! Values of axes, as they are typed, printed and written into scenarios.
+//! Values of axes, as typed, printed and written into scenarios.
 //!
-//! All have a text form both ways, which flags and scenario files share.
+//! All have a text form for parsing and printing, shared by flags and scenario files.
 
 use crate::units::{format_share, parse_share};
 use omnes::{BarrierForm, BarrierKind};
@@ -12,29 +12,29 @@ use omnes_topo::{BarrierAlgorithm, TopoError, Tree};
 use std::fmt;
 use std::str::FromStr;
 
-/// What is simulated.
+/// Operations that can be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Broadcast, all ranks starting together.
     Bcast,
-    /// Barriers, one after the other.
+    /// Consecutive barriers.
     Barrier,
-    /// Ping-pong of ranks 0 and 1.
+    /// Ping-pong between ranks 0 and 1.
     Pingpong,
     /// Stream of messages from rank 0 to rank 1.
     Bandwidth,
-    /// Broadcasts back to back.
+    /// Back-to-back broadcasts.
     Throughput,
-    /// Broadcast while the others come late.
+    /// Broadcast while the other ranks are late.
     Skew,
 }
 
 impl Op {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 6] =
         [Self::Bcast, Self::Barrier, Self::Pingpong, Self::Bandwidth, Self::Throughput, Self::Skew];
 
-    /// As typed.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bcast => "bcast",
@@ -46,7 +46,7 @@ impl Op {
         }
     }
 
-    /// Its name in results, which is that of `omnes bench`.
+    /// Name in results, the same as in `omnes bench`.
     pub fn result_name(self) -> &'static str {
         if self == Self::Pingpong { "latency" } else { self.name() }
     }
@@ -74,16 +74,16 @@ impl FromStr for Op {
     }
 }
 
-/// An algorithm as it is asked for.
+/// An algorithm as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// What the library would take.
+    /// The library's own choice.
     Default,
     /// A postal tree for the testbed, the message and the ranks.
     Postal,
-    /// Of broadcasts.
+    /// For broadcasts.
     Bcast(BcastAlgorithm),
-    /// Of barriers.
+    /// For barriers.
     Barrier(BarrierKind),
 }
 
@@ -97,7 +97,7 @@ impl Algorithm {
         }
     }
 
-    /// True if packets go to all in an `op` of `ranks` ranks, and so by a carrier.
+    /// True if an `op` of `ranks` ranks sends packets to all ranks, and so needs a carrier.
     pub fn sends_to_all(self, op: Op, ranks: u32) -> bool {
         let is_counter = |kind| {
             let (form, algorithm) = usual_barrier(kind, ranks);
@@ -127,12 +127,12 @@ impl FromStr for Algorithm {
         }
         text.parse().map(Self::Bcast).map_err(|error| match error {
             BcastAlgorithmError::Unknown { text } => format!(
-                "`{text}` is not an algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
-                 co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
-                 co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
-                 postal (for the testbed), postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
-                 gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
-                 channel, nic:counter"
+                "`{text}` is not an algorithm; for broadcast: multicast, basic, window, \
+                 tree-ack=RADIX, co-root=COUNT, ack-every=M, skewed=M, nack, combined, \
+                 combinations such as co-root=4+skewed=8; original, binomial, chain, flat, \
+                 knomial=RADIX, kary=ARITY, postal (for the testbed), postal=LAMBDA, \
+                 postal=LAMBDA/FAN_OUT; for barrier: gather-broadcast, pairwise, dissemination, \
+                 counter; also by form: nic, user, channel, nic:counter"
             ),
             error => error.to_string(),
         })
@@ -150,12 +150,12 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The broadcast of a library that multicasts to `nodes` nodes.
+/// The broadcast that the library uses by default with multicast to `nodes` nodes.
 pub fn usual_bcast(nodes: u32) -> BcastAlgorithm {
     BcastAlgorithm::Multicast(Policy::usual(nodes))
 }
 
-/// A barrier with nothing left open, as the library chooses on hosts that wait for it.
+/// A completely specified barrier, as the library chooses on hosts that wait for it.
 pub fn usual_barrier(kind: BarrierKind, ranks: u32) -> (BarrierForm, BarrierAlgorithm) {
     let usual = if ranks <= BarrierAlgorithm::COUNTER_NODES_MAX {
         BarrierAlgorithm::Counter
@@ -165,7 +165,7 @@ pub fn usual_barrier(kind: BarrierKind, ranks: u32) -> (BarrierForm, BarrierAlgo
     (kind.form.unwrap_or(BarrierForm::User), kind.algorithm.unwrap_or(usual))
 }
 
-/// The model's steps of a form.
+/// Steps of the model for a form.
 pub fn steps(form: BarrierForm) -> Steps {
     match form {
         BarrierForm::Nic => Steps::Machine(Runner::Nic),
@@ -174,12 +174,12 @@ pub fn steps(form: BarrierForm) -> Steps {
     }
 }
 
-/// How packets to all get there.
+/// How packets to all ranks travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CarrierKind(pub Carrier);
 
 impl CarrierKind {
-    /// What `omnes bench` writes behind an algorithm: nothing for multicast.
+    /// Suffix of an algorithm in `omnes bench`; empty for multicast.
     pub fn suffix(self) -> String {
         self.to_string().strip_prefix("multisend:").map_or(String::new(), |form| format!("@{form}"))
     }
@@ -225,7 +225,7 @@ impl fmt::Display for CarrierKind {
     }
 }
 
-/// Packets in a million that are lost.
+/// Number of lost packets in a million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss(pub u32);
 
@@ -252,7 +252,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Ranks of a model.
+/// Parses the number of ranks of a model.
 pub fn parse_ranks(text: &str) -> Result<u32, String> {
     const RANKS_MAX: u32 = 65_536;
     match text.parse() {

@@ -1,13 +1,13 @@
-//! Rates: what a rank has counted since it was last seen.
+//! Rates: counts of a rank since it was last seen.
 
 use omnes::live::Snapshot;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Job, rank and process: the same rank, and not one that has taken its place.
+/// Job, rank and process: identifies a rank, as opposed to a later one in its place.
 type Key = (u32, u32, u32);
 
-/// The ranks as they were seen last.
+/// The ranks as last seen.
 #[derive(Default)]
 pub struct Earlier {
     seen: BTreeMap<Key, Snapshot>,
@@ -18,20 +18,20 @@ fn key(rank: &Snapshot) -> Key {
 }
 
 impl Earlier {
-    /// Takes what was seen as the start of the next interval; ranks that are gone are forgotten.
+    /// Stores `ranks` as the start of the next interval; ranks that are gone are forgotten.
     pub fn note(&mut self, ranks: &[Snapshot]) {
         self.seen = ranks.iter().map(|rank| (key(rank), rank.clone())).collect();
     }
 
-    /// Time for which the rates of `rank` hold: since it was last seen, or since its start. `None`
-    /// if it has not published since.
+    /// Interval of the rates of `rank`: since it was last seen, or since its start. `None` if it
+    /// has not published since.
     pub fn interval(&self, rank: &Snapshot) -> Option<Duration> {
         let from_ns = self.seen.get(&key(rank)).map_or(rank.started_ns, |seen| seen.updated_ns);
         let interval = rank.updated_ns.checked_sub(from_ns).filter(|interval| *interval > 0);
         interval.map(Duration::from_nanos)
     }
 
-    /// What `rank` has counted per second during [`Self::interval`], if it has such a counter.
+    /// Counts per second of `rank` during [`Self::interval`], if it has this counter.
     pub fn per_second(&self, rank: &Snapshot, counter: &str) -> Option<f64> {
         let seen = self.seen.get(&key(rank)).and_then(|seen| seen.counter(counter)).unwrap_or(0);
         let counted = rank.counter(counter)?.saturating_sub(seen);
@@ -83,7 +83,7 @@ pub mod tests {
         earlier.note(&[rank(0, 3, 100)]);
         assert_eq!(earlier.per_second(&rank(0, 7, 140), "packets_sent"), Some(10.0));
         assert_eq!(earlier.per_second(&rank(1, 2, 7), "packets_sent"), Some(7.0));
-        // Not published since, and clocks or numbers that went back.
+        // Not published since, and clocks or numbers that went backwards.
         for later in [rank(0, 3, 100), rank(0, 2, 140)] {
             assert_eq!(earlier.per_second(&later, "packets_sent"), None);
         }

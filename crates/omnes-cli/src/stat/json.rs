@@ -18,9 +18,9 @@ struct Row<'a> {
     started_unix_ns: u64,
     updated_unix_ns: u64,
     age_ns: u64,
-    /// True if all counters are of one moment.
+    /// True if all counters are of the same instant.
     is_whole: bool,
-    /// Time for which the rates hold; null, and they too, if the rank has not published since.
+    /// Interval of the rates; null, and the rates too, if the rank has not published since.
     interval_ns: Option<u64>,
     packets_sent_per_s: Option<f64>,
     bytes_sent_per_s: Option<f64>,
@@ -30,7 +30,7 @@ struct Row<'a> {
     counters: &'a [(String, u64)],
 }
 
-/// Serde hands a field over by reference, so this takes one to a slice.
+/// Serde passes a field by reference, so this takes a reference to a slice.
 fn as_object<S: Serializer>(counters: &&[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(counters.iter().map(|(name, value)| (name, value)))
 }
@@ -39,7 +39,7 @@ fn nanoseconds(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A line for each rank.
+/// One line for each rank.
 pub fn lines(ranks: &[Snapshot], earlier: &Earlier) -> serde_json::Result<String> {
     let (now, mut text) = (SystemTime::now(), String::new());
     for rank in ranks {

@@ -1,12 +1,12 @@
 //! `omnes stat`: live counters of the ranks of this node, running or dead.
 //!
-//! Ranks publish their counters in small files ([`omnes::live`]); this reads them and disturbs
-//! nobody. Rates are differences of two readings, divided by the time between their updates, so
-//! they are exact however late either of them was read; a rank that is seen for the first time
-//! shows its mean since its start.
+//! Ranks publish their counters in small files ([`omnes::live`]), which are read here without
+//! disturbing the ranks. Rates are differences of two readings, divided by the time between their
+//! updates, so they are exact even if a reading is late; for a rank seen for the first time, the
+//! rate is its mean since its start.
 //!
-//! What is wrong with a file is said once on stderr, by name, and the others are shown. Exit
-//! status: 0, also where there is nothing to show; 2 usage or environment.
+//! A fault of a file is reported once on stderr, with the file's name, and the others are shown.
+//! Exit status: 0, also if there is nothing to show; 2 usage or environment.
 
 mod earlier;
 mod json;
@@ -27,9 +27,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Ranks publish about ten times per second; more often there is nothing new.
+/// Ranks publish about ten times per second; shorter intervals would show nothing new.
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
-/// Clears a terminal and goes to its first line.
+/// Clears a terminal and moves to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const EXAMPLES: &str = "\
@@ -52,7 +52,7 @@ Ranks publish unless OMNES_STATS=off. The directory is $XDG_RUNTIME_DIR/omnes,
 one, for ranks and for this command. The superuser sees the ranks of all
 users.";
 
-/// Below the long help: also what each counter means.
+/// Text below the long help: the examples, and the meaning of each counter.
 fn examples_and_counters() -> String {
     let mut text = format!("{EXAMPLES}\n\nCounters:\n");
     for (name, meaning) in omnes::Stats::COUNTERS {
@@ -79,15 +79,15 @@ pub struct Args {
     all: bool,
     #[command(flatten)]
     format: FormatArgs,
-    /// Only ranks of this job: its number, or the first digits
+    /// Only ranks of this job: its number, or the first digits of it
     #[arg(long, value_parser = parse_job)]
     job: Option<String>,
-    /// Remove the files of dead ranks, and say which ranks these were
+    /// Remove the files of dead ranks, and list these ranks
     #[arg(long, conflicts_with_all = ["watch", "all", "format", "json"])]
     clean: bool,
 }
 
-/// Seconds as `watch` takes them, or a time with its unit.
+/// Parses seconds, as `watch` takes them, or a time with its unit.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let interval = seconds.map_or_else(|| units::parse_duration(text), Ok)?;
@@ -97,7 +97,7 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-/// Hexadecimal digits, at most eight.
+/// Parses one to eight hexadecimal digits.
 fn parse_job(text: &str) -> Result<String, String> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_number || !(1..=8).contains(&text.len()) {
@@ -106,7 +106,7 @@ fn parse_job(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// A job's number as it is shown and typed.
+/// Number of a job, as shown and typed.
 fn job_name(job: u32) -> String {
     format!("{job:08x}")
 }
@@ -131,7 +131,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the ranks of this environment publish.
+/// Directory in which the ranks of this environment publish.
 fn place() -> Result<StatsPlace> {
     match environment::text("OMNES_STATS")? {
         Some(text) => text.parse().with_context(|| format!("OMNES_STATS={text}")),
@@ -145,7 +145,7 @@ impl Args {
     }
 }
 
-/// Says what was refused, each once.
+/// Reports each rejected file once.
 fn report(survey: &Survey, reported: &mut BTreeSet<PathBuf>) {
     for refusal in &survey.refused {
         if reported.insert(refusal.path.clone()) {

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use omnes::live::{Life, Snapshot};
 use std::time::{Duration, SystemTime};
 
-/// Ranks side by side where every counter is shown.
+/// Maximum number of ranks side by side in the table of all counters.
 const COLUMNS: usize = 8;
 
 /// Name of a state, the same in all formats.
@@ -40,7 +40,7 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
         "program",
     ]);
     for rank in ranks {
-        // What goes through the network and what goes through the node's memory.
+        // Traffic through the network and through the node's memory.
         let rate = |counters: [&str; 2]| {
             let rates = counters.into_iter().filter_map(|name| earlier.per_second(rank, name));
             rates.reduce(|sum, rate| sum + rate)
@@ -74,7 +74,7 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
     format!("{}; {rates}\n{table}", summary(ranks))
 }
 
-/// Every counter, a column for each rank, job by job.
+/// Every counter, one column per rank, grouped by job.
 pub fn all_counters(ranks: &[Snapshot]) -> String {
     let mut text = summary(ranks);
     for of_job in ranks.chunk_by(|one, other| one.job == other.job) {
@@ -112,7 +112,7 @@ fn grid(ranks: &[Snapshot]) -> Table {
 fn names(ranks: &[Snapshot]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in ranks.iter().flat_map(|rank| &rank.counters) {
-        // Ranks of one version have the same, so that this mostly looks at one name.
+        // Ranks of one version have the same names, so this mostly checks one name.
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
@@ -134,7 +134,7 @@ fn summary(ranks: &[Snapshot]) -> String {
     format!("{} of {}{dead}", count(ranks.len(), "rank"), count(jobs, "job"))
 }
 
-/// Sum of those counters that the rank has, if it has any of them.
+/// Sum of the given counters that the rank has, if it has any of them.
 fn sum(rank: &Snapshot, counters: &[&str]) -> String {
     let values = counters.iter().filter_map(|counter| rank.counter(counter));
     shown(values.reduce(u64::saturating_add).map(|sum| sum.to_string()))

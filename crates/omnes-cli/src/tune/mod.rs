@@ -1,4 +1,4 @@
-//! `omnes tune`: measure what broadcasts cost on this network, show the choices, and keep them.
+//! `omnes tune`: measures the costs of broadcasts on this network, shows and stores the choices.
 //!
 //! Runs in every rank, under any launcher; rank 0 measures, prints and stores. `--show` and
 //! `--clear` need no launcher. Jobs on the same network, with as many ranks on as many nodes, then
@@ -66,21 +66,21 @@ medians are used. OMNES_TUNE=off uses built-in rules instead;
 OMNES_TUNE=/some/file keeps the results there. OMNES_NETWORK names a network
 that its address does not identify. OMNES_BCAST overrides all of this.";
 
-/// Measure what broadcasts cost on this network, for jobs to choose algorithms by.
+/// Measure the costs of broadcasts on this network, from which jobs choose algorithms.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Message sizes to measure (8, 64k, 4m); where none is at most 1k, from 64k to 128k, or from
-    /// 256k on, 8, 128k or 512k is added, as the costs follow from these
+    /// Message sizes to measure (8, 64k, 4m); if none is at most 1k, from 64k to 128k, or at least
+    /// 256k, then 8, 128k or 512k is added, because the costs are derived from these
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_bytes,
           default_value = "8,256,1k,8k,32k,128k,256k,1m,4m")]
     sizes: Vec<u64>,
-    /// Time to measure each size with each algorithm
+    /// Time for which each size is measured with each algorithm
     #[arg(long, default_value = "0.2s", value_name = "TIME", value_parser = parse_duration)]
     budget: Duration,
     #[command(flatten)]
     format: FormatArgs,
-    /// Measure and print, but do not keep the results
+    /// Measure and print, but do not store the results
     #[arg(long)]
     dry_run: bool,
     /// Measure the costs of hosts and network instead, and write them as a testbed for `omnes sim`;
@@ -88,10 +88,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE.toml",
           conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear", "format", "json"])]
     testbed: Option<PathBuf>,
-    /// Show the results that are kept, without measuring
+    /// Show the stored results, without measuring
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "clear"])]
     show: bool,
-    /// Delete the results that are kept, of all networks
+    /// Delete the stored results of all networks
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "format", "json"])]
     clear: bool,
 }
@@ -126,7 +126,7 @@ impl Args {
     }
 }
 
-/// Joins the job, which is not to measure by itself; and where figures are kept.
+/// Joins the job with its own measurement turned off; also returns where figures are kept.
 fn join() -> Result<(Communicator, Tune, String)> {
     let example = "omnes run -n 8 --lab --no-prefix -- omnes tune";
     let mut config = match Config::from_env() {
@@ -143,7 +143,7 @@ fn join() -> Result<(Communicator, Tune, String)> {
     Ok((comm, place, rendezvous))
 }
 
-/// How it went, as a rank knows it.
+/// Outcome, as known to one rank.
 #[derive(PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -166,7 +166,7 @@ fn measure(comm: &Communicator, args: &Args, place: &Tune) -> Result<Outcome> {
     tuned.map_or(Ok(Outcome::Done), |tuned| conclude(tuned, args, place))
 }
 
-/// At rank 0, and only on a terminal.
+/// Progress bar, shown only at rank 0 and only on a terminal.
 fn progress(comm: &Communicator, plan: &Plan) -> ProgressBar {
     if comm.rank() != 0 {
         return ProgressBar::hidden();
@@ -176,7 +176,7 @@ fn progress(comm: &Communicator, plan: &Plan) -> ProgressBar {
     bar.with_style(style.expect("the template is a constant"))
 }
 
-/// Stores and prints, at rank 0.
+/// Stores and prints the results, at rank 0.
 fn conclude(tuned: Tuned, args: &Args, place: &Tune) -> Result<Outcome> {
     let Tuned { network, figures, measured, hops } = tuned;
     let entry = Entry::new(network, figures, Effort::Thorough);
@@ -199,7 +199,7 @@ fn conclude(tuned: Tuned, args: &Args, place: &Tune) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The file that is meant in this environment.
+/// Cache file that this environment selects.
 fn cache() -> Result<Cache> {
     let place = match environment::text("OMNES_TUNE")? {
         Some(text) => text.parse().map_err(|reason| anyhow!("OMNES_TUNE={text}: {reason}"))?,

@@ -1,4 +1,4 @@
-//! Figures, what follows from them and what was measured: for people or for programs.
+//! Figures, the choices that follow from them, and the measurements: for people or for programs.
 
 use crate::format::Format;
 use crate::print;
@@ -9,25 +9,25 @@ use omnes::tune::{Candidate, Cost, Effort, Entry, Figures, Hop, Measured, Networ
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Choices are told for messages up to this size.
+/// Choices are reported for messages up to this size.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// What is known of one network.
+/// Results for one network.
 #[derive(Serialize)]
 pub struct Report<'entry> {
     omnes_version: &'static str,
     network: &'entry Network,
     effort: Effort,
     measured_unix_s: u64,
-    /// Why no job uses it here, if that is so.
+    /// Reason why no job uses the entry here, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     unused: Option<&'static str>,
     /// Number of measurements that `figures` are the medians of.
     measurements: usize,
     figures: &'entry Figures,
-    /// Which algorithm is used, from which size on.
+    /// Algorithm by message size.
     ranges: Vec<Range>,
-    /// What was measured, if it was now.
+    /// Measured times, if measured now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sizes: Vec<Size>,
     /// Hops of multi-sends, if they were measured now.
@@ -45,7 +45,7 @@ struct HopLine {
     half_trip_ns: u64,
     /// The hop in units of `transmit_ns`.
     lambda: f64,
-    /// By which all nodes have it first.
+    /// Tree with which all nodes receive the message first.
     tree: String,
 }
 
@@ -68,13 +68,13 @@ struct Time {
     algorithm: Candidate,
     /// Lower quartile of the samples.
     measured_ns: u64,
-    /// By the figures.
+    /// Prediction of the model.
     model_ns: u64,
     samples: usize,
 }
 
 impl<'entry> Report<'entry> {
-    /// Of `entry`, and the times behind it, if they are known.
+    /// Report on `entry`, with the times that it is based on, if they are known.
     pub fn new(entry: &'entry Entry, measured: &[Measured]) -> Self {
         let Entry { network, figures, effort, measured_unix_s, .. } = entry;
         let candidates =
@@ -110,7 +110,7 @@ impl<'entry> Report<'entry> {
         }
     }
 
-    /// With these hops, and the trees that follow for the network's nodes.
+    /// Adds hops, and the trees that follow from them for the network's nodes.
     pub fn with_hops(mut self, hops: &[Hop]) -> Self {
         let line = |hop: &Hop| HopLine {
             bytes: hop.bytes,
@@ -125,7 +125,7 @@ impl<'entry> Report<'entry> {
         self
     }
 
-    /// To standard output.
+    /// Prints to standard output.
     pub fn print(&self, format: Format) -> Result<()> {
         let text = match format {
             Format::Table => self.text(),
@@ -212,7 +212,7 @@ impl<'entry> Report<'entry> {
     }
 }
 
-/// The first column to the left, all others to the right.
+/// A table whose first column is aligned to the left, all others to the right.
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
@@ -222,7 +222,7 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-/// How long ago that was.
+/// Formats the time since `unix_s`.
 fn age(unix_s: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     match now.saturating_sub(unix_s) {

@@ -1,7 +1,7 @@
 //! Labs need root. Without it their tests are skipped, which `OMNES_REQUIRE=root` turns into a
-//! failure, so that a machine that must run them cannot leave them out unseen.
+//! failure, so that a machine that must run them cannot skip them unnoticed.
 
-/// True if the test shall go on.
+/// True if the test can run.
 pub fn is_root() -> bool {
     // SAFETY: plain system call without arguments.
     let is_root = unsafe { libc::geteuid() } == 0;

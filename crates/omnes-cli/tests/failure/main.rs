@@ -1,8 +1,9 @@
-//! Ranks that die, fall silent, are cut off or just leave: who is told what, and how soon.
+//! Ranks that die, fall silent, are cut off or leave: which ranks are notified, of what, and how
+//! soon.
 //!
-//! Ranks are processes: this test program itself, started again to play a role ([`roles`]).
-//! Nothing sleeps for luck: a rank says `ready`, the test does the damage, and the ends of the
-//! others are waited for within the limit that the library promises. Without root the labs print
+//! Ranks are processes: this test program itself, started again to play a role ([`roles`]). No test
+//! relies on sleeping: a rank says `ready`, the test does the damage, and the ends of the others
+//! are awaited within the limit that the library promises. Without root the labs print
 //! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
@@ -19,10 +20,10 @@ use std::time::Duration;
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 const RANKS: u32 = 4;
-/// What the library promises by default, and what these tests mostly ask for.
+/// The library's default limit, and the one that these tests mostly set.
 const BY_DEFAULT: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(3);
-/// How long jobs are suspended that fail after [`SOON`].
+/// Suspension time of jobs that fail after [`SOON`].
 const SUSPENSION: Duration = Duration::from_secs(4);
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Hosts that are cut off, lose packets or do not get long ones.
+//! Hosts that are cut off, lose packets or do not receive long ones.
 
 use crate::as_root::is_root;
 use crate::play::Play;
@@ -19,7 +19,7 @@ fn a_rank_that_is_cut_off_is_named_and_ends_too() {
         let mut ranks = lab.start(&play);
         lab.link(victim, "down");
         play.assert_named(&mut ranks, Instant::now());
-        // To the one that is cut off, the others have failed.
+        // From the view of the host that is cut off, the others have failed.
         let (status, errors) = ranks[victim as usize].finish(Instant::now() + SOON);
         assert_eq!(status, Some(3), "{errors}");
         assert!(errors.contains(" has failed"), "{errors}");
@@ -54,7 +54,7 @@ fn a_rank_that_is_killed_is_named_also_where_packets_are_lost() {
     }
     for seed in 1..=2 {
         let lab = TestLab::up(&format!("--loss 10% --fault-seed {seed}"));
-        // Not less than the default: questions and notices get lost, too.
+        // Not less than the default: questions and notices are lost, too.
         let play = Play { peer_timeout: None, ..Play::new("barrier", 2, "compute") };
         let mut ranks = lab.start(&play);
         ranks[2].signal(libc::SIGKILL);
@@ -62,7 +62,7 @@ fn a_rank_that_is_killed_is_named_also_where_packets_are_lost() {
     }
 }
 
-/// Bytes that process `id` has written so far, as the kernel counts.
+/// Bytes that process `id` has written so far, as the kernel counts them.
 fn written_bytes(id: &str) -> u64 {
     let counts = std::fs::read_to_string(format!("/proc/{id}/io")).unwrap_or_default();
     let line = counts.lines().find_map(|line| line.strip_prefix("wchar: "));
@@ -78,7 +78,7 @@ fn a_rank_that_is_killed_while_hosts_copy_is_named_and_no_copy_appears() {
     let data: Vec<u8> = (0..96u32 << 20).map(|at| ((at * 31) ^ (at >> 12)) as u8).collect();
     std::fs::write(place.path().join("source"), data).unwrap();
     for victim in ["0", "2"] {
-        // Each rank tells its process number, then becomes the copy.
+        // Each rank prints its process id, then becomes the copy.
         let script = format!("echo $OMNES_RANK $$; exec {OMNES} cp source copy-{{rank}}");
         let mut command = Command::new(OMNES);
         command.args(["run", "-n", "4", "--lab", "--rate", "1gbit", "--no-prefix", "--"]);
@@ -96,7 +96,7 @@ fn a_rank_that_is_killed_while_hosts_copy_is_named_and_no_copy_appears() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let killed = Instant::now();
-        // SAFETY: plain system call; the launcher has not waited for its rank, which is at work.
+        // SAFETY: plain system call; the launcher has not reaped its rank, which is running.
         assert_eq!(unsafe { libc::kill(process(victim).parse().unwrap(), libc::SIGKILL) }, 0);
         let mut errors = String::new();
         job.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
@@ -118,7 +118,7 @@ fn a_rank_that_long_packets_do_not_get_to_is_named_with_the_way_out() {
         return;
     }
     for role in ["long", "cast"] {
-        // Links with faults cut trains, so that each packet meets the switch alone.
+        // Links with faults split trains, so that each packet reaches the switch alone.
         let lab = TestLab::up("--mtu 9000 --reorder 0.1%");
         let play = Play { peer_timeout: None, ..Play::new(role, 2, "for ever") };
         let mut ranks = lab.start(&play);

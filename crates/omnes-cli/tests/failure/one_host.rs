@@ -1,4 +1,4 @@
-//! Ranks of one host that die, exit, fall silent or just leave.
+//! Ranks of one host that die, exit, fall silent or leave.
 
 use crate::play::Play;
 use crate::{BY_DEFAULT, PATIENCE};
@@ -27,14 +27,14 @@ fn a_rank_that_exits_without_farewell_is_named() {
     }
 }
 
-/// A stopped rank keeps its connections, so only its silence tells.
+/// A stopped rank keeps its connections, so only its silence shows.
 fn stop_a_rank(play: Play<'_>) {
     let mut ranks = play.start_here();
     let victim = play.victim as usize;
     ranks[victim].signal(libc::SIGSTOP);
     play.assert_named(&mut ranks, Instant::now());
     ranks[victim].signal(libc::SIGCONT);
-    // It waits for others who are gone: any error will do.
+    // It waits for ranks that are gone: any error is accepted.
     let (status, errors) = ranks[victim].finish(Instant::now() + BY_DEFAULT);
     assert_eq!(status, Some(3), "{errors}");
     assert!(errors.contains("ended: rank "), "{errors}");

@@ -16,7 +16,7 @@ impl Rank {
         self.wait_until("ready");
     }
 
-    /// Waits until it says so.
+    /// Waits until the rank prints `word`.
     pub(crate) fn wait_until(&mut self, word: &str) {
         let mut line = String::new();
         while line.trim_end() != word {
@@ -60,7 +60,7 @@ impl Drop for Rank {
     }
 }
 
-/// What a job is to do.
+/// The roles in a job.
 #[derive(Clone, Copy)]
 pub(crate) struct Play<'a> {
     pub(crate) role: &'a str,
@@ -79,14 +79,15 @@ impl<'a> Play<'a> {
         self.peer_timeout.unwrap_or(BY_DEFAULT)
     }
 
-    /// Starts the ranks by `command`, a command on the host of a rank, and waits for all.
+    /// Starts the ranks by `command`, a command on the host of a rank, and waits until all are
+    /// ready.
     pub(crate) fn start(&self, rendezvous: &str, command: impl Fn(u32) -> Command) -> Vec<Rank> {
         let mut ranks = self.launch(rendezvous, command);
         ranks.iter_mut().for_each(Rank::wait_until_ready);
         ranks
     }
 
-    /// As [`Self::start`], without the wait.
+    /// Like [`Self::start`], without the wait.
     pub(crate) fn launch(&self, rendezvous: &str, command: impl Fn(u32) -> Command) -> Vec<Rank> {
         let start = |rank: u32| {
             let mut command = command(rank);
@@ -112,7 +113,7 @@ impl<'a> Play<'a> {
         self.start(&format!("127.0.0.1:{port}"), |_| Command::new(std::env::current_exe().unwrap()))
     }
 
-    /// All but the victim end within the limit, naming it.
+    /// All ranks except the victim end within the limit, naming it.
     pub(crate) fn assert_named(&self, ranks: &mut [Rank], since: Instant) {
         let deadline = since + self.limit();
         for (rank, process) in (0..).zip(ranks).filter(|(rank, _)| *rank != self.victim) {

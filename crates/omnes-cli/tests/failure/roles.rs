@@ -1,12 +1,12 @@
-//! What the ranks of a job do: all but the victim wait in their role, and the victim meets its fate
-//! meanwhile.
+//! Roles of the ranks of a job: all except the victim wait in their role, and the victim meets its
+//! fate meanwhile.
 
 use crate::{PATIENCE, SUSPENSION};
 use omnes::{Communicator, Error, NicState, Source, Tag};
 use std::time::{Duration, Instant};
 
-/// Not a test of its own: what a rank does. The role is what all but the victim wait in; the fate
-/// is what the victim does meanwhile.
+/// Not a test of its own: the body of a rank. The role is how all ranks except the victim wait; the
+/// fate is what happens to the victim meanwhile.
 #[test]
 fn plays_a_role() {
     let Ok(role) = std::env::var("TEST_ROLE") else { return };
@@ -26,7 +26,7 @@ fn plays_a_role() {
         }
         match (world.rank() == victim, fate.as_str()) {
             (true, "exit") => {
-                // A failed rank's last messages may be lost: all must be out of the barrier.
+                // A failed rank's last messages may be lost: all ranks must have left the barrier.
                 (1..world.size())
                     .try_for_each(|_| world.recv(Source::Any, 9, &mut []).map(drop))?;
                 std::process::exit(0)
@@ -52,13 +52,13 @@ fn plays_a_role() {
     }
 }
 
-/// Waits for what never comes, as the victim does not take part, or nobody sends.
+/// Waits forever, because the victim does not take part, or nobody sends.
 fn wait_in(role: &str, world: &Communicator, victim: u32) -> Result<(), Error> {
     let (me, size) = (world.rank(), world.size());
     let mut byte = [0];
     match role {
         "neighbour" => {
-            // Nobody sends; whoever can waits for one that is well.
+            // Nobody sends; each rank that can waits for a healthy one.
             let next = (1..size).map(|step| (me + step) % size).find(|rank| *rank != victim);
             world.recv(next.unwrap(), 1, &mut byte).map(drop)
         }
@@ -72,8 +72,8 @@ fn wait_in(role: &str, world: &Communicator, victim: u32) -> Result<(), Error> {
     }
 }
 
-/// Rank 1 is to pass a broadcast of rank 0, which never comes, on to the victim, rank 2. What it
-/// does with rank 0 alone meanwhile and later has nothing to do with that.
+/// Rank 1 is to forward a broadcast of rank 0, which never arrives, to the victim, rank 2. Its
+/// communication with rank 0 alone, meanwhile and later, is independent of that.
 fn pass_on(world: &Communicator, pair: &Communicator, victim: u32) -> Result<(), Error> {
     let mut data = vec![0; 1 << 20];
     if world.rank() != 1 {
@@ -96,7 +96,7 @@ fn pass_on(world: &Communicator, pair: &Communicator, victim: u32) -> Result<(),
     failed
 }
 
-/// The victim leaves in good order, early. What it has sent is there, and the others go on.
+/// The victim leaves in order, early. Its messages have arrived, and the others continue.
 fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
     let others = world.split((world.rank() != victim).then_some(0), 0)?;
     let Some(others) = others else {
@@ -106,7 +106,7 @@ fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
         return Ok(()); // Its only communicator goes out of scope.
     };
     let mut text = [0; 10];
-    // There is no second message: the end of the wait shows that the farewell has come.
+    // There is no second message: the end of the wait shows that the farewell has arrived.
     match world.recv(victim, 2, &mut text) {
         Err(Error::PeerLeft { rank }) => assert_eq!(rank, victim),
         other => panic!("{other:?}"),
@@ -124,8 +124,8 @@ fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
     others.barrier()
 }
 
-/// Rank 0 sends the victim messages of long packets and a short one, over and over or a few; the
-/// others wait for a word of the victim's, and then for data that go to all.
+/// Rank 0 sends the victim messages of long packets and a short one, repeatedly or a few; the
+/// others wait for a message from the victim, and then for data to all ranks.
 fn send_long(world: Communicator, victim: u32, is_endless: bool) -> Result<(), Error> {
     let mut data = vec![0; 50_000];
     let (me, count) = (world.rank(), if is_endless { usize::MAX } else { 3 });
@@ -143,7 +143,7 @@ fn send_long(world: Communicator, victim: u32, is_endless: bool) -> Result<(), E
     world.finalize()
 }
 
-/// Rank 0 sends all others messages of long packets and a short one, by multicast, over and over.
+/// Rank 0 sends all others messages of long packets and a short one, by multicast, repeatedly.
 fn cast_long(world: &Communicator) -> Result<(), Error> {
     let mut data = vec![0; 45_000];
     loop {

@@ -1,4 +1,4 @@
-//! Ranks that compute or are stopped together: none of that is a failure.
+//! Ranks that compute or are stopped together: neither is a failure.
 
 use crate::as_root::is_root;
 use crate::play::{Play, Rank};
@@ -6,7 +6,7 @@ use crate::test_lab::TestLab;
 use crate::{PATIENCE, SUSPENSION};
 use std::time::{Duration, Instant};
 
-/// None of the ranks ends for so long.
+/// Asserts that no rank ends during this time.
 fn assert_all_stay(ranks: &mut [Rank], time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -24,7 +24,7 @@ fn a_rank_that_computes_has_not_failed() {
     assert_all_stay(&mut play.start_here(), play.limit() * 2);
 }
 
-/// Stops all ranks, as a job that is suspended, for longer than any may be silent.
+/// Stops all ranks, as when a job is suspended, for longer than any may be silent.
 fn suspend(ranks: &mut [Rank]) {
     ranks.iter().for_each(|rank| rank.signal(libc::SIGSTOP));
     assert_all_stay(ranks, SUSPENSION);
@@ -45,7 +45,7 @@ fn ranks_that_are_stopped_together_go_on_together() {
 
 #[test]
 fn ranks_that_are_stopped_go_on_one_by_one_and_who_dies_later_is_named() {
-    // Victims in a call, and with nobody but their progress thread inside.
+    // Victims in a call, and victims with only their progress thread inside the library.
     for (role, victim, fate) in [("barrier", 1, "wait"), ("send", 2, "compute")] {
         let play = Play::new(role, victim, fate);
         let mut ranks = play.start_here();
@@ -86,7 +86,7 @@ fn a_rank_that_is_killed_while_all_are_stopped_is_named() {
     }
 }
 
-/// What has come from a rank is read before its silence is judged, wherever it lies.
+/// Packets that have arrived from a rank are read before its silence is judged, wherever they are.
 #[test]
 fn a_rank_that_was_stopped_for_less_than_the_timeout_is_heard_by_one_that_was_stopped_too() {
     if !is_root() {
@@ -96,7 +96,7 @@ fn a_rank_that_was_stopped_for_less_than_the_timeout_is_heard_by_one_that_was_st
     let play = Play::new("recv", 0, "wait");
     let mut ranks = lab.start(&play);
     for _ in 0..3 {
-        // Each is asked for a sign of life by the one before it.
+        // Each is asked for a sign of life by the previous one.
         let part = play.limit() / 60;
         for (time, rank, signal) in [
             (0, 2, libc::SIGSTOP),

@@ -1,4 +1,4 @@
-//! Labs whose links fail, get narrow or lie behind a router.
+//! Labs whose links fail, get a smaller MTU or are behind a router.
 
 use crate::play::{Play, Rank};
 use crate::{OMNES, RANKS};
@@ -20,7 +20,7 @@ impl TestLab {
         lab
     }
 
-    /// What starts the rest of its arguments on a host.
+    /// A command that starts its remaining arguments on a host.
     pub(crate) fn on_host(&self, host: u32) -> Command {
         let mut command = Command::new(OMNES);
         command.args(["lab", "exec", "--name", &self.0, &host.to_string(), "--"]);
@@ -36,12 +36,12 @@ impl TestLab {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// The switch passes on no longer packets to `host` from now on, nor takes them from there.
+    /// From now on the switch forwards no longer packets to `host`, nor accepts them from there.
     pub(crate) fn narrow(&self, host: u32) {
         self.on_switch(&format!("ip link set p{host} mtu 1500"));
     }
 
-    /// Runs `script` where the switch is.
+    /// Runs `script` in the switch's namespace.
     pub(crate) fn on_switch(&self, script: &str) {
         let net = format!("--net=/run/omnes-lab/{}/net.switch", self.0);
         let mut command = Command::new("nsenter");
@@ -49,8 +49,8 @@ impl TestLab {
         assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Makes two sites of the lab, hosts 0 and 1 and hosts 2 and 3, with a router between them
-    /// that passes on no longer packets than 1,400 bytes. `is_silent`: it does not say so.
+    /// Makes two sites of the lab, hosts 0 and 1 and hosts 2 and 3, with a router between them that
+    /// forwards no packets longer than 1,400 bytes. `is_silent`: without reporting it.
     pub(crate) fn part(&self, is_silent: bool) {
         self.on_switch(
             "ip link add br1 type bridge mcast_snooping 0
@@ -60,7 +60,7 @@ impl TestLab {
              echo 1 >/proc/sys/net/ipv4/ip_forward",
         );
         if is_silent {
-            // Only what it sends itself has come in by no interface but its own.
+            // Only the router's own packets have lo as their input interface.
             self.on_switch("ip rule add iif lo blackhole");
         }
         for host in 0..RANKS {
@@ -82,7 +82,7 @@ impl TestLab {
         ranks
     }
 
-    /// As [`Self::start`], without the wait.
+    /// Like [`Self::start`], without the wait.
     pub(crate) fn launch(&self, play: &Play<'_>) -> Vec<Rank> {
         // The hosts see no other job, so any port is free; host 0 has the first address.
         let test = std::env::current_exe().unwrap();

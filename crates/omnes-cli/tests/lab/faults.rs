@@ -1,4 +1,4 @@
-//! Faults on links: how many packets they meet, which, and that they can be repeated.
+//! Faults on links: how many packets they affect, which ones, and that they are repeatable.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn receive_loss_is_drawn_at_each_host_by_itself_counted_and_repeatable() {
     if !is_root() {
         return;
     }
-    // What the two members of a group lose of the same packets.
+    // Losses of the two members of a group for the same packets.
     let losses = || {
         let lab = TestLab::up(3, "--receive-loss 20% --fault-seed 7");
         let (from, one) = (lab.socket(0, false), lab.member(1, 0));
@@ -81,12 +81,12 @@ fn receive_loss_meets_each_segment_and_ends_while_the_lab_is_in_use() {
     set_option(&train, libc::SOL_UDP, libc::UDP_SEGMENT, 1000);
     train.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();
     assert_eq!((lab.counter(1, "received"), lab.counter(1, "receive_dropped")), (40, 40));
-    // The other fault is so rare that it keeps the programs, and loses nothing.
+    // The other fault is so rare that it keeps the programs attached, and loses nothing.
     lab.set("--receive-loss 0% --loss 0.000001% --fault-seed 7");
     send_numbered(&from, &to, 1000);
     assert_eq!(receive_numbered(&to, 1000).len(), 1000);
     assert_eq!((lab.counter(1, "received"), lab.counter(1, "receive_dropped")), (1040, 40));
-    // A program that stayed when the last fault goes would still lose all.
+    // A program that remained after the removal of the last fault would still drop everything.
     lab.set("--receive-loss 100% --loss 0%");
     lab.set("--receive-loss 0%");
     send_numbered(&from, &to, 1000);
@@ -142,14 +142,14 @@ fn each_segment_of_a_train_meets_its_own_fault() {
     if !is_root() {
         return;
     }
-    // So rare that none is lost: only the counting is wanted.
+    // So rare that none is lost: only the counting is needed.
     let lab = TestLab::up(2, "--loss 0.000001% --fault-seed 7");
     let (from, to) = (lab.socket(0, false), lab.socket(1, false));
     set_option(&from, libc::SOL_UDP, libc::UDP_SEGMENT, 1000);
     from.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();
     assert_eq!((0..40).map(|_| to.recv(&mut [0; 65_536]).unwrap()).sum::<usize>(), 40_000);
     assert_eq!(lab.counter(0, "faulted_packets"), 40);
-    // Without faults it crosses whole, and no program looks at it.
+    // Without faults it crosses whole, and no program processes it.
     let before = lab.counter(0, "tx_packets");
     lab.set("--loss 0%");
     from.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();

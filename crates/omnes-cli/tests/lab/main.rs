@@ -1,8 +1,8 @@
 //! `omnes lab` from outside: whole commands, real namespaces, packets between hosts.
 //!
 //! Without root a test prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
-//! failure. Faults are seeded, so that each run meets the same ones; what was lost is compared with
-//! the lab's own counters.
+//! failure. Faults are seeded, so that each run meets the same ones; losses are compared with the
+//! lab's own counters.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../as_root/mod.rs"]
@@ -70,7 +70,7 @@ impl TestLab {
         Path::new("/run/omnes-lab").join(&self.name).join(pin)
     }
 
-    /// This lab in what `omnes lab list` prints.
+    /// This lab in the output of `omnes lab list`.
     fn listed(&self) -> Value {
         let done = omnes(&["lab", "list", "--format", "json"]);
         assert!(done.status.success(), "{}", text(&done.stderr));
@@ -104,7 +104,7 @@ impl TestLab {
         let namespace = std::fs::File::open(self.path(&format!("net.{host}"))).unwrap();
         // A socket stays in the namespace of the thread that made it.
         let bind = move || {
-            // SAFETY: takes no memory; changes this thread alone.
+            // SAFETY: takes no pointers; changes this thread alone.
             assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
             UdpSocket::bind(address).unwrap()
         };
@@ -171,7 +171,8 @@ fn a_change_of_nothing_is_refused() {
 fn lab_without_privilege_names_what_is_missing_and_ends_with_77() {
     let mut command = Command::new(OMNES);
     command.args(["lab", "up", "2", "--name", &TestLab::fresh_name()]);
-    // SAFETY: one system call without memory. An ordinary user may not drop what it has not.
+    // SAFETY: one system call without pointers. An ordinary user may not drop what it does not
+    // have.
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_CAPBSET_DROP, 12, 0, 0, 0);
@@ -190,7 +191,7 @@ fn a_lab_is_neither_damaged_nor_removed_from_inside_its_hosts() {
     }
     let lab = TestLab::up(2, "");
     let started = lab.exec(0, &["sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $!"]);
-    // Of a process that has ended and that nobody has looked at there is no such link.
+    // A process that has ended and has not been reaped has no such link.
     let network = PathBuf::from(format!("/proc/{}/ns/net", text(&started.stdout).trim()));
     let is_alive = || std::fs::read_link(&network).is_ok();
     assert!(is_alive());
@@ -267,7 +268,7 @@ fn lab_goes_up_runs_commands_is_listed_and_goes_down() {
     assert_eq!(lab.exec(0, &["sh", "-c", "exit 7"]).status.code(), Some(7));
     assert_eq!(lab.exec(0, &["no-such-command"]).status.code(), Some(127));
     assert_eq!(lab.exec(2, &["true"]).status.code(), Some(2));
-    // What /sys tells of the network is the host's, and the rest is the machine's.
+    // /sys shows the host's network; everything else in it is the machine's.
     let list = |path: &str| text(&lab.exec(0, &["ls", path]).stdout);
     assert_eq!(list("/sys/class/net").lines().collect::<Vec<_>>(), ["eth0", "lo"]);
     for path in ["/sys/fs/cgroup", "/sys/devices/system/cpu"] {
@@ -292,7 +293,7 @@ fn down_of_all_labs_goes_on_after_one_that_cannot_be_removed() {
     if !is_root() {
         return;
     }
-    // Labs of its own, which nobody else sees: what is no folder can be no lab's.
+    // Labs of its own, invisible to others: a file that is not a directory cannot be a lab.
     let name = TestLab::fresh_name();
     let script = format!(
         "mount -t tmpfs none /run && mkdir -p /run/omnes-lab/{name}-b && cd /run/omnes-lab &&
@@ -330,13 +331,13 @@ fn down_ends_what_runs_inside_even_if_the_state_is_damaged() {
     let down = lab.run("down", &[]);
     assert!(down.status.success(), "{}", text(&down.stderr));
     assert_eq!(inside.wait().unwrap().signal(), Some(libc::SIGTERM));
-    // Ended, though perhaps not reaped: in containers the first process need not.
+    // Ended, though perhaps not reaped: in containers the first process need not reap.
     let command = format!("/proc/{keeper}/cmdline");
     wait_until("the keeper is gone", || std::fs::read(&command).unwrap_or_default().is_empty());
     assert!(!lab.path("").exists());
 }
 
-/// Number of the process that holds the delayed frames of `lab`.
+/// Process id of the process that holds the delayed frames of `lab`.
 fn lab_process(lab: &TestLab) -> u64 {
     let state = std::fs::read(lab.path("state.json")).unwrap();
     let state: Value = serde_json::from_slice(&state).unwrap();
@@ -452,7 +453,7 @@ fn killed_owner_of_an_ephemeral_lab_leaves_nothing_behind() {
     assert!(!mounts.contains("tmpfs omnes-lab"));
 }
 
-/// What `omnes lab hold` prints until it is ready.
+/// Output of `omnes lab hold` until it is ready.
 fn owned_lines(owner: &mut Child) -> Vec<String> {
     let lines = BufReader::new(owner.stdout.take().unwrap()).lines();
     lines.map(Result::unwrap).take_while(|line| line != "ready").collect()

@@ -1,4 +1,4 @@
-//! Agents as they start, serve and end; `omnes nic`; the unit file.
+//! Starting, serving and ending of agents; `omnes nic`; the unit file.
 
 use crate::hosts::{Agent, Hosts};
 use crate::outside::{text, wait_until};
@@ -126,7 +126,7 @@ fn root_starts_and_ends_an_agent_by_hand_and_others_do_not() {
 
     let said = hosts.omnes(0, &["nic", "attach", "eth0"]);
     assert!(said.contains("omnesd started") && said.contains("eth0: attached"), "{said}");
-    // Found already; and an ordinary user still may not.
+    // Found already; and an ordinary user is still not permitted.
     assert_eq!(hosts.omnes(0, &["nic", "attach", "eth0"]), "eth0: attached\n");
     let refused = hosts.omnes_as(0, NOBODY, &["nic", "detach", "eth0"]);
     assert_eq!(refused.status.code(), Some(77));
@@ -159,7 +159,7 @@ fn only_one_agent_serves_and_only_root_may_be_one() {
     assert_eq!(nobody.status.code(), Some(77));
     assert!(text(&nobody.stderr).contains("must be root"), "{}", text(&nobody.stderr));
 
-    // An interface may come later.
+    // An interface may appear later.
     let agent = Agent::start(&hosts, 0, &["--interface", "no-such-thing"]);
     let second = start(0, &[]);
     assert_eq!(second.status.code(), Some(2));
@@ -220,7 +220,7 @@ fn the_unit_file_starts_what_there_is() {
     let unit = unit_file();
     assert!(unit.contains("ExecStart=/usr/local/bin/omnesd $OMNESD_ARGS"), "{unit}");
     let arguments = unit.lines().find_map(|line| line.split_once("OMNESD_ARGS=")).unwrap().1;
-    // All that the example has is understood, up to the word behind it.
+    // The example is accepted, up to the word after it.
     let words = arguments.trim_end_matches('"').split(' ');
     let output = Command::new(OMNESD).args(words).arg("--help").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -11,14 +11,14 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-/// Hosts with a network of their own; gone when dropped.
+/// Hosts with a network of their own; removed when dropped.
 pub(crate) struct Hosts {
     owner: Child,
     pub(crate) networks: Vec<File>,
 }
 
 impl Hosts {
-    /// `None`, with a word, for those who may not make any.
+    /// `None`, with a message, for users who may not create hosts.
     pub(crate) fn new(count: usize) -> Option<Self> {
         if !is_root() {
             return None;
@@ -49,7 +49,7 @@ impl Hosts {
         })
     }
 
-    /// What `omnes` does inside a host, for a user.
+    /// Runs `omnes` inside a host, as a user.
     pub(crate) fn omnes_as(&self, host: usize, user: u32, words: &[&str]) -> Output {
         self.inside(host, || {
             let mut command = Command::new(OMNES);
@@ -68,7 +68,7 @@ impl Hosts {
         serde_json::from_str(&self.omnes(host, &["nic", "list", "--format", "json"])).unwrap()
     }
 
-    /// What doctor says of a job's NIC for a user: value and verdict.
+    /// Value and verdict of `omnes doctor` for a job's NIC and a user.
     pub(crate) fn doctor(&self, host: usize, user: u32) -> (String, String) {
         let output = self.omnes_as(host, user, &["doctor", "--format", "json"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -95,7 +95,7 @@ impl Drop for Hosts {
         drop(self.owner.stdin.take());
         self.owner.wait().unwrap();
         for host in 0..self.networks.len() {
-            // Only of those in which an agent was started by `omnes nic attach`.
+            // Only those in which an agent was started by `omnes nic attach`.
             let _ = std::fs::remove_file(self.log_of_started_agent(host));
         }
     }
@@ -138,7 +138,7 @@ impl Agent {
     }
 
     pub(crate) fn signal(&self, signal: libc::c_int) {
-        // SAFETY: a process that nobody has waited for.
+        // SAFETY: a process that nobody has reaped.
         assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs that have the kernel NIC, do without it, or lose it.
+//! Jobs that use the kernel NIC, run without it, or lose it.
 
 use crate::NOBODY;
 use crate::hosts::{Agent, Hosts};
@@ -29,8 +29,8 @@ fn ordinary_users_get_the_kernels_nic_from_the_agent_and_do_without() {
     assert_eq!(hosts.list(0)["agent"]["slots"].as_array().unwrap().len(), 0);
 }
 
-/// Gives a host an address on an interface by which nothing leaves, as routers' loopbacks have, and
-/// has it speak to the others from there.
+/// Gives a host an address on an interface by which no packet leaves, as on the loopbacks of
+/// routers, and makes it send to the others from there.
 fn move_address_inwards(hosts: &Hosts, host: usize, address: &str) {
     let ip = |host: usize, line: &str| {
         let mut command = Command::new("ip");
@@ -61,8 +61,8 @@ fn barriers_go_on_without_the_nic_where_packets_do_not_pass_the_interface_of_the
     }
 }
 
-/// The agent sees what leaves by any interface; a process that loads the firmware itself only what
-/// leaves by the one that has its address.
+/// The agent sees packets that leave by any interface; a process that loads the firmware itself
+/// sees only those that leave by the interface with its address.
 #[test]
 fn barriers_go_on_without_the_nic_where_one_rank_alone_finds_it_blind() {
     let Some(hosts) = Hosts::new(2) else { return };
@@ -76,7 +76,7 @@ fn barriers_go_on_without_the_nic_where_one_rank_alone_finds_it_blind() {
 fn barriers_go_on_while_slots_are_opened() {
     let Some(hosts) = Hosts::new(2) else { return };
     let agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
-    // It answers nobody, but it is there.
+    // It answers nobody, but it exists.
     agents[0].signal(libc::SIGSTOP);
     let mut ranks = [0, 1].map(|at| {
         let spawn = || rank(&hosts, at, 2, 4012).env("TEST_OPENS_LATE", "1").spawn().unwrap();
@@ -96,7 +96,7 @@ fn barriers_go_on_while_slots_are_opened() {
     }
 }
 
-/// Slots are opened one by one, which takes longer than to use a communicator and to free it.
+/// Slots are opened one by one, which takes longer than using a communicator and freeing it.
 #[test]
 fn slots_that_are_needed_no_more_keep_no_threads() {
     let Some(hosts) = Hosts::new(2) else { return };

@@ -17,7 +17,7 @@ mod traces;
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 const OMNESD: &str = env!("CARGO_BIN_EXE_omnesd");
-/// A user without any rights.
+/// A user without any privileges.
 const NOBODY: u32 = 65534;
-/// Handle by which clsact filters of Omnes are known.
+/// Handle that identifies clsact filters of Omnes.
 const CLSACT_HANDLE: u32 = 0x4f6d;

@@ -17,7 +17,7 @@ pub(crate) fn wait_for_line() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Enters a barrier that does not end, and does not wait for it: nobody asks how it has ended.
+/// Enters a barrier that does not complete, without waiting for it or asking for its result.
 pub(crate) fn enter_a_barrier_for_nobody(world: &Communicator, interrupts: &AtomicBool) {
     interrupts.store(true, Ordering::Relaxed);
     let error = world.barrier().unwrap_err();
@@ -25,7 +25,7 @@ pub(crate) fn enter_a_barrier_for_nobody(world: &Communicator, interrupts: &Atom
     interrupts.store(false, Ordering::Relaxed);
 }
 
-/// Long enough to see that a slot has gone.
+/// Polls long enough to notice that a slot is gone.
 pub(crate) fn move_on(world: &Communicator) {
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
@@ -34,7 +34,7 @@ pub(crate) fn move_on(world: &Communicator) {
     }
 }
 
-/// A barrier in one of the ways in which it can be waited for.
+/// A barrier in one of the ways of waiting for it.
 fn barrier_in(way: &OsStr, world: &Communicator) -> Result<(), Error> {
     match way.to_str() {
         Some("started") => world.ibarrier_owned()?.wait().map(drop),
@@ -50,7 +50,7 @@ fn barrier_in(way: &OsStr, world: &Communicator) -> Result<(), Error> {
     }
 }
 
-/// Not a test of its own: what a rank does.
+/// Not a test of its own: the body of a rank.
 #[test]
 fn plays_a_rank() {
     if std::env::var_os("TEST_RANK").is_none() {
@@ -90,7 +90,7 @@ fn plays_a_rank() {
         }
         println!("threads: {}", threads());
     }
-    // Until everybody has looked.
+    // Until the test has checked.
     if std::env::var_os("TEST_WAITS").is_some() {
         wait_for_line();
     }
@@ -105,7 +105,7 @@ fn plays_a_rank() {
         if is_before && world.rank() == 0 {
             move_on(&world);
         }
-        // What rank 0 has sent for the one that it has entered may be enough for that of rank 1.
+        // Rank 0's packets for the barrier that it has entered may suffice for that of rank 1.
         let error = (0..2).find_map(|_| barrier_in(&loss, &world).err()).unwrap();
         println!("{error}");
     }
@@ -125,7 +125,7 @@ pub(crate) fn rank(hosts: &Hosts, rank: usize, size: usize, port: u16) -> Comman
     })
 }
 
-/// Runs a job of an ordinary user, a rank on each host; by what its barriers went.
+/// Runs a job of an ordinary user, a rank on each host; returns how its barriers were run.
 pub(crate) fn job(hosts: &Hosts, port: u16) -> Vec<String> {
     job_of(hosts, port, NOBODY)
 }

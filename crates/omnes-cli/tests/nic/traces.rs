@@ -1,8 +1,8 @@
-//! What an agent leaves in the kernel.
+//! Objects of an agent in the kernel.
 
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use serde_json::Value;
-/// Numbers of what the agent in `list` has in the kernel: programs, links, maps.
+/// Numbers of the kernel objects of the agent in `list`: programs, links, maps.
 pub(crate) struct Traces {
     pub(crate) programs: Vec<u32>,
     links: Vec<u32>,

@@ -1,16 +1,16 @@
-//! Programs as they are seen from outside: what they say, and what comes of them in time.
+//! Programs as seen from outside: their output, and their eventual effects.
 
 use std::time::{Duration, Instant};
 
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only by a failure.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a program has said.
+/// Output of a program.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Waits until something is so; fails if it does not come about.
+/// Waits until a condition holds; fails if it does not in time.
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {

@@ -1,10 +1,10 @@
-//! The example `conformance` of the library, as a program for jobs.
+//! The library's example `conformance`, as a program for jobs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where it is; as new as the library.
+/// Path of the program; as recent as the library.
 pub fn conformance() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {

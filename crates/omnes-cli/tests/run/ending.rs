@@ -81,7 +81,7 @@ fn signals_with_a_meaning_for_the_ranks_alone_are_passed_on() {
     assert_eq!(job.finish_after_both(), (0, "USR1\nUSR2\n".to_owned(), String::new()));
 }
 
-/// As Ctrl-\ does: what it means to the ranks, as "show where you are", is theirs to say.
+/// As Ctrl-\ does: its meaning to the ranks, such as "show progress", is up to them.
 #[test]
 fn quit_is_passed_on_and_ends_ranks_that_give_it_no_meaning() {
     let script = "trap 'echo here; exit 0' QUIT; echo ready; while :; do :; done";
@@ -98,7 +98,7 @@ fn a_rank_that_is_stopped_ends_in_its_own_way_too() {
     let script = "trap 'echo saved; exit 0' TERM; echo ready; kill -STOP $$; while :; do :; done";
     let job = Job::shell(&["-n", "1", "--no-prefix"], 1, script);
     let children = format!("/proc/{0}/task/{0}/children", job.launcher.id());
-    // Of the launcher's children all but the warden are ranks.
+    // All children of the launcher except the warden are ranks.
     let is_stopped = || {
         let children = std::fs::read_to_string(&children).unwrap();
         let mut states = children.split_whitespace().map(|child| {
@@ -132,7 +132,7 @@ fn a_launcher_that_is_stopped_stops_its_ranks_which_go_on_with_it() {
 #[test]
 fn a_launcher_that_nobody_would_continue_does_not_stop() {
     let mut command = omnes_run(&["-n", "2", "--no-prefix", "--", "sh", "-c", GOES_ON]);
-    // SAFETY: the hook makes one system call, by which no shell of this session is left.
+    // SAFETY: the hook makes one system call, after which no shell of this session remains.
     unsafe {
         command.pre_exec(|| match libc::setsid() {
             -1 => Err(std::io::Error::last_os_error()),
@@ -203,7 +203,7 @@ fn a_launcher_that_only_waits_for_a_slow_reader_has_no_warden() {
 
 #[test]
 fn ranks_and_what_they_have_started_die_with_a_launcher_that_is_killed() {
-    // Raw output: all of them hold the pipe, so its end is theirs.
+    // Raw output: all of them hold the pipe, so its end shows that they have ended.
     let script = "trap '' INT TERM HUP; (sleep 20; echo outlived) & echo ready; sleep 20; echo too";
     let options: &[&[&str]] = &[&["--no-prefix"], &["--no-prefix", "--lab"]];
     for options in &options[..1 + usize::from(is_root())] {
@@ -215,7 +215,7 @@ fn ranks_and_what_they_have_started_die_with_a_launcher_that_is_killed() {
 
 #[test]
 fn a_launcher_that_is_killed_by_the_rank_it_starts_leaves_nothing() {
-    // In some rounds the rank does so before the launcher has heard of its start.
+    // In some rounds the rank does so before the launcher has learned of its start.
     let script = "(sleep 20; echo outlived) & kill -KILL $PPID; sleep 20; echo too";
     for round in 0..50 {
         let output = omnes_run(&["-n", "1", "--no-prefix", "--", "sh", "-c", script]).output();

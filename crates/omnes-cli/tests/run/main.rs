@@ -1,9 +1,8 @@
 //! `omnes run` as a user sees it: whole output and exit status.
 //!
 //! Ranks are small shell scripts. No test sleeps: a rank says `ready` and the test waits for that
-//! line; a process is known to be gone when the pipe that it held is at its end. A rank that
-//! should have been ended sleeps for a minute, so a broken launcher fails the test and does not
-//! hang it.
+//! line; a process is known to be gone when the pipe that it held is at its end. A rank that should
+//! have been ended sleeps for a minute, so a broken launcher fails the test and does not block it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,8 +21,8 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 
-/// Ranks that say which of the signals they got that mean nothing to the launcher, until the
-/// second. A process that they wait for would be a target, too.
+/// Ranks that print the signals they receive that have no meaning to the launcher, until the second
+/// one. A process that they wait for would also be a target.
 const TELLS: &str = "trap 'echo USR1' USR1; trap 'echo USR2; exit 0' USR2; echo ready
 while :; do :; done";
 
@@ -33,7 +32,8 @@ const WAIT: &str = "echo ready; exec sleep 60";
 /// A rank that only KILL ends.
 const STUBBORN: &str = "trap '' INT TERM HUP; echo ready; exec sleep 60";
 
-/// A rank that ends in order when it gets TERM or INT; `wait` is what a shell can be woken from.
+/// A rank that ends in order when it receives TERM or INT; `wait` is what a shell can be woken
+/// from.
 const POLITE: &str = "trap 'echo got TERM; exit 3' TERM; trap 'echo got INT; exit 4' INT;
     sleep 60 & echo ready; wait";
 
@@ -41,8 +41,7 @@ fn omnes_run(arguments: &[&str]) -> Command {
     let mut command = Command::new(OMNES);
     command.arg("run").args(arguments).stdin(Stdio::null());
     // SAFETY: the hook makes system calls only. A test runner started in the background may ignore
-    // these, and what is ignored stays so in its children; then the launcher would rightly not
-    // hear.
+    // these signals, and children inherit that; then the launcher would rightly ignore them.
     unsafe {
         command.pre_exec(|| {
             for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
@@ -144,7 +143,7 @@ impl Job {
         (status, told + &rest, errors)
     }
 
-    /// Status, or the signal by which it ended, negative; rest of the output, rest of the errors.
+    /// Status, or the signal that ended it, negative; remaining output, remaining errors.
     fn finish(mut self) -> (i32, String, String) {
         let (mut output, mut errors) = (String::new(), String::new());
         self.stdout.read_to_string(&mut output).unwrap();
@@ -207,7 +206,7 @@ fn too_few_descriptors_are_told_with_the_limit() {
 #[test]
 fn ranks_stay_in_the_session_of_the_launcher() {
     // Field 6 of stat is the session; a session of its own would give each rank its own share of
-    // the cores, and ranks that spin would starve the rest.
+    // the cores, and ranks that spin would starve the others.
     let script = "cut -d' ' -f6 /proc/$PPID/stat; cut -d' ' -f6 /proc/$$/stat";
     let (_, output, _) = shell(&["-n", "1", "--no-prefix"], script);
     let sessions: Vec<_> = output.lines().collect();
@@ -280,7 +279,7 @@ fn ephemeral_lab_gives_every_rank_a_host_of_its_own() {
 
 #[test]
 fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
-    // On a lab host, so that the joins it tries announce nothing to a real network.
+    // On a lab host, so that the joins it tests announce nothing to a real network.
     if !is_root() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What ranks write, and what they read.
+//! Output and input of ranks.
 
 use super::{omnes_run, shell};
 use std::fs;
@@ -40,7 +40,8 @@ fn output_can_go_to_files() {
     assert_eq!(result, (0, String::new(), String::new()));
     let read = |name: &str| fs::read_to_string(logs.join(name)).unwrap();
     assert_eq!((read("rank.0.out"), read("rank.1.err")), ("out 0\n".into(), "err 1\n".into()));
-    // Of a job of fewer ranks there is nothing of another beside; what no job has made stays.
+    // A job with fewer ranks leaves no files of another job beside its own; files that no job has
+    // created stay.
     fs::write(logs.join("rank.1.out.old"), "").unwrap();
     assert_eq!(shell(&["-n", "1", options[2], options[3]], ":").0, 0);
     let mut names: Vec<_> =
@@ -56,7 +57,7 @@ fn megabytes_of_output_arrive_whole() {
     assert!(output.lines().all(|line| line.starts_with("[0] ") || line.starts_with("[1] ")));
 }
 
-/// Nobody can be told what ranks say where it cannot be written, but they go on.
+/// If standard error cannot be written, the ranks' messages are lost, but they continue.
 #[test]
 fn ranks_outlive_a_standard_error_that_cannot_be_written() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();

@@ -1,4 +1,4 @@
-//! Ranks on other machines, by a stand-in for ssh.
+//! Ranks on other machines, through a stand-in for ssh.
 
 use super::{Job, OMNES, POLITE, STUBBORN, TELLS, finish, omnes_run};
 use std::fs;
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A stand-in for ssh in a directory of its own; it writes its words to `words`.
+/// A stand-in for ssh in a directory of its own; it writes its arguments to `words`.
 struct FakeSsh {
     directory: tempfile::TempDir,
     script: PathBuf,
@@ -53,7 +53,7 @@ fn ssh_ranks_get_their_host_environment_and_directory() {
 
 #[test]
 fn the_callers_settings_reach_ssh_ranks_unless_env_says_otherwise() {
-    // This far side has nothing of the launcher's environment.
+    // This remote side has nothing of the launcher's environment.
     let ssh = FakeSsh::new(r#"exec env -i PATH="$PATH" sh -c "$2""#);
     let run = |options: &[&str]| {
         let mut command =
@@ -133,7 +133,7 @@ fn ssh_ranks_work_in_the_directory_by_the_name_that_the_shell_has_for_it() {
     let (place, name) = (ssh.directory.path().join("place"), ssh.directory.path().join("name"));
     fs::create_dir(&place).unwrap();
     std::os::unix::fs::symlink(&place, &name).unwrap();
-    // What is not its name is not believed.
+    // A PWD that is not a name of the directory is ignored.
     for (pwd, expected) in [(name.as_path(), &name), (ssh.directory.path(), &place)] {
         let mut command = ssh.run("a", &["-n", "1", "--no-prefix"]);
         command.current_dir(&place).env("PWD", pwd).args(["--", "sh", "-c", "echo \"$PWD\""]);
@@ -144,7 +144,7 @@ fn ssh_ranks_work_in_the_directory_by_the_name_that_the_shell_has_for_it() {
 
 #[test]
 fn ssh_ranks_end_with_the_connection() {
-    // This ssh stays as a process of its own, so that its death leaves the far side to itself.
+    // This ssh stays as a process of its own, so that its death leaves the remote side alone.
     let ssh = FakeSsh::new(r#"sh -c "$2"; exit"#);
     let mut command = ssh.run("a:2", &["-n", "2", "--no-prefix"]);
     let job = Job::start(command.args(["--", "sh", "-c", STUBBORN]), 2);
@@ -167,8 +167,8 @@ fn statuses_of_ssh_ranks_and_of_ssh_itself_are_told_apart() {
     assert!(errors.contains("rank 0 on lost ended with status 255"), "{errors}");
 }
 
-/// An ssh that notes when it begins to connect and when it is through, host by host; to `a` it is
-/// not before eight are under way.
+/// An ssh that records when it starts to connect and when it is through, host by host; to `a` it is
+/// not through before eight are connecting.
 const SLOW_SSH: &str = r#"
 log=${0%/*}/log.$1
 echo begin >>"$log"
@@ -198,7 +198,7 @@ fn at_most_eight_ranks_connect_to_a_machine_at_once() {
 
 #[test]
 fn ranks_that_wait_for_others_to_connect_are_not_started_after_a_failure() {
-    // The first is refused at once, and no other gets through.
+    // The first is rejected immediately, and no other gets through.
     let ssh = FakeSsh::new(r#"! mkdir "${0%/*}/first" 2>/dev/null || exit 255; exec sleep 60"#);
     let mut command = ssh.run("a:20", &["-n", "20", "--grace", "10ms"]);
     let (status, _, errors) = finish(command.args(["--", "true"]));

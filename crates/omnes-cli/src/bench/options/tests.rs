@@ -1,4 +1,4 @@
-//! What is typed, read and refused.
+//! Options that are parsed, printed and rejected.
 
 #![allow(clippy::unwrap_used)]
 use super::*;
@@ -88,7 +88,7 @@ fn multisends_and_destinations_are_read_checked_and_printed() {
     assert!(refused("multisend", 1).contains("needs a destination"));
     assert!(refused("bcast --destinations 1", 4).contains("is for multisend"));
     assert!(refused("latency,barrier --multisend flat", 4).contains("none of the operations"));
-    // Destinations know no algorithms of broadcast.
+    // Multi-sends have no choice of broadcast algorithms.
     let error = refused("multisend --algorithms chain", 4);
     assert_eq!(error, "--algorithms chain: none of the operations can use it");
 }

@@ -1,21 +1,21 @@
-//! Bars: results that differ in nothing but the algorithm, from nothing to the slowest.
+//! Bars for results that differ only in the algorithm, from zero to the slowest.
 
 use super::canvas::{Anchor, Canvas, GREY, INK, Look, colour, text_width, time_label};
 use super::data::Figure;
 use anyhow::Result;
 
-/// Room for names at least; of the bars; of what stands behind them.
+/// Minimum width for names; length of the bars; width for the text after them.
 const LEFT_MIN: f64 = 220.0;
 const LENGTH: f64 = 500.0;
 const BEHIND: f64 = 180.0;
-/// Of names and times.
+/// Font size of names and times.
 const TEXT: u32 = 15;
 const TOP: f64 = 110.0;
-/// Between the tops of two bars, and the height of one.
+/// Distance between the tops of two bars, and the height of one.
 const PITCH: f64 = 54.0;
 const THICKNESS: f64 = 32.0;
 
-/// The picture.
+/// Draws the picture.
 pub fn draw(figure: &Figure) -> Result<String> {
     let height = TOP + PITCH * figure.series.len() as f64 + 30.0;
     let names = figure.series.iter().map(|series| text_width(&series.label, TEXT) + 24.0);

@@ -9,10 +9,10 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontTransform, IntoFont, WHITE};
 
-/// A place on the picture: from the left and from the top.
+/// A position in the picture: from the left and from the top.
 pub type Place = (f64, f64);
 
-/// Colours that people with any sort of sight tell apart (Okabe and Ito).
+/// Colours that people with any kind of colour vision can distinguish (Okabe and Ito).
 pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,34 +22,34 @@ pub const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
-/// Of text.
+/// Colour of text.
 pub const INK: RGBColor = RGBColor(30, 30, 30);
-/// Of what is less important.
+/// Colour of less important text and lines.
 pub const GREY: RGBColor = RGBColor(110, 110, 110);
-/// Of the lines behind everything.
+/// Colour of grid lines.
 pub const FAINT: RGBColor = RGBColor(225, 225, 225);
 
-/// About how wide a text is, rather more than less.
+/// Approximate width of a text, rather too large than too small.
 pub fn text_width(text: &str, size: u32) -> f64 {
     text.chars().count() as f64 * f64::from(size) * 0.56
 }
 
-/// The colour of a line's number.
+/// Colour of the line with this number.
 pub fn colour(number: usize) -> RGBColor {
     COLOURS[number % COLOURS.len()]
 }
 
-/// Where a text's place is in it.
+/// Which part of a text is at its position.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     Left,
     Middle,
     Right,
-    /// Middle, and the text goes upwards.
+    /// The middle, with the text rotated upwards.
     Upwards,
 }
 
-/// How a text looks.
+/// Style of a text.
 #[derive(Clone, Copy)]
 pub struct Look {
     pub size: u32,
@@ -71,19 +71,19 @@ fn failed(error: impl std::fmt::Display) -> anyhow::Error {
 }
 
 impl<'text> Canvas<'text> {
-    /// A white picture, which is written into `text`.
+    /// Creates a white picture, which is written into `text`.
     pub fn new(text: &'text mut String, size: (u32, u32)) -> Result<Self> {
         let area = SVGBackend::with_string(text, size).into_drawing_area();
         area.fill(&WHITE).map_err(failed)?;
         Ok(Self { area })
     }
 
-    /// Ends the picture.
+    /// Completes the picture.
     pub fn finish(self) -> Result<()> {
         self.area.present().map_err(failed)
     }
 
-    /// A text at a place, its middle being at that height.
+    /// Draws a text at a position, vertically centred.
     pub fn text(&self, text: &str, at: Place, look: Look) -> Result<()> {
         let horizontal = match look.anchor {
             Anchor::Left => HPos::Left,
@@ -99,14 +99,14 @@ impl<'text> Canvas<'text> {
         self.area.draw(&Text::new(text.to_owned(), pixels(at), style)).map_err(failed)
     }
 
-    /// A line through all places.
+    /// Draws a line through all positions.
     pub fn line(&self, places: &[Place], colour: RGBColor, width: u32) -> Result<()> {
         let places: Vec<_> = places.iter().copied().map(pixels).collect();
         let style = colour.stroke_width(width);
         self.area.draw(&PathElement::new(places, style)).map_err(failed)
     }
 
-    /// A dashed line from one place to another.
+    /// Draws a dashed line from one position to another.
     pub fn dashes(&self, (from, to): (Place, Place), colour: RGBColor) -> Result<()> {
         const DASH: f64 = 6.0;
         let length = (to.0 - from.0).hypot(to.1 - from.1);
@@ -122,20 +122,20 @@ impl<'text> Canvas<'text> {
         Ok(())
     }
 
-    /// A filled box between two corners.
+    /// Draws a filled box between two corners.
     pub fn fill(&self, corners: (Place, Place), colour: RGBColor) -> Result<()> {
         let corners = [pixels(corners.0), pixels(corners.1)];
         let style: ShapeStyle = colour.filled();
         self.area.draw(&Rectangle::new(corners, style)).map_err(failed)
     }
 
-    /// A dot.
+    /// Draws a dot.
     pub fn dot(&self, at: Place, colour: RGBColor) -> Result<()> {
         self.area.draw(&Circle::new(pixels(at), 4, colour.filled())).map_err(failed)
     }
 }
 
-/// A time as people read it: `850 ns`, `12.3 us`, `4.56 ms`, `1.2 s`.
+/// Formats a time for people: `850 ns`, `12.3 us`, `4.56 ms`, `1.2 s`.
 pub fn time_label(us: f64) -> String {
     let (value, unit) = match us {
         _ if us >= 0.9995e6 => (us / 1e6, "s"),

@@ -9,20 +9,20 @@ use anyhow::Result;
 const LEFT: f64 = 100.0;
 const RIGHT: f64 = 740.0;
 const TOP: f64 = 90.0;
-/// The axis is so far below at least, and more where there are many names.
+/// Minimum position of the axis; it is lower if there are many names.
 const BOTTOM_MIN: f64 = 490.0;
-/// Below the axis.
+/// Height below the axis.
 const FOOT: f64 = 70.0;
-/// Of names, and room for them at least.
+/// Font size of names, and minimum width for them.
 const NAME: u32 = 14;
 const NAME_WIDTH_MIN: f64 = 196.0;
-/// Least distance of two names at the ends of lines, and of two ticks.
+/// Minimum distance of two names at the ends of lines, and of two ticks.
 const NAME_PITCH: f64 = 18.0;
 const TICK_PITCH: f64 = 52.0;
-/// What is shorter stands where this does: a picosecond.
+/// Shorter times are drawn at this one: a picosecond.
 const SHORTEST_US: f64 = 1e-6;
 
-/// From values to pixels.
+/// Mapping from values to pixels.
 struct Scale {
     low: f64,
     high: f64,
@@ -40,7 +40,7 @@ impl Scale {
     }
 }
 
-/// The picture.
+/// Draws the picture.
 pub fn draw(figure: &Figure) -> Result<String> {
     let mut text = String::new();
     let canvas = Canvas::new(&mut text, size(figure))?;
@@ -52,7 +52,7 @@ pub fn draw(figure: &Figure) -> Result<String> {
     let place = |spot: &super::data::Spot| (x.place(spot.x), y.place(spot.median_us));
     let mut names = Vec::new();
     if let Some(link) = &figure.link {
-        // Where it is far below all results it tells nothing, and would press them together.
+        // Far below all results the link's time is not informative, and would compress them.
         let near = link.spots.iter().filter(|spot| spot.median_us >= y.low);
         let places: Vec<Place> = near.map(place).collect();
         for pair in places.windows(2) {
@@ -74,7 +74,7 @@ pub fn draw(figure: &Figure) -> Result<String> {
     Ok(text)
 }
 
-/// The height of the axis: above it there is room for all names at the ends of lines.
+/// Height of the axis: leaves room above it for all names at the ends of lines.
 fn bottom(figure: &Figure) -> f64 {
     BOTTOM_MIN.max(TOP + NAME_PITCH * figure.series.len() as f64)
 }
@@ -97,7 +97,7 @@ fn draw_series(
     if number < COLOURS.len() {
         canvas.line(&places, colour, 2)?;
     } else {
-        // Colours come again, and are told apart by dashes.
+        // Colours repeat, and are then distinguished by dashes.
         for pair in places.windows(2) {
             canvas.dashes((pair[0], pair[1]), colour)?;
         }
@@ -124,7 +124,7 @@ fn scales(figure: &Figure) -> (Scale, Scale) {
     };
     let (low, high) =
         (least(&mut spots().map(|spot| spot.low_us)), most(&mut spots().map(|spot| spot.high_us)));
-    // A sample may be nothing, where a rank comes late and finds all that it waits for.
+    // A sample may be zero, if a rank is late and everything it waits for has arrived.
     let low = low.max(SHORTEST_US);
     let high = high.max(low);
     let y = Scale { low: low / 2.0, high: high * 1.3, is_log: true, from: bottom(figure), to: TOP };
@@ -160,7 +160,7 @@ fn draw_axes(canvas: &Canvas<'_>, figure: &Figure, (x, y): (&Scale, &Scale)) -> 
     canvas.text("time", (24.0, f64::midpoint(TOP, bottom)), title(Anchor::Upwards))
 }
 
-/// Powers of ten within the scale, with 2 and 5 times each where there are few.
+/// Powers of ten within the scale, with 2 and 5 times each if there are few.
 fn steps(scale: &Scale) -> Vec<f64> {
     let decades = (scale.high / scale.low).log10();
     let factors: &[f64] = if decades < 3.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -175,7 +175,7 @@ fn apart<T>(names: &[(f64, String, T)], bottom: f64) -> Vec<f64> {
     for at in 1..heights.len() {
         heights[at] = heights[at].max(heights[at - 1] + NAME_PITCH);
     }
-    // What was pushed below the axis goes up again, and pushes the others.
+    // Names that were pushed below the axis move up again, and push the others.
     let mut floor = bottom;
     for height in heights.iter_mut().rev() {
         *height = height.min(floor);

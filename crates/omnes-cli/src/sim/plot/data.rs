@@ -1,4 +1,4 @@
-//! Which results make which line or bar.
+//! Assignment of results to lines or bars.
 
 use super::super::config::{Config, Point};
 use super::super::measure::Measured;
@@ -10,10 +10,10 @@ use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_sim::model::Carrier;
 use std::time::Duration;
 
-/// What results are shown over.
+/// The axis over which results are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// Nothing: each is a bar.
+    /// None: each result is a bar.
     None,
     Sizes,
     Ranks,
@@ -21,32 +21,32 @@ pub enum Axis {
     Skew,
 }
 
-/// A place of a line, or a bar; times in microseconds.
+/// A point of a line, or a bar; times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spot {
-    /// Place on the axis.
+    /// Position on the axis.
     pub x: f64,
     pub median_us: f64,
-    /// The fastest, and the 99th percentile of the slowest seed.
+    /// The fastest sample, and the 99th percentile of the slowest seed.
     pub low_us: f64,
     pub high_us: f64,
 }
 
-/// A line, or for bars a single spot.
+/// A line, or a single spot for bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     pub label: String,
     pub spots: Vec<Spot>,
 }
 
-/// All that a plot shows.
+/// Contents of a plot.
 #[derive(Clone, Debug)]
 pub struct Figure {
     pub title: String,
     pub subtitle: String,
     pub axis: Axis,
     pub series: Vec<Series>,
-    /// What the link alone takes, where that bounds a result.
+    /// Time of the link alone, if it bounds a result.
     pub link: Option<Series>,
 }
 
@@ -63,7 +63,7 @@ impl Axis {
         }
     }
 
-    /// What is written below it.
+    /// Title of the axis.
     pub fn title(self) -> &'static str {
         match self {
             Self::None => "",
@@ -74,7 +74,7 @@ impl Axis {
         }
     }
 
-    /// True if its scale is logarithmic.
+    /// True if the scale is logarithmic.
     pub fn is_log(self) -> bool {
         matches!(self, Self::Sizes | Self::Ranks | Self::Loss)
     }
@@ -82,16 +82,16 @@ impl Axis {
     fn place(self, point: &Point) -> f64 {
         match self {
             Self::None => 0.0,
-            // An empty message stands where one of half a byte would.
+            // An empty message is drawn where one of half a byte would be.
             Self::Sizes => (point.bytes as f64).max(0.5),
             Self::Ranks => f64::from(point.ranks),
-            // No loss stands where one in a million does.
+            // No loss is drawn where a loss of one in a million would be.
             Self::Loss => f64::from(point.loss.0) + 1.0,
             Self::Skew => point.skew.as_nanos() as f64,
         }
     }
 
-    /// A place as people read it.
+    /// Formats a position for people.
     pub fn label(self, x: f64) -> String {
         match self {
             Self::None => String::new(),
@@ -104,7 +104,7 @@ impl Axis {
 }
 
 impl Figure {
-    /// Sorts results into lines.
+    /// Groups results into lines.
     pub fn new(config: &Config, results: &[Measured]) -> Self {
         let axis = Axis::of(config);
         let mut series: Vec<Series> = Vec::new();
@@ -145,11 +145,11 @@ fn spot(x: f64, seeds: &[&Measured]) -> Spot {
     }
 }
 
-/// The algorithm, and the values of all further axes with several.
+/// The algorithm, and the values of all further axes with several values.
 fn label(config: &Config, axis: Axis, measured: &Measured) -> String {
     let point = &measured.point;
     let mut parts = Vec::new();
-    // A postal tree differs from place to place on an axis.
+    // A postal tree differs between positions on an axis.
     let is_tree_of_many = point.algorithm == Algorithm::Postal && axis != Axis::None;
     let is_choice_of_many = point.algorithm == Algorithm::Default && axis == Axis::Ranks;
     if is_tree_of_many || is_choice_of_many {
@@ -172,7 +172,7 @@ fn label(config: &Config, axis: Axis, measured: &Measured) -> String {
     parts.join(", ")
 }
 
-/// An algorithm's name, which for those over multicast says so.
+/// Name of the algorithm, marked if it uses multicast.
 fn full_name(measured: &Measured) -> String {
     let point = &measured.point;
     let is_policy = match point.algorithm {
@@ -227,7 +227,8 @@ fn subtitle(config: &Config, axis: Axis) -> String {
     parts.join(", ")
 }
 
-/// Bytes with headers and frames at the rate of a link, which every rank has to receive by.
+/// Time of the bytes with headers and frames at the rate of a link, through which every rank
+/// receives.
 fn link_alone(config: &Config, axis: Axis, results: &[Measured]) -> Option<Series> {
     let is_bound = config.has_sizes() && matches!(axis, Axis::None | Axis::Sizes | Axis::Ranks);
     if !is_bound || config.op == Op::Skew {

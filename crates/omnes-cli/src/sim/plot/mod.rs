@@ -1,10 +1,10 @@
 //! Results as a picture: time over the axis that has several values, one line for each algorithm;
-//! bars where no axis has.
+//! bars if no axis has several.
 //!
-//! Lines stand for medians over seeds, with the range from the fastest to the 99th percentile of
-//! the slowest seed behind them. Scales are logarithmic, but that of skew, which begins at nothing;
-//! no loss stands where a loss of one in a million does. A dashed line shows what the link alone
-//! takes for the bytes.
+//! Lines show medians over seeds, with the range from the fastest sample to the 99th percentile of
+//! the slowest seed behind them. Scales are logarithmic, except that of skew, which starts at zero;
+//! no loss is drawn where a loss of one in a million would be. A dashed line shows the time of the
+//! link alone for the bytes.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -24,14 +24,14 @@ use anyhow::{Context, Result, ensure};
 use data::{Axis, Figure};
 use std::path::Path;
 
-/// Refuses a file whose name tells no form that can be written.
+/// Rejects a file whose name does not have a supported extension.
 pub fn check(path: &Path) -> Result<()> {
     let is_known = path.extension().is_some_and(|end| end == "svg" || end == "html");
     ensure!(is_known, "--plot {}: the name must end in .svg or .html", path.display());
     Ok(())
 }
 
-/// Writes the plot; `table` and `command` go into a page of HTML.
+/// Writes the plot; `table` and `command` are included in an HTML page.
 pub fn write(
     path: &Path,
     config: &Config,

@@ -1,10 +1,10 @@
-//! What a core takes for copies and for turning to another thread.
+//! Costs of copies and of switching to another thread on one core.
 
 use super::median;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Bytes that are copied: more than a cache of the second level holds.
+/// Size of a copy: more than a second-level cache holds.
 const COPY_BYTES: usize = 4 << 20;
 const COPIES: usize = 21;
 const TURNS: u32 = 20_000;
@@ -12,13 +12,13 @@ const TURNS: u32 = 20_000;
 /// Times of one core, in nanoseconds.
 #[derive(Default)]
 pub struct Core {
-    /// Of a copy in memory, per byte.
+    /// Time of a copy in memory, per byte.
     pub copy_byte_ns: f64,
-    /// Of a turn to another thread.
+    /// Time of a switch to another thread.
     pub switch_ns: f64,
 }
 
-/// Measures.
+/// Measures both.
 pub fn measure() -> Core {
     Core { copy_byte_ns: copy_byte_ns(), switch_ns: switch_ns() }
 }
@@ -35,12 +35,12 @@ fn copy_byte_ns() -> f64 {
     median((0..COPIES).map(once).collect())
 }
 
-/// The first of the cores that this process may run on, alone.
+/// The first of the cores that this process may run on.
 fn first_core() -> libc::cpu_set_t {
-    // SAFETY: an all-zero set is an empty one.
+    // SAFETY: an all-zero set is an empty set.
     let (mut allowed, mut first): (libc::cpu_set_t, libc::cpu_set_t) =
         unsafe { std::mem::zeroed() };
-    // SAFETY: the set is as large as said.
+    // SAFETY: the set has the given size.
     unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed) };
     let cores = 0..8 * size_of_val(&allowed);
     // SAFETY: the number is within the set.
@@ -54,7 +54,7 @@ fn first_core() -> libc::cpu_set_t {
 fn switch_ns() -> f64 {
     let core = first_core();
     let turns = move || {
-        // SAFETY: the set is as large as said.
+        // SAFETY: the set has the given size.
         unsafe { libc::sched_setaffinity(0, size_of_val(&core), &core) };
         let begin = Instant::now();
         for _ in 0..TURNS {
@@ -66,6 +66,6 @@ fn switch_ns() -> f64 {
     let mine = std::thread::spawn(turns);
     let times = [other.join(), mine.join()].map(|time| time.unwrap_or_default());
     let all: f64 = times.iter().map(|time| time.as_nanos() as f64).sum();
-    // Both count the other's turns too.
+    // Both threads also count the other's turns.
     all / 2.0 / f64::from(2 * TURNS)
 }

@@ -1,4 +1,4 @@
-//! Figures as a testbed.
+//! Writes figures as a testbed.
 
 use super::core::Core;
 use super::machine::Machine;
@@ -6,30 +6,30 @@ use super::sockets::{Sockets, TRAIN};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Bytes of the short and of the full packet that were measured.
+/// Sizes of the short and the full packet that were measured.
 const BYTES: (f64, f64) = (56.0, 1472.0);
 
-/// What was measured; times in nanoseconds.
+/// Measured values; times in nanoseconds.
 pub struct Figures {
-    /// Ranks that were there.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Cores that all of them share, or 0.
+    /// Number of cores that all ranks share, or 0.
     pub cores: u32,
-    /// Calls that send and receive.
+    /// Times of calls that send and receive.
     pub sockets: Sockets,
-    /// The machines' part.
+    /// Times of the protocol machines.
     pub machine: Machine,
-    /// What a core takes.
+    /// Times of a core.
     pub core: Core,
-    /// A look that finds nothing.
+    /// Time of a poll that finds nothing.
     pub look_ns: f64,
-    /// Between ranks 0 and 1.
+    /// Half of a round trip between ranks 0 and 1.
     pub half_round_trip_ns: f64,
-    /// Of ranks 0 and 1.
+    /// Barrier of ranks 0 and 1 by the kernel NIC.
     pub nic_barrier_ns: Option<f64>,
 }
 
-/// What a packet costs, taken apart.
+/// Components of a packet's cost.
 struct Parts {
     train: f64,
     send: f64,
@@ -37,7 +37,7 @@ struct Parts {
     batch: f64,
     receive: f64,
     receive_byte: f64,
-    /// One copy of a packet alone on its way, and of one in a train.
+    /// One copy of a packet in flight alone, and of one in a train.
     copy: f64,
     copy_in_train: f64,
 }
@@ -70,7 +70,7 @@ impl Figures {
         }
     }
 
-    /// The testbed's file; its name is that of `path`.
+    /// Text of the testbed file; its name is that of `path`.
     pub fn to_toml(&self, path: &Path) -> String {
         let Parts { train, send, send_byte, batch, receive, receive_byte, .. } = self.parts();
         let Parts { copy, copy_in_train, .. } = self.parts();
@@ -130,7 +130,7 @@ impl Figures {
         text
     }
 
-    /// What was measured, as it was, in comments.
+    /// Raw measurements, as TOML comments.
     fn measured(&self) -> String {
         let Sockets { short, full, train, short_to_all, train_to_all } = &self.sockets;
         let cases = [

@@ -1,4 +1,4 @@
-//! What the machines take for a packet, in one process, without any network.
+//! Time of the protocol machines for a packet, in one process, without any network.
 
 use super::median;
 use omnes_proto::LivenessConfig;
@@ -13,7 +13,7 @@ const COMMUNICATOR: CommunicatorId = CommunicatorId(1);
 const MESSAGES: u32 = 500;
 const ROUNDS: usize = 21;
 
-/// Both sides together, in nanoseconds.
+/// Times of both sides together, in nanoseconds.
 #[derive(Default)]
 pub struct Machine {
     /// A message of one packet.
@@ -22,7 +22,7 @@ pub struct Machine {
     pub packet_ns: f64,
 }
 
-/// Measures.
+/// Measures both.
 pub fn measure() -> Machine {
     let short = median((0..ROUNDS).map(|_| time(8)).collect());
     let long = median((0..ROUNDS).map(|_| time(100_000)).collect());

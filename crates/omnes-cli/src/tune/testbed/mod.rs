@@ -1,11 +1,11 @@
-//! `omnes tune --testbed FILE`: what hosts and network cost, for the simulator.
+//! `omnes tune --testbed FILE`: costs of hosts and network, for the simulator.
 //!
-//! Measured are single things, never a collective: calls that send and receive packets, copies, a
-//! machine's work on a packet, turns of a core, and half of a round trip between ranks 0 and 1. So
-//! what the simulator then says of broadcasts and barriers is a prediction. The rest of the half
-//! round trip, which no part explains, is the time until a waiting host looks; a barrier of ranks 0
-//! and 1 by the kernel NIC, less its known parts, is what the firmware takes. Both are marked as
-//! calibrated to that point.
+//! Only individual operations are measured, never a collective: calls that send and receive
+//! packets, copies, a machine's work on a packet, switches of a core, and half of a round trip
+//! between ranks 0 and 1. So the simulator's results for broadcasts and barriers are predictions.
+//! The part of the half round trip that no component explains is the time until a waiting host
+//! polls; a barrier of ranks 0 and 1 by the kernel NIC, less its known parts, is the time of the
+//! firmware. Both are marked as calibrated to that point.
 
 mod core;
 mod file;
@@ -24,12 +24,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The tag of this measurement's messages.
+/// Tag of the messages of this measurement.
 const TAG: u32 = 0x7e57;
-/// Rounds of which the median is taken: so many that ranks that wait have gone to sleep by then.
+/// Rounds of which the median is taken: enough that waiting ranks have gone to sleep by then.
 const ROUNDS: usize = 2001;
 
-/// Fewest ranks: with a third one is seen what one more copy costs.
+/// Minimum number of ranks: a third one shows the cost of one more copy.
 const RANKS_MIN: u32 = 3;
 
 /// Measures in all ranks, and writes the file at rank 0.
@@ -61,7 +61,8 @@ fn write(comm: &Communicator, figures: &Figures, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Hosts by their addresses: of several sinks at one, the same one would get all packets.
+/// Number of distinct host addresses: of several sinks at one address, the same one would get all
+/// packets.
 fn hosts(comm: &Communicator, rendezvous: &str) -> Result<u64> {
     let own = sockets::own_address(rendezvous)?.octets();
     let mut addresses = BTreeSet::new();
@@ -70,7 +71,7 @@ fn hosts(comm: &Communicator, rendezvous: &str) -> Result<u64> {
 }
 
 fn measure(comm: &Communicator, rendezvous: &str) -> Result<Figures> {
-    // Of what one host does alone, the others would take their share if they did it too.
+    // The other ranks are idle: if they measured too, they would compete for the cores.
     let alone = || Ok::<_, anyhow::Error>((machine::measure(), core::measure(), look(comm)?));
     let (sockets, alone) = sockets::measure(comm, rendezvous, alone)?;
     let (machine, core, look_ns) = alone.transpose()?.unwrap_or_default();
@@ -89,13 +90,13 @@ fn measure(comm: &Communicator, rendezvous: &str) -> Result<Figures> {
     })
 }
 
-/// The median of some times, in nanoseconds.
+/// Median of some times, in nanoseconds.
 pub(super) fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// A look of rank 0 at the network that finds nothing.
+/// Time of one poll of the network at rank 0 that finds nothing.
 fn look(comm: &Communicator) -> Result<f64> {
     let (mut nothing, own) = ([0; 8], [0; 8]);
     let time = comm.scope(|scope| {
@@ -137,7 +138,7 @@ fn half_round_trip(comm: &Communicator, bytes: usize) -> Result<f64> {
     Ok(median(times))
 }
 
-/// A barrier of ranks 0 and 1 by the kernel NIC, where there is one; nothing elsewhere.
+/// Time of a barrier of ranks 0 and 1 by the kernel NIC, if there is one; `None` on other ranks.
 fn nic_barrier(comm: &Communicator) -> Result<Option<f64>> {
     let pair = comm.split((comm.rank() <= 1).then_some(0), 0)?;
     let mut time = None;
@@ -161,7 +162,7 @@ fn nic_barrier(comm: &Communicator) -> Result<Option<f64>> {
     Ok(time)
 }
 
-/// Cores that all ranks share; 0 if they are on several machines.
+/// Number of cores that all ranks share; 0 if they are on several machines.
 fn shared_cores(comm: &Communicator) -> Result<u32> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     Ok(if is_common(comm)? { cores } else { 0 })

@@ -1,8 +1,9 @@
-//! What calls take that send and receive packets: rank 0 sends to sinks at all other ranks.
+//! Times of calls that send and receive packets: rank 0 sends to sinks at all other ranks.
 //!
-//! Rank 0 fills the sinks' buffers with a known number of packets and then asks rank 1 to empty
-//! its own, so each side is timed alone. On one machine the sender's call does the whole way, up
-//! to the receivers' buffers; what one more receiver of a multicast adds is the way of one copy.
+//! Rank 0 fills the sinks' buffers with a known number of packets and then asks rank 1 to drain its
+//! own, so each side is timed alone. On one machine the sender's call covers the whole path, up to
+//! the receivers' buffers; the additional time for one more receiver of a multicast is the path of
+//! one copy.
 
 use super::{TAG, median};
 use anyhow::{Context, Result, bail};
@@ -12,17 +13,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs, UdpSoc
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// Data of a packet that fills an Ethernet frame, with our head.
+/// Data of a packet that fills an Ethernet frame, with our header.
 const FULL_BYTES: usize = 1472;
 const SHORT_BYTES: usize = 56;
 /// Packets of a train.
 pub const TRAIN: usize = 44;
-/// Calls per round: they fit into a buffer that nobody empties, where the system allows so large a
+/// Calls per round: they fit into a buffer that is not drained, if the system allows such a large
 /// one.
 const CALLS: usize = 16;
 const BUFFER_BYTES: usize = 8 << 20;
 const ROUNDS: usize = 61;
-/// More than the caches hold.
+/// Exceeds the size of the caches.
 const MEMORY_BYTES: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// An administratively scoped group for this measurement alone.
@@ -31,27 +32,27 @@ const SOL_UDP: i32 = 17;
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
 
-/// Times per call in nanoseconds: sending, and taking out of the buffer.
+/// Times per call in nanoseconds: sending, and draining the buffer.
 #[derive(Clone, Copy, Default)]
 pub struct Times {
-    /// Of a call that sends.
+    /// Time of a call that sends.
     pub send_ns: f64,
-    /// Per packet, or per train, of emptying the buffer.
+    /// Time of draining the buffer, per packet or per train.
     pub receive_ns: f64,
 }
 
-/// What was measured.
+/// Measured times.
 #[derive(Default)]
 pub struct Sockets {
-    /// A short packet to one.
+    /// A short packet to one sink.
     pub short: Times,
-    /// A full packet to one.
+    /// A full packet to one sink.
     pub full: Times,
-    /// A train of [`TRAIN`] full packets to one.
+    /// A train of [`TRAIN`] full packets to one sink.
     pub train: Times,
-    /// A short packet to all.
+    /// A short packet to all sinks.
     pub short_to_all: Times,
-    /// A train to all.
+    /// A train to all sinks.
     pub train_to_all: Times,
 }
 
@@ -70,7 +71,7 @@ const CASES: [Case; 5] = [
     Case { bytes: FULL_BYTES, packets: TRAIN, is_to_all: true },
 ];
 
-/// Measures; the figures are rank 0's, which also does what it does `alone` while the others sleep.
+/// Measures; the figures are rank 0's, which also calls `alone` while the others sleep.
 pub fn measure<T>(
     comm: &Communicator,
     rendezvous: &str,
@@ -111,7 +112,7 @@ fn parse(text: &[u8]) -> Result<(SocketAddr, SocketAddr)> {
     Ok((control.parse()?, sink.parse()?))
 }
 
-/// The address by which this host reaches rank 0, or is reached as rank 0.
+/// Address by which this host reaches rank 0, or is reached as rank 0.
 pub fn own_address(rendezvous: &str) -> Result<Ipv4Addr> {
     let there = rendezvous.to_socket_addrs()?.find(SocketAddr::is_ipv4);
     let there = there.with_context(|| {
@@ -125,7 +126,7 @@ pub fn own_address(rendezvous: &str) -> Result<Ipv4Addr> {
     }
 }
 
-/// A socket that packets pile up in.
+/// A socket in which packets accumulate.
 fn sink(own: Ipv4Addr, comm: &Communicator) -> Result<UdpSocket> {
     let port = if comm.rank() == 0 { 0 } else { 47_113 };
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
@@ -138,7 +139,7 @@ fn sink(own: Ipv4Addr, comm: &Communicator) -> Result<UdpSocket> {
     if comm.rank() != 0 {
         socket.join_multicast_v4(&GROUP, &own).context("cannot join a multicast group")?;
     }
-    // Without it, trains are taken apart, which is then measured.
+    // Without it, trains are split, which is then measured.
     let _ = set(&socket, SOL_UDP, UDP_GRO, 1);
     socket.set_nonblocking(true)?;
     Ok(socket)
@@ -147,14 +148,14 @@ fn sink(own: Ipv4Addr, comm: &Communicator) -> Result<UdpSocket> {
 fn set(socket: &impl AsRawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let size = size_of::<i32>() as libc::socklen_t;
     let pointer = (&raw const value).cast();
-    // SAFETY: the pointer is to an integer of the size that is given.
+    // SAFETY: the pointer is to an integer of the given size.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, size) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// User memory that is in no cache, as that of long messages of many hosts.
+/// User memory that is in no cache, like that of long messages of many hosts.
 struct Memory {
     bytes: Vec<u8>,
     at: usize,
@@ -166,14 +167,14 @@ impl Memory {
         Self { bytes: vec![1; MEMORY_BYTES], at: 0, step }
     }
 
-    /// The part that was used longest ago.
+    /// The least recently used part.
     fn next(&mut self) -> &mut [u8] {
         self.at = if self.at + 2 * self.step > MEMORY_BYTES { 0 } else { self.at + self.step };
         &mut self.bytes[self.at..self.at + self.step]
     }
 }
 
-/// At rank 0: one case, with its rounds.
+/// Rank 0: measures one case in several rounds.
 fn time_case(
     control: &UdpSocket,
     own: Ipv4Addr,
@@ -208,7 +209,7 @@ fn time_case(
             let text = std::str::from_utf8(&answer[..bytes])?;
             let (time, bytes) = text.split_once(' ').context("a time and bytes")?;
             let (time, bytes): (f64, f64) = (time.parse()?, bytes.parse()?);
-            // What found no room in the buffer took no time there.
+            // Packets that found no room in the buffer took no time there.
             if number == 0 && bytes > 0.0 {
                 receives.push(time * call_bytes as f64 / bytes);
             }
@@ -224,8 +225,8 @@ fn time_case(
     Ok(Times { send_ns: median(sends), receive_ns: median(receives) })
 }
 
-/// At all others: empties the sink when asked to, and says how long it took and what there was.
-/// Rank 0 may take long for what it does alone; if it is gone, the communicator tells.
+/// Other ranks: drain the sink on request, and report the time and the number of bytes. Rank 0 may
+/// be busy alone for long; if it is gone, the communicator reports that.
 fn serve(comm: &Communicator, control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
     let mut buffer = Memory::new(64 << 10);
     let mut asked = [0; 8];
