@@ -1,12 +1,12 @@
-//! What a packet costs between two ranks of a node: through a ring, and through UDP for comparison.
+//! Cost of a packet between two ranks of a node: through a ring, and through UDP for comparison.
 //!
 //! ```console
 //! $ cargo run --release -p omnes-net --example ring_cost
 //! ```
 //!
-//! Two processes pass a packet back and forth, looking all the time or sleeping in between, and one
-//! sends packets one way as fast as the other takes them. Half a round trip is printed for the
-//! first two, and bytes of packets per second for the third.
+//! Two processes pass a packet back and forth, either polling or sleeping in between, and one sends
+//! packets one way as fast as the other takes them. Half a round trip is printed for the first two,
+//! and bytes of packets per second for the third.
 
 use omnes_net::ring::{Neighbours, NodeConfig, Pushed};
 use omnes_wire::{JobId, JobKey, Rank};
@@ -20,14 +20,14 @@ const SIZES: [usize; 4] = [64, 1480, 4096, 8948];
 const ROUNDS: u32 = 1_000;
 const SLEEPING_ROUNDS: u32 = 100;
 const STREAM_BYTES: usize = 16 << 20;
-/// The best counts, as other work on the machine only makes it slower.
+/// The best run counts, because other work on the machine only slows it down.
 const RUNS: usize = 40;
-/// Packets pushed before they are shown.
+/// Packets pushed before they are published.
 const BATCH: usize = 16;
 
 type AnyError = Box<dyn std::error::Error>;
 
-/// How a packet is waited for.
+/// How a process waits for a packet.
 #[derive(Clone, Copy, PartialEq)]
 enum Wait {
     Looking,
@@ -45,7 +45,7 @@ fn part(bytes: &[u8]) -> libc::iovec {
 }
 
 impl Link {
-    /// Tries until the packet is taken.
+    /// Pushes the packet, and retries while the ring is full.
     fn push(&mut self, packet: &[u8]) {
         match self {
             Self::Ring { table, peer, .. } => {
@@ -67,7 +67,7 @@ impl Link {
         }
     }
 
-    /// Takes up to `most` packets into `into`; the bytes of them.
+    /// Takes up to `most` packets into `into`; returns their bytes.
     fn take(&mut self, most: usize, into: &mut [u8]) -> usize {
         match self {
             Self::Ring { table, .. } => {
@@ -113,7 +113,7 @@ impl Link {
     }
 }
 
-/// Rank 1: answers all that rank 0 measures.
+/// Runs rank 1, which answers all packets of rank 0's measurements.
 fn answer(link: &mut Link, is_streamed: bool) {
     let mut packet = vec![0; 1 << 16];
     for bytes in SIZES {
@@ -135,7 +135,7 @@ fn answer(link: &mut Link, is_streamed: bool) {
     }
 }
 
-/// Half a round trip.
+/// Measures half a round trip.
 fn latency(link: &mut Link, bytes: usize, rounds: u32, wait: Wait) -> Duration {
     let mut packet = vec![1; 1 << 16];
     let since = Instant::now();
@@ -147,7 +147,7 @@ fn latency(link: &mut Link, bytes: usize, rounds: u32, wait: Wait) -> Duration {
     since.elapsed() / (2 * rounds)
 }
 
-/// Bytes per second one way, until the last packet is answered.
+/// Measures bytes per second one way, until the last packet is answered.
 fn throughput(link: &mut Link, bytes: usize, is_streamed: bool) -> f64 {
     let mut packet = vec![1; 1 << 16];
     let since = Instant::now();
@@ -200,7 +200,7 @@ fn udp() -> Result<UdpSocket, AnyError> {
     Ok(socket)
 }
 
-/// Rank 1, given rank 0's job number and UDP address.
+/// Runs rank 1, given rank 0's job number and UDP address.
 fn second(job: u32, address: &str) -> Result<(), AnyError> {
     answer(&mut ring(RANKS[1], job)?, true);
     let socket = udp()?;

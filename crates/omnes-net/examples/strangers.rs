@@ -1,13 +1,14 @@
-//! A stranger who floods the group of a job; `tools/bench-strangers.py` runs it beside a broadcast.
+//! A stranger that floods the group of a job; `tools/bench-strangers.py` runs it beside a
+//! broadcast.
 //!
 //! ```console
 //! $ strangers 239.192.7.7:20777 10.77.0.9 100000 earlier.packets
 //! ```
 //!
-//! It joins the group, as anybody on the network can, and keeps the first packets of the job that
-//! it hears. If FILE is not there, they are written to it, and that is all. Else it sends, in equal
-//! parts, random bytes, packets of an earlier job out of FILE, and packets of the present job with
-//! another tag, and tells once a second how many it has sent in how many seconds.
+//! It joins the group, as any host on the network can, and keeps the first packets of the job that
+//! it receives. If FILE does not exist, it writes them to it and ends. Otherwise it sends, in equal
+//! parts, random bytes, packets of an earlier job from FILE, and packets of the present job with
+//! another tag, and prints once a second how many it has sent in how many seconds.
 
 use omnes_wire::{HEADER_BYTES, Header, JobId};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -20,11 +21,11 @@ use std::time::{Duration, Instant};
 
 type Packets = Vec<Vec<u8>>;
 
-/// Packets of the job that are kept.
+/// Number of packets of the job that are kept.
 const KEPT: usize = 32;
-/// Longest packet that is kept whole; a stranger's need no data.
+/// Longest packet that is kept whole; packets of a stranger need no data.
 const BYTES_MAX: usize = 64;
-/// How often the rate is looked at.
+/// How often the rate is checked.
 const TURN: Duration = Duration::from_millis(1);
 const USAGE: &str = "usage: strangers GROUP:PORT OWN-ADDRESS PACKETS-PER-SECOND FILE";
 
@@ -58,7 +59,7 @@ fn job_of(packet: &[u8]) -> Option<JobId> {
     Header::parse(packet).ok().map(|(header, _)| header.job)
 }
 
-/// The first packets of a job that is not `other`.
+/// Receives the first packets of a job that is not `other`.
 fn listen(socket: &Socket, other: Option<JobId>) -> Result<Packets, Box<dyn Error>> {
     let (mut socket, mut buffer) = (socket, vec![0; 1 << 16]);
     let mut heard = Packets::new();
@@ -72,7 +73,7 @@ fn listen(socket: &Socket, other: Option<JobId>) -> Result<Packets, Box<dyn Erro
     Ok(heard)
 }
 
-/// What is sent in turn.
+/// Packets to send in turn.
 fn kinds(earlier: &Packets, present: &Packets) -> Result<Packets, Box<dyn Error>> {
     let mut packets = Packets::new();
     for (old, new) in earlier.iter().zip(present) {
@@ -86,7 +87,7 @@ fn kinds(earlier: &Packets, present: &Packets) -> Result<Packets, Box<dyn Error>
     Ok(packets)
 }
 
-/// Sends until it is ended.
+/// Sends until the process is killed.
 fn flood(
     socket: &Socket,
     group: SocketAddrV4,

@@ -1,7 +1,7 @@
-//! The kernel's random name for its present run, on one machine only.
+//! The boot id: the kernel's random name for its current boot, valid on one machine only.
 
-/// The boot id of the machine, the same for all its processes and containers; `None` where the
-/// kernel does not say.
+/// Boot id of the machine, the same for all its processes and containers; `None` if the kernel does
+/// not provide it.
 pub fn boot_id() -> Option<[u8; 16]> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits = text.trim().replace('-', "");

@@ -1,27 +1,28 @@
-//! Who goes first where ranks share cores.
+//! Yielding after a broadcast if ranks share cores.
 //!
-//! A multicast broadcast arrives for all ranks at once, but those that share a core take it in
-//! turns. A rank that has taken it, and next enters an operation that waits for all others anyway,
-//! lets them run first: the slowest of them has the message as soon as all have taken it, not after
-//! the packets that each of them sends next. The price is one more switch before what comes next.
+//! A multicast broadcast arrives for all ranks at the same time, but those that share a core
+//! process it in turn. A rank that has processed it, and next enters an operation that waits for
+//! all others anyway, lets them run first: the slowest of them has the message as soon as all have
+//! processed it, not after the packets that each of them sends next. The price is one more switch
+//! before the next operation.
 
 use crate::waiting::WaitPolicy;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Longest time that others take to have what is there for all: else they compute, and a rank that
-/// lets them go first is late itself.
+/// Longest time that other ranks take to process a broadcast: if they take longer, they compute,
+/// and a rank that lets them run first is late itself.
 const TURNS_MAX: Duration = Duration::from_micros(500);
-/// Broadcasts after which others go first again when that took longer.
+/// Broadcasts without yielding after the other ranks have taken longer.
 const SKIPS_AFTER_LONG_TURNS: u32 = 1000;
 
 /// See the module header.
 pub(crate) struct BroadcastYield {
-    /// Whoever waits here gives its core away at once.
+    /// Waiting callers yield their core immediately.
     shares_core: bool,
-    /// The last wait was for a message to all.
+    /// The last wait was for a broadcast.
     has_taken: AtomicBool,
-    /// Broadcasts until others go first again.
+    /// Broadcasts until this rank yields again.
     skips_left: AtomicU32,
 }
 
@@ -31,12 +32,12 @@ impl BroadcastYield {
         Self { shares_core, has_taken: AtomicBool::new(false), skips_left: AtomicU32::new(0) }
     }
 
-    /// A wait has ended, `for_all` if with a message to all.
+    /// Records the end of a wait; `for_all` if it ended with a broadcast.
     pub(crate) fn on_wait(&self, for_all: bool) {
         self.has_taken.store(for_all, Ordering::Relaxed);
     }
 
-    /// True if others shall have their turns now; once per message.
+    /// True if other ranks are to have their turns now; once per message.
     pub(crate) fn is_due(&self) -> bool {
         if !self.shares_core || !self.has_taken.swap(false, Ordering::Relaxed) {
             return false;
@@ -46,7 +47,7 @@ impl BroadcastYield {
         skips_left == 0
     }
 
-    /// Others have had their turns, which took so long.
+    /// Records the time that the turns of the other ranks took.
     pub(crate) fn on_turns(&self, took: Duration) {
         if took > TURNS_MAX {
             self.skips_left.store(SKIPS_AFTER_LONG_TURNS, Ordering::Relaxed);

@@ -1,22 +1,25 @@
-//! User data that nobody but the ranks of the job can read, and nobody else can have sent.
+//! Encryption of user data: only ranks of the job can read them, and only ranks of the job can have
+//! sent them.
 //!
-//! The tag of a packet covers its head; here its data are encrypted and authenticated as well, by
-//! AES-128-GCM under a key per job and sender. The head is bound to the data: none can be put
-//! behind another head.
+//! The tag of a packet covers its head; with encryption its data are encrypted and authenticated as
+//! well, by AES-128-GCM under a key per job and sender. The head is bound to the data, so data
+//! cannot be moved to another head.
 //!
 //! ```text
 //!   clear      head · tag · control body │ user data
 //!   on the wire  the same                │ ciphertext · authenticator (16) · nonce (12)
 //! ```
 //!
-//! The nonce is a number that each rank draws at the start, and a count of its packets: what is
-//! sent again is encrypted again, so none is ever used twice. Packets of kinds that carry no user
-//! data are as they were; those whose data are empty are authenticated all the same, or others
-//! could be cut short. What goes through a node's shared memory meets no network and is left alone.
+//! The nonce consists of a random number that each rank draws at the start, and a count of its
+//! packets: a retransmitted packet is encrypted again, so no nonce is ever used twice. Packets of
+//! kinds that carry no user data are unchanged; packets with empty data are authenticated as well,
+//! because otherwise packets could be truncated. Packets through a node's shared memory meet no
+//! network and are not encrypted.
 //!
 //! Cost: [`SEALED_BYTES`] in each packet, and a pass over the data at each side, which are then
-//! neither gathered from user memory by the kernel nor scattered into it. It needs a job key that
-//! does not travel. All ranks of a job trust each other: a member could pass itself off as another.
+//! neither gathered from user memory by the kernel nor scattered into it. Encryption needs a job
+//! key that is not sent over the network. All ranks of a job trust each other: a member could
+//! impersonate another.
 
 use omnes_proto::endpoint::Endpoint;
 use omnes_wire::{JobId, JobKey, Rank};
@@ -25,10 +28,10 @@ use ring::hkdf;
 use std::collections::BTreeMap;
 
 const AUTHENTICATOR_BYTES: usize = 16;
-/// What encryption adds to a packet.
+/// Bytes that encryption adds to a packet.
 pub(crate) const SEALED_BYTES: usize = AUTHENTICATOR_BYTES + NONCE_LEN;
 
-/// Bytes of the nonce that are drawn; the others count.
+/// Random bytes of the nonce; the others are a counter.
 const DRAWN_BYTES: usize = 4;
 
 /// See the module header.
@@ -36,14 +39,15 @@ pub(crate) struct Cipher {
     job: JobId,
     job_secret: hkdf::Prk,
     own: LessSafeKey,
-    /// Of the others, from their first packet on.
+    /// Keys of the other ranks, from their first packet on.
     senders: BTreeMap<Rank, LessSafeKey>,
     drawn: [u8; DRAWN_BYTES],
     sealed: u64,
 }
 
 impl Cipher {
-    /// For rank `me`. `drawn` must be random: it keeps starts apart that have the same keys.
+    /// Creates the cipher of rank `me`. `drawn` must be random: it distinguishes starts with the
+    /// same keys.
     pub(crate) fn new(job: JobId, key: &JobKey, me: Rank, drawn: [u8; DRAWN_BYTES]) -> Self {
         let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"omnes user data");
         let job_secret = salt.extract(key.as_bytes());
@@ -59,8 +63,8 @@ impl Cipher {
         nonce
     }
 
-    /// Puts into `sealed`, which is [`SEALED_BYTES`] longer than `data`, what goes out behind
-    /// `head` in their place.
+    /// Encrypts `data` into `sealed`, which is [`SEALED_BYTES`] longer and is sent after `head` in
+    /// their place.
     pub(crate) fn seal(&mut self, head: &[u8], data: &[u8], sealed: &mut [u8]) {
         let nonce = self.next_nonce();
         let (cipher_text, rest) = sealed.split_at_mut(data.len());
@@ -73,8 +77,8 @@ impl Cipher {
         authenticator.copy_from_slice(made.as_ref());
     }
 
-    /// Decrypts the data of a packet of `sender` in place, which start after `head_bytes`; their
-    /// length. `None` if they are not what the sender has put behind this head.
+    /// Decrypts the data of a packet of `sender` in place, which start after `head_bytes`; returns
+    /// their length. `None` if they are not the data that the sender has sent with this head.
     fn open(&mut self, sender: Rank, packet: &mut [u8], head_bytes: usize) -> Option<usize> {
         let (head, sealed) = packet.split_at_mut_checked(head_bytes)?;
         let (cipher_text, nonce) = sealed.split_last_chunk_mut::<NONCE_LEN>()?;
@@ -86,7 +90,7 @@ impl Cipher {
     }
 }
 
-/// The key for data of `sender` in one run of a job.
+/// Key for data of `sender` in one run of a job.
 fn sender_key(job_secret: &hkdf::Prk, job: JobId, sender: Rank) -> LessSafeKey {
     let (job, sender) = (job.0.to_be_bytes(), sender.0.to_be_bytes());
     let info = [&job[..], &sender[..]];
@@ -94,9 +98,9 @@ fn sender_key(job_secret: &hkdf::Prk, job: JobId, sender: Rank) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::from(derived))
 }
 
-/// A packet that has come, with its data in the clear; the packet itself where the job does not
-/// encrypt, and where it carries none or is not authentic, which its handling will show. `None` if
-/// the data are not authentic: they are counted then.
+/// Returns a received packet with its data decrypted. Returns the packet itself if the job does not
+/// encrypt, and if the packet carries no data or is not authentic, which its handling will detect.
+/// `None` if the data are not authentic, which is counted.
 pub(crate) fn in_clear<'a>(
     cipher: &mut Option<Cipher>,
     endpoint: &mut Endpoint,

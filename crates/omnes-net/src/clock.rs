@@ -2,7 +2,7 @@
 
 use omnes_wire::Instant;
 
-/// The kernel's monotonic clock, from when it was started.
+/// The kernel's monotonic clock, counted from its start.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     origin_ns: u64,
@@ -20,7 +20,7 @@ impl Clock {
     }
 }
 
-/// As [`std::time::Instant`] reads it, without the arithmetic of seconds and nanoseconds apart.
+/// Reads the clock as [`std::time::Instant`] does, without separate seconds and nanoseconds.
 fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for writing. The clock exists on every Linux, so it does not fail.

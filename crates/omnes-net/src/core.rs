@@ -1,14 +1,14 @@
-//! The engine's inside: one endpoint, its sockets and its memory, moved on step by step by
-//! whoever holds the lock.
+//! The engine's inside: one endpoint, its sockets and its memory, driven step by step by the thread
+//! that holds the lock.
 //!
-//! A packet's way in ([`inward`]): it is read (a large one straight into user memory, after a look
-//! at its head), [`Endpoint::handle_packet`] decides, or [`Endpoint::handle_run`] for many that
-//! continue one another, [`Memory::place`] puts what is not in place yet. A packet's way out
-//! ([`outward`]): [`Endpoint::poll_transmit`] hands it out, [`Endpoint::continue_run`] what
-//! continues it, it is lined up with others for the same peer into a train, the socket sends
-//! trains. Between ranks of one node it goes through a ring in shared memory instead.
-//! [`messages`] starts and ends messages, [`broadcast`] broadcasts over multicast, [`barrier`]
-//! barriers.
+//! A packet's way in ([`inward`]): the packet is read (a large one straight into user memory, after
+//! its head has been peeked at), [`Endpoint::handle_packet`] decides, or [`Endpoint::handle_run`]
+//! for a run of packets, and [`Memory::place`] copies the data that are not in place yet. A
+//! packet's way out ([`outward`]): [`Endpoint::poll_transmit`] hands it out,
+//! [`Endpoint::continue_run`] the packets that continue it; it is lined up with others for the same
+//! peer into a train, and the socket sends trains. Between ranks of one node it goes through a ring
+//! in shared memory instead. [`messages`] starts and ends messages, [`broadcast`] broadcasts over
+//! multicast, [`barrier`] barriers.
 
 mod barrier;
 mod blame;
@@ -49,25 +49,25 @@ use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::time::Duration;
 
-/// Lines of trains sent in one step, and when an operation is started.
+/// Lines of trains sent in one step, and when an operation starts.
 const LINES_PER_STEP: usize = 2;
 const LINES_PER_PUSH: usize = 4;
-/// How long a rank that leaves waits for room in its sockets, for each time that it says farewell.
+/// Longest time that a leaving rank waits for room in its sockets, for each time it says farewell.
 const FAREWELL_MAX: Duration = Duration::from_millis(250);
-/// How often it does, as packets get lost.
+/// Number of times it does so, because packets may be lost.
 const FAREWELLS: usize = 2;
 const DATAGRAM_BYTES: usize = 1 << 16;
 
-/// Where a step looks for packets.
+/// Where a step polls for packets.
 #[derive(Clone, Copy)]
 pub(crate) enum Look {
-    /// Where those of this rank come in: the caller waits for it.
+    /// Where packets of this rank arrive: the caller waits for one.
     At(Rank),
-    /// Where those of the group do.
+    /// Where packets of the group arrive.
     Group,
     /// In the NIC's pages only.
     Pages,
-    /// Wherever some can be expected.
+    /// Wherever packets can be expected.
     Anywhere,
     /// Everywhere.
     Everywhere,
@@ -86,10 +86,10 @@ pub(crate) struct Core {
     pub(crate) schedules: Vec<Running>,
     barriers: Barriers,
     queue: Option<ReceiveQueue>,
-    /// Threads between [`Core::arm`] and [`Core::disarm`].
+    /// Number of threads between [`Core::arm`] and [`Core::disarm`].
     sleepers: u32,
     own: SelfMessages,
-    /// Where the job encrypts user data.
+    /// Set if the job encrypts user data.
     cipher: Option<Cipher>,
     me: Rank,
     packet_bytes: u32,
@@ -99,23 +99,23 @@ pub(crate) struct Core {
     received: Vec<Received>,
     scatter: Scatter,
     large_receives: usize,
-    /// Of broadcasts.
+    /// The same for broadcasts.
     large_casts: usize,
-    /// Communicators that have been dropped, whose last broadcasts are under way.
+    /// Communicators that have been dropped, whose last broadcasts are still in progress.
     closing: Vec<CommunicatorId>,
     clock: Clock,
     pace: Pace,
-    /// The last step stopped sending before all was sent.
+    /// The last step stopped before all pending packets were sent.
     has_more: bool,
     pub(crate) standing: Standing,
 }
 
 // SAFETY: the io vectors in `line` point into `heads` of the same struct and into memory lent for
-// the operations under way, as `schedules` do; they are followed only by the holder of the engine's
-// lock.
+// the operations in progress, as `schedules` do; only the holder of the engine's lock dereferences
+// them.
 unsafe impl Send for Core {}
 
-/// What a core is made of.
+/// The parts of a core.
 pub(crate) struct CoreParts {
     pub(crate) endpoint: Endpoint,
     pub(crate) links: Links,
@@ -125,11 +125,11 @@ pub(crate) struct CoreParts {
     pub(crate) multicast: MulticastState,
     pub(crate) cipher: Option<Cipher>,
     pub(crate) me: Rank,
-    /// Length of the job's longest IP packets.
+    /// Length in bytes of the job's longest IP packets.
     pub(crate) packet_bytes: u32,
     /// [`JobConfig::keeping_place`](crate::JobConfig).
     pub(crate) keeping_place: Vec<usize>,
-    /// How long a caller waits before timers that had run out when it came may fire.
+    /// How long a caller waits before timers that had expired when it entered may fire.
     pub(crate) patience: Duration,
     /// Silence after which a rank has failed.
     pub(crate) peer_timeout: Duration,
@@ -177,16 +177,16 @@ impl Core {
         self.clock.now()
     }
 
-    /// When the last step was made: near enough for what is done now and then.
+    /// Time of the last step: accurate enough for periodic work.
     pub(crate) fn stepped_at(&self) -> Instant {
         self.pace.stepped_at()
     }
 
     // ---- how operations end ---------------------------------------------------------------
 
-    /// The outcome of an operation, if it has ended, or a rank that concerns the caller has failed
-    /// or left; the operation is gone then. `seen` is what the caller's last look has seen of
-    /// [`Standing::changes`].
+    /// Returns the outcome of an operation if it has ended, or if a rank that concerns the caller
+    /// has failed or left; the operation is gone then. `seen` is the value of [`Standing::changes`]
+    /// at the caller's last check.
     pub(crate) fn try_end(
         &mut self,
         operation: Operation,
@@ -205,7 +205,7 @@ impl Core {
         Some(Err(failure))
     }
 
-    /// Says farewell, to those first who watch this rank; its connection tells rank 0, too.
+    /// Says farewell, first to the ranks that watch this one; its connection notifies rank 0, too.
     pub(crate) fn leave(&mut self) {
         for _ in 0..FAREWELLS {
             self.endpoint.leave();
@@ -217,10 +217,10 @@ impl Core {
 
     // ---- one step -------------------------------------------------------------------------
 
-    /// Reads what has come and, if something has or every few looks, does what follows from it
-    /// and from the time. True if packets came. It looks everywhere where that has not been done
-    /// for a while: who waits for one thing after the other, and finds each at once, must hear the
-    /// others, too.
+    /// Reads the packets that have arrived and, if there were any or every few polls, handles the
+    /// consequences and the timers. True if packets arrived. Polls everywhere if that has not been
+    /// done for a while: a caller that waits for one operation after the other, and finds each
+    /// complete immediately, must also hear the other ranks.
     pub(crate) fn progress(&mut self, look: Look, poller: &Poller) -> bool {
         let look = if self.pace.is_sweep_due() { Look::Everywhere } else { look };
         let from_rings = self.read_rings();
@@ -237,7 +237,7 @@ impl Core {
         has_news || self.has_more
     }
 
-    /// Moves everything on where callers come and go, but none of them has for a while.
+    /// Makes progress on everything while callers come and go, if none of them has for a while.
     pub(crate) fn catch_up(&mut self, poller: &Poller) {
         if self.pace.is_catch_up_due(self.now()) {
             self.progress(Look::Everywhere, poller);
@@ -246,7 +246,7 @@ impl Core {
         self.watch_sometimes(poller);
     }
 
-    /// Lets timers run out and sends what may be sent.
+    /// Handles expired timers and sends what may be sent.
     pub(crate) fn step(&mut self) {
         self.step_on(Occasion::Idle);
     }
@@ -271,22 +271,22 @@ impl Core {
         self.end_closing();
     }
 
-    /// True if the last step has sent as much as one may, and there may be more.
+    /// True if the last step has sent as much as one step may, and there may be more to send.
     pub(crate) fn may_send_on(&self) -> bool {
         self.has_more
     }
 
-    /// How often this process has not run for a while, as far as steps have shown.
+    /// How often this process has not run for a while, as detected by steps.
     pub(crate) fn pauses(&self) -> u64 {
         self.pace.pauses()
     }
 
-    /// A caller begins to wait.
+    /// Called when a caller begins to wait.
     pub(crate) fn begin_wait(&mut self) {
         self.pace.begin_wait();
     }
 
-    /// Reads what has come, and does what follows from it and from the time, for whoever asks
+    /// Reads the packets that have arrived and handles them and the timers, for a caller that asks
     /// whether an operation has ended.
     pub(crate) fn look_for_test(&mut self, poller: &Poller) {
         if self.pace.begin_test(self.now()) {
@@ -297,9 +297,9 @@ impl Core {
         }
     }
 
-    /// Looks what others say, if that has not been done for a while: a rank that starts one
-    /// operation after the other and waits for none would send no more than a window, leave losses
-    /// unrepaired and be taken for dead.
+    /// Polls for packets of other ranks, if that has not been done for a while: a rank that starts
+    /// one operation after the other and waits for none would send no more than a window, leave
+    /// losses unrepaired and be considered dead.
     pub(crate) fn listen(&mut self, poller: &Poller) {
         if self.pace.is_deaf(self.now()) {
             self.progress(Look::Anywhere, poller);
@@ -307,7 +307,7 @@ impl Core {
         }
     }
 
-    /// Sends what a caller has just started, before anything is read.
+    /// Sends the packets of an operation that has just been started, before anything is read.
     pub(crate) fn push(&mut self) {
         self.push_at(self.now());
     }
@@ -327,21 +327,21 @@ impl Core {
         }
     }
 
-    /// As [`Self::push`], for who has just read the clock.
+    /// As [`Self::push`], for a caller that has just read the clock.
     fn push_at(&mut self, now: Instant) {
         self.settle(now);
         self.transmit(now, LINES_PER_PUSH);
     }
 
-    /// As [`Self::check_watch`], now and then.
+    /// As [`Self::check_watch`], but only periodically.
     pub(crate) fn watch_sometimes(&mut self, poller: &Poller) {
         if self.pace.take_watch() {
             self.check_watch(poller);
         }
     }
 
-    /// Looks whether ranks have ended, as their connections to rank 0 tell.
-    /// What a rank has sent before it ended may lie in the sockets still, and is taken in first.
+    /// Checks whether ranks have ended, as their connections to rank 0 show. Packets that a rank
+    /// sent before it ended may still be in the sockets, and are read first.
     pub(crate) fn check_watch(&mut self, poller: &Poller) {
         while let Some(news) = self.watch.poll() {
             self.progress(Look::Everywhere, poller);
@@ -356,8 +356,8 @@ impl Core {
         self.transmit(now, LINES_PER_PUSH);
     }
 
-    /// Asks all who can for a wake-up, before a sleep; false if there is news already, and then
-    /// nobody is asked.
+    /// Requests wake-ups from all sources that offer them, before a sleep; false, without any
+    /// request, if there is news already.
     pub(crate) fn arm(&mut self) -> bool {
         if !self.rings.arm() {
             return false;
@@ -372,7 +372,7 @@ impl Core {
         !has_news
     }
 
-    /// A thread is awake again for which [`Self::arm`] was true; true if another one still sleeps.
+    /// Ends a sleep for which [`Self::arm`] returned true; true if another thread still sleeps.
     pub(crate) fn disarm(&mut self) -> bool {
         self.rings.disarm();
         self.sleepers -= 1;
@@ -383,7 +383,7 @@ impl Core {
         self.sleepers > 0
     }
 
-    /// Time until something must be done, if nothing comes before.
+    /// Time until something must be done if no packet arrives before.
     pub(crate) fn next_timeout(&mut self) -> Option<Duration> {
         if self.has_more {
             return Some(Duration::ZERO);
@@ -393,7 +393,7 @@ impl Core {
         Some(self.pace.until(due, now))
     }
 
-    /// The socket in which packets wait for room, if they do.
+    /// The socket in which packets wait for room, if any.
     pub(crate) fn blocked_socket(&self) -> Option<usize> {
         self.line.blocked_socket()
     }
@@ -418,7 +418,7 @@ impl Core {
                 Event::Excluded { by } => self.standing.on_exclusion(by),
             }
         }
-        // Before anybody can take the outcome of a receive away.
+        // Before any caller can take the outcome of a receive.
         self.pass_on();
         self.advance_schedules();
     }

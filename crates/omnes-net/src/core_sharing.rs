@@ -1,12 +1,12 @@
 //! Which ranks share a machine, and whether they outnumber its cores.
 //!
 //! Network namespaces and containers look like hosts of their own but share the cores, so machines
-//! are told apart by the kernel's boot id.
+//! are distinguished by the kernel's boot id.
 //!
-//! A rank says on which processors it may run. Launchers bind ranks to cores of their own, and such
-//! ranks share none: a machine has the processors of all its ranks together. Where several are
-//! bound to the same, those are oversubscribed by themselves; and so are those of a container that
-//! may use fewer processors at a time than it has, by a quota of its own.
+//! A rank reports the processors on which it may run. Launchers bind ranks to cores of their own,
+//! and such ranks share none: a machine has the processors of all its ranks together. Ranks that
+//! are bound to the same processors are oversubscribed by themselves, and so are those of a
+//! container that may use fewer processors at a time than it has, because of a quota of its own.
 
 use crate::boot::boot_id;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -15,16 +15,16 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// How long a rank that has something to do keeps its core.
+/// How long a rank with work to do keeps its core.
 const TURN: Duration = Duration::from_micros(5);
-/// Patience at least: amply what a packet takes to its reader and back, where nobody waits for a
-/// core.
+/// Minimum patience: amply the time that a packet takes to its reader and back if no rank waits for
+/// a core.
 const PATIENCE_MIN: Duration = Duration::from_micros(20);
-/// How long a message may be waited for where ranks outnumber the cores before it is asked for, in
-/// times of their patience: several messages may be waited for at once, each from a rank that needs
-/// a turn, and the question costs one more.
+/// How long a message is awaited before it is asked for, as a multiple of the patience, if ranks
+/// outnumber the cores: several messages may be awaited concurrently, each from a rank that needs a
+/// turn, and the question costs another one.
 const ASK_OVERSUBSCRIBED: u32 = 2;
-/// How long answers are held back.
+/// How long acknowledgements are delayed.
 const ACK_DELAY: Duration = Duration::from_micros(40);
 /// The same for each rank of a core that ranks share.
 const ACK_DELAY_OVERSUBSCRIBED: Duration = Duration::from_micros(120);
@@ -34,20 +34,20 @@ const ACK_DELAY_OVERSUBSCRIBED: Duration = Duration::from_micros(120);
 pub(crate) struct Machine {
     /// Hash of the boot id.
     id: u64,
-    /// The cgroup namespace, as every container has one.
+    /// Inode of the cgroup namespace, because every container has its own.
     container: u64,
-    /// Those that the rank may run on.
+    /// Processors on which the rank may run.
     processors: Processors,
     /// How many of them its container may use at a time.
     cores: u32,
 }
 
-/// A bit each, from the lowest of the first word on; none if they are not known.
+/// One bit each, from the lowest of the first word on; empty if they are not known.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 struct Processors(Vec<u64>);
 
 impl Processors {
-    /// Those of this thread; not known where a machine has more than the kernel's call names.
+    /// Processors of this thread; empty if the machine has more than the kernel's call can name.
     fn own() -> Self {
         let Ok(allowed) = sched_getaffinity(None) else { return Self::default() };
         let allowed = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
@@ -70,19 +70,18 @@ impl Processors {
     }
 }
 
-/// What a rank must know of its neighbours.
+/// What a rank must know about sharing cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct CoreSharing {
-    /// Ranks on this rank's machine; where those that share its cores outnumber them, those.
+    /// Ranks on this rank's machine; if the ranks that share its cores outnumber these, only those.
     pub(crate) local_ranks: u32,
     /// Cores that they share.
     pub(crate) local_cores: u32,
-    /// Ranks per core, rounded up, on the machine of the job where they are most. The same on all
-    /// ranks.
+    /// Ranks per core, rounded up, on the most crowded machine of the job. The same on all ranks.
     pub(crate) ranks_per_core: u32,
 }
 
-/// How many ranks each machine has.
+/// The ranks of each machine.
 pub(crate) struct Census {
     /// By the machine's id.
     machines: BTreeMap<u64, Counted>,
@@ -93,11 +92,11 @@ pub(crate) struct Census {
 #[derive(Default)]
 struct Counted {
     ranks: u32,
-    /// Of all ranks together.
+    /// Processors of all ranks together.
     processors: Processors,
-    /// Ranks by the processors that they may run on.
+    /// Number of ranks by the processors on which they may run.
     bound: BTreeMap<Processors, u32>,
-    /// Of containers with a quota: ranks, and cores.
+    /// Containers with a quota: number of ranks, and cores.
     limited: BTreeMap<u64, (u32, u32)>,
 }
 
@@ -113,7 +112,7 @@ impl Counted {
         }
     }
 
-    /// Cores that all of its ranks share; at least 1.
+    /// Cores that all ranks of the machine share; at least 1.
     fn cores(&self) -> u32 {
         let limited: u32 = self.limited.values().map(|(ranks, _)| ranks).sum();
         let allowed: u32 = self.limited.values().map(|(_, cores)| cores).sum();
@@ -125,12 +124,12 @@ impl Counted {
         cores.max(1)
     }
 
-    /// All its ranks, and the cores that they share.
+    /// All ranks of the machine, and the cores that they share.
     fn all(&self) -> Sharing {
         Sharing { ranks: self.ranks, cores: self.cores() }
     }
 
-    /// Ranks per core, where they are most.
+    /// Ranks per core, on the most crowded cores.
     fn ranks_per_core(&self) -> u32 {
         let bound = self.bound.iter().map(|(processors, ranks)| (*ranks, processors.count()));
         let fewer = bound.chain(self.limited.values().copied());
@@ -139,8 +138,8 @@ impl Counted {
         sharing.map(Sharing::ranks_per_core).max().unwrap_or(1)
     }
 
-    /// Where a rank on `machine` has to wait for others most: on all of the machine or, where those
-    /// that are bound alike or have the same quota outnumber their cores, among those.
+    /// The cores on which a rank on `machine` waits for others most: all of the machine or, if the
+    /// ranks that are bound alike or have the same quota outnumber their cores, those cores.
     fn fullest(&self, machine: &Machine) -> Sharing {
         let cores = machine.processors.count();
         let bound = self.bound.get(&machine.processors).map(|ranks| (*ranks, cores));
@@ -153,7 +152,7 @@ impl Counted {
     }
 }
 
-/// Ranks that share some cores, at least one.
+/// Ranks that share some cores; there is at least one core.
 #[derive(Clone, Copy, Debug)]
 struct Sharing {
     ranks: u32,
@@ -188,7 +187,7 @@ impl Machine {
 }
 
 impl Census {
-    /// Of the ranks on `machines`, one for each rank.
+    /// Counts the ranks on `machines`, which has one entry for each rank.
     pub(crate) fn of(machines: &[Machine]) -> Self {
         let mut counted: BTreeMap<u64, Counted> = BTreeMap::new();
         for machine in machines {
@@ -199,7 +198,7 @@ impl Census {
         Self { machines: counted, ranks_per_core }
     }
 
-    /// The neighbours of a rank on machine `own`.
+    /// Core sharing of a rank on machine `own`.
     pub(crate) fn core_sharing_on(&self, own: &Machine) -> CoreSharing {
         let alone = Sharing { ranks: 1, cores: own.cores };
         let Sharing { ranks, cores } =
@@ -210,25 +209,25 @@ impl Census {
 }
 
 impl CoreSharing {
-    /// True if some machine of the job has more ranks than cores. The same on all ranks.
+    /// True if any machine of the job has more ranks than cores. The same on all ranks.
     pub(crate) fn is_oversubscribed(&self) -> bool {
         self.ranks_per_core > 1
     }
 
-    /// How long something may be missing that takes its sender a turn on its core, before it is
-    /// worth asking for.
+    /// How long a packet may be missing, whose sender needs a turn on its core, before it is worth
+    /// asking for.
     pub(crate) fn patience(&self) -> Duration {
         (TURN * self.ranks_per_core).max(PATIENCE_MIN)
     }
 
-    /// How long a message may be waited for, at least, before it is asked for.
+    /// Minimum time that a message is awaited before it is asked for.
     pub(crate) fn ask_after(&self) -> Duration {
         self.patience() * if self.is_oversubscribed() { ASK_OVERSUBSCRIBED } else { 1 }
     }
 
-    /// How long answers may be held back to travel with what goes the same way: a lost packet that
-    /// nothing follows is found only after that. Where ranks wait for cores, each answer by itself
-    /// costs one of them its turn.
+    /// How long acknowledgements may be delayed so that packets in the same direction can carry
+    /// them: a lost packet that no other packet follows is found only after that. If ranks wait for
+    /// cores, each separate acknowledgement costs one of them its turn.
     pub(crate) fn ack_delay(&self) -> Duration {
         if self.is_oversubscribed() {
             ACK_DELAY_OVERSUBSCRIBED * self.ranks_per_core
@@ -261,7 +260,7 @@ mod tests {
         CoreSharing { local_ranks, local_cores, ranks_per_core }
     }
 
-    /// A rank's machine on which it may run on these processors.
+    /// The machine of a rank that may run on these processors.
     fn bound(id: u64, processors: std::ops::Range<usize>) -> Machine {
         let cores = processors.len() as u32;
         let processors = processors.fold(Processors::default(), Processors::with);
@@ -273,7 +272,7 @@ mod tests {
         let ranks: Vec<Machine> = (0..128).map(|core| bound(1, core..core + 1)).collect();
         let census = Census::of(&ranks);
         assert_eq!(census.core_sharing_on(&ranks[77]), core_sharing(128, 128, 1));
-        // By halves of the machine, as many as each half has cores.
+        // Bound to halves of the machine, with as many ranks as each half has cores.
         let ranks: Vec<Machine> =
             (0..128).map(|rank| bound(1, rank / 64 * 64..64 + rank / 64 * 64)).collect();
         assert_eq!(Census::of(&ranks).core_sharing_on(&ranks[0]), core_sharing(128, 128, 1));
@@ -290,10 +289,10 @@ mod tests {
             !WaitPolicy::for_ranks(local_ranks, local_cores).spin.is_zero()
         };
         assert_eq!([0, 1, 2, 3].map(spins), [false, false, false, true]);
-        // One that has its only core for itself goes by the machine, as launchers count ranks.
+        // A rank that has its only core to itself counts by the machine, as launchers count ranks.
         let ranks = [bound(1, 0..1), bound(1, 8..16)];
         assert_eq!(Census::of(&ranks).core_sharing_on(&ranks[0]), core_sharing(2, 9, 1));
-        // More ranks than cores, none of which has the same.
+        // More ranks than cores, each bound to different ones.
         let ranks = [bound(1, 0..2), bound(1, 1..2), bound(1, 0..1)];
         assert_eq!(Census::of(&ranks).core_sharing_on(&ranks[0]), core_sharing(3, 2, 2));
     }
@@ -303,13 +302,13 @@ mod tests {
         let limited = |container| Machine { cores: 2, container, ..bound(1, 0..64) };
         let census = Census::of(&[limited(1), limited(1), limited(1)]);
         assert_eq!(census.core_sharing_on(&limited(1)), core_sharing(3, 2, 2));
-        // In containers of their own each has its quota; one that has two ranks is oversubscribed.
+        // In separate containers each has its quota; a container with two ranks is oversubscribed.
         let census = Census::of(&[limited(1), limited(2), limited(3)]);
         assert_eq!(census.core_sharing_on(&limited(1)), core_sharing(3, 6, 1));
         let census = Census::of(&[limited(1), limited(1), limited(1), limited(2)]);
         assert_eq!(census.core_sharing_on(&limited(1)), core_sharing(3, 2, 2));
         assert_eq!(census.core_sharing_on(&limited(2)), core_sharing(4, 4, 2));
-        // Where processors are not known, the number of cores is all there is to go by.
+        // If processors are not known, only the number of cores decides.
         let unknown = || Machine { cores: 2, ..bound(1, 0..0) };
         let census = Census::of(&[unknown(), unknown(), unknown()]);
         assert_eq!(census.core_sharing_on(&unknown()), core_sharing(3, 2, 2));

@@ -1,6 +1,6 @@
-//! How long to wait for others at the start, counted while this process runs: while it is stopped,
-//! as in a job that is suspended, the others may be stopped too. The program's callback for waits
-//! is called meanwhile.
+//! Time limits for waits at the start, counted while this process runs: while it is stopped, for
+//! instance because the job is suspended, the other ranks may be stopped, too. The program's
+//! callback for waits is called meanwhile.
 
 use crate::driver::SLEEP_MAX;
 use crate::while_waiting::WhileWaiting;
@@ -8,19 +8,19 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The least time that a sleep may be late if it counts as one in which the process was stopped.
+/// Least delay of the end of a sleep that shows that the process was stopped.
 const STOPPED_MIN: Duration = SLEEP_MAX.saturating_mul(5);
-/// The longest that a call of the kernel waits, but for one that connects without a callback: one
-/// that takes far longer shows that the process was stopped.
+/// Longest wait of a system call, except for connecting without a callback: a call that takes far
+/// longer shows that the process was stopped.
 const CALL_MAX: Duration = Duration::from_secs(1);
-/// The shortest: the kernel knows no time of 0.
+/// Shortest wait: the kernel does not accept a time of 0.
 const CALL_MIN: Duration = Duration::from_millis(1);
-/// The longest limit, which nobody lives to see: clocks end somewhere.
+/// Longest limit, far beyond any use: the range of clocks is limited.
 const LIMIT_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
-/// Part of the limit for which an answer is waited for beyond it.
+/// Divisor of the limit for the time that an answer is awaited beyond it.
 const GRACE_PART: u32 = 8;
 
-/// See the module header. Its waits end with [`ErrorKind::Interrupted`] where the callback says so.
+/// See the module header. Its waits end with [`ErrorKind::Interrupted`] if the callback ends them.
 pub(crate) struct Deadline<'a> {
     at: Instant,
     grace: Duration,
@@ -29,18 +29,18 @@ pub(crate) struct Deadline<'a> {
 }
 
 impl<'a> Deadline<'a> {
-    /// `limit` from now, with `callback` now and then.
+    /// A deadline `limit` from now, with `callback` called periodically.
     pub(crate) fn after(limit: Duration, callback: Option<&'a WhileWaiting>) -> Self {
         let (now, limit) = (Instant::now(), limit.min(LIMIT_MAX));
         Self { at: now + limit, grace: limit / GRACE_PART, callback, next_call: now }
     }
 
-    /// What is left until then.
+    /// Remaining time.
     pub(crate) fn left(&self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// Connects, if that takes no longer than `limit`.
+    /// Connects, within at most `limit`.
     pub(crate) fn connect(&mut self, address: &SocketAddr, limit: Duration) -> Result<TcpStream> {
         let since = Instant::now();
         loop {
@@ -58,7 +58,7 @@ impl<'a> Deadline<'a> {
         }
     }
 
-    /// Sleeps for `time`; what the end of the sleep is late by does not count, if it is much.
+    /// Sleeps for `time`; a large delay of the end of the sleep does not count.
     pub(crate) fn sleep(&mut self, time: Duration) -> Result<()> {
         let since = Instant::now();
         std::thread::sleep(time);
@@ -66,8 +66,9 @@ impl<'a> Deadline<'a> {
         self.run_callback()
     }
 
-    /// Reads what comes first. Ends with [`ErrorKind::TimedOut`] when what is left and a part of
-    /// the limit more have passed: rank 0 may tell then that its own time is over.
+    /// Reads the first data that arrive. Ends with [`ErrorKind::TimedOut`] when the remaining time
+    /// and a part of the limit more have passed: rank 0 may then report that its own time has
+    /// expired.
     pub(crate) fn read(&mut self, mut stream: &TcpStream, piece: &mut [u8]) -> Result<usize> {
         self.retry(|wait| {
             stream.set_read_timeout(Some(wait))?;
@@ -75,7 +76,7 @@ impl<'a> Deadline<'a> {
         })
     }
 
-    /// Writes all of it, within the time of [`Self::read`].
+    /// Writes all bytes, within the time of [`Self::read`].
     pub(crate) fn write(&mut self, mut stream: &TcpStream, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let written = self.retry(|wait| {
@@ -87,7 +88,7 @@ impl<'a> Deadline<'a> {
         Ok(())
     }
 
-    /// Makes a call that takes no longer than it is told, again while it does nothing.
+    /// Makes a call with a limited wait, and repeats it while it has no result.
     pub(crate) fn retry(
         &mut self,
         mut call: impl FnMut(Duration) -> Result<usize>,
@@ -108,7 +109,7 @@ impl<'a> Deadline<'a> {
         }
     }
 
-    /// Runs the callback, if it is time.
+    /// Runs the callback, if it is due.
     fn run_callback(&mut self) -> Result<()> {
         let Some(callback) = self.callback.filter(|_| Instant::now() >= self.next_call) else {
             return Ok(());
@@ -128,7 +129,7 @@ impl<'a> Deadline<'a> {
     }
 }
 
-/// True if a call has done nothing in its time.
+/// True if a call had no result in its time.
 fn is_nothing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

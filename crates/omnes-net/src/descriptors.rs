@@ -1,12 +1,12 @@
-//! How many descriptors this process may have open.
+//! Number of descriptors that this process may have open.
 //!
-//! The usual limit, 1,024, suits programs that cannot handle more; a process that serves many may
-//! raise it, up to a hard limit that the system sets. Children inherit what is raised.
+//! The default limit, 1,024, suits programs that cannot handle more; a process that needs many may
+//! raise it, up to a hard limit that the system sets. Child processes inherit the raised limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises this process's limit of open files to `wanted`, if it is lower, as far as the hard limit
-/// allows. Returns the limit that then applies.
+/// allows. Returns the resulting limit.
 pub fn allow(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let present = limit.current.unwrap_or(u64::MAX);

@@ -1,10 +1,10 @@
-//! The socket by which a rank tells its own NIC that it has entered a barrier.
+//! The socket by which a rank notifies its own NIC that it has entered a barrier.
 //!
 //! The kernel NIC takes the first step of a barrier on its way out, recognizes it by its source
 //! address, and writes its receiver's addresses into it. So that step may as well leave by a
-//! connected socket, for which no route is looked up: a socket at the same address as the one that
-//! steps come in by, connected to an address of a rank of another host from which nothing is ever
-//! sent here. So nothing comes in by it.
+//! connected socket, for which no route is looked up: a socket at the same address as the one at
+//! which steps arrive, connected to an address of a rank of another host from which nothing is ever
+//! sent here. So no packet arrives at it.
 
 use crate::socket::UdpSocket;
 use omnes_wire::Rank;
@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// See the module header.
 pub(crate) struct Doorbell {
-    /// Its index among the rank's sockets.
+    /// Index among the rank's sockets.
     pub(crate) index: usize,
     towards: Rank,
     /// Ranks that have failed or left.
@@ -20,8 +20,9 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    /// A socket beside `steps`, towards the first rank of another host, and what is known of it;
-    /// it will have `index`. `None` if there is no other host, or the kernel refuses.
+    /// Opens a socket with the same address as `steps`, connected to the first rank of another
+    /// host, and returns it with its state; it will have `index`. `None` if there is no other host,
+    /// or the kernel refuses.
     pub(crate) fn open(
         steps: &UdpSocket,
         peers: &[SocketAddr],
@@ -33,12 +34,13 @@ impl Doorbell {
         Some((socket, Self { index, towards, gone: Vec::new() }))
     }
 
-    /// A rank of the host that the socket is connected to.
+    /// A rank of the host to which the socket is connected.
     pub(crate) fn leads_to(&self) -> Rank {
         self.towards
     }
 
-    /// A rank has failed or left: its host may be gone too, and no route would lead there.
+    /// Called when a rank has failed or left: its host may be gone, too, and no route would lead
+    /// there.
     pub(crate) fn on_gone(&mut self, rank: Rank, peers: &[SocketAddr], socket: &UdpSocket) {
         self.gone.push(rank);
         if rank != self.towards {
@@ -46,7 +48,7 @@ impl Doorbell {
         }
         let Ok(own) = socket.local_address() else { return };
         if let Some(towards) = first_of_another_host(own.ip(), peers, &self.gone) {
-            // If that is refused, it stays as it is.
+            // If the kernel refuses, the socket stays as it is.
             let _ = socket.connect(peers[towards.index()]);
             self.towards = towards;
         }
@@ -86,7 +88,7 @@ mod tests {
         assert_eq!(bell.receive(&mut into, &mut received), 0);
         assert_eq!(steps.receive(&mut into, &mut received), 1);
         assert_eq!(&bytes[..6], b"a step");
-        // Nobody else may come beside them.
+        // No other socket may use the address beside them.
         assert!(std::net::UdpSocket::bind(peers[0]).is_err());
         doorbell.on_gone(Rank(1), &peers, &bell);
         assert_eq!(doorbell.towards, Rank(1), "there is no other");

@@ -1,15 +1,15 @@
-//! The driver: who moves the core on, and who waits how.
+//! The driver: which thread drives the core, and how the others wait.
 //!
-//! A caller that waits drives the core itself: no thread hand-off in the latency path. Of several
-//! waiting callers one drives and the others sleep until something of theirs has ended. When no
-//! caller has been inside for a tick, a thread that sleeps in `poll` takes over, so that a rank
-//! which computes still answers, repairs and gives signs of life; the next caller takes the core
-//! back with a single store, without a system call. Callers that come and go more often than that
-//! look everywhere themselves, and the thread does where they have not for a while: who only sends,
-//! or finds at once whatever it waits for, must hear the others, too. While one call stays inside
-//! the thread looks less and less often ([`crate::idle_sleep`]); the last caller to leave then
-//! wakes it. Where the program's callback keeps all callers for long, nobody drives either, and the
-//! thread takes over too.
+//! A caller that waits drives the core itself, so there is no thread hand-off on the latency path.
+//! Of several waiting callers, one drives and the others sleep until one of their operations has
+//! ended. When no caller has been inside for a tick, a thread that sleeps in `poll` takes over, so
+//! that a rank that computes still acknowledges, repairs and sends keep-alives; the next caller
+//! takes the core back with a single store, without a system call. Callers that come and go more
+//! often than that poll everywhere themselves, and if they have not for a while, the thread does: a
+//! rank that only sends, or that always finds the packet it waits for immediately, must also hear
+//! the other ranks. While one call stays inside, the thread polls less and less often
+//! ([`crate::idle_sleep`]); the last caller to leave then wakes it. If the program's callback keeps
+//! all callers for long, no caller drives either, and the thread takes over as well.
 //!
 //! ```text
 //!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll
@@ -34,17 +34,17 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep, so that nothing depends on a single wake-up.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Looks at the spot that is waited for, after which all others get one.
+/// Polls of a waiting caller per poll of all spots; the others are of its own spot only.
 const LOOKS_PER_SWEEP: u32 = 16;
-/// The same where the NIC says that the sockets are empty, so that looks cost no system call.
+/// The same while the NIC reports that the sockets are empty, so that polls cost no system call.
 const LOOKS_PER_QUIET_SWEEP: u32 = 64;
 
-/// Why a wait has ended before what it was for.
+/// Why a wait has ended without a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unended {
-    /// The time given is over.
+    /// The time limit has expired.
     Late,
-    /// The program's callback wants it to end.
+    /// The program's callback has ended the wait.
     Interrupted,
 }
 
@@ -61,23 +61,23 @@ pub(crate) struct Shared {
     pub(crate) wait: WaitPolicy,
     broadcast_yield: BroadcastYield,
     while_waiting: Option<WhileWaiting>,
-    /// Callers that wait for the driver to end something of theirs.
+    /// Callers that sleep until the driver ends one of their operations.
     pub(crate) waiters: AtomicU32,
-    /// Calls so far and callers inside: what the progress thread looks at.
+    /// Calls so far, and callers inside; the progress thread checks both.
     pub(crate) entries: AtomicU64,
     pub(crate) callers: AtomicU32,
-    /// Calls of the program's callback so far, and callers in it.
+    /// Calls of the program's callback so far, and callers inside it.
     callback_calls: AtomicU64,
     in_callback: AtomicU32,
-    /// Calls that say nothing of whether the job is worth a receive queue, and callers that want
-    /// none to be opened at present.
+    /// Calls that do not count towards opening a receive queue, and callers during which none may
+    /// be opened.
     pub(crate) uncounted: AtomicU64,
     pub(crate) quiet_callers: AtomicU32,
     pub(crate) is_over: AtomicBool,
     idle_sleep: IdleSleep,
     pub(crate) sleeps: AtomicU64,
     pub(crate) yields: AtomicU64,
-    /// What other processes may see; unset until something is published.
+    /// Counters published to other processes; unset until some are published.
     pub(crate) live: OnceLock<Publisher>,
 }
 
@@ -112,7 +112,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
-        // A panic inside is a bug of ours; the others still end with an error of their own.
+        // A panic inside is a bug of ours; the other callers still end with an error of their own.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +124,7 @@ impl Shared {
         }
     }
 
-    /// A caller comes, and is inside until what this returns is dropped.
+    /// Registers a caller, which is inside until the returned guard is dropped.
     pub(crate) fn enter_caller(&self) -> CallerGuard<'_> {
         self.callers.fetch_add(1, Ordering::Relaxed);
         self.entries.fetch_add(1, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Shared {
         result
     }
 
-    /// Wakes whoever waits for what has just happened.
+    /// Wakes the threads that wait for what has just happened.
     pub(crate) fn tell_others(&self, inside: &mut Inside, ended_before: u64) {
         if inside.core.operations.ended != ended_before && self.waiters.load(Ordering::Relaxed) > 0
         {
@@ -159,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// Waits for `done` as `policy` says, driving the core unless another caller does.
+    /// Waits for `done` according to `policy`, driving the core unless another caller does.
     pub(crate) fn drive<T>(
         &self,
         policy: WaitPolicy,
@@ -167,7 +167,7 @@ impl Shared {
         spot: Spot,
         mut done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Result<T, Unended> {
-        // A time beyond all clocks is no limit.
+        // A limit that exceeds the clock's range is no limit.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut looks = 0;
         let mut has_news = false;
@@ -200,11 +200,12 @@ impl Shared {
             if let Some(callback) = timer.due(inside.core.stepped_at()) {
                 drop(inside);
                 let is_over = self.run_callback(callback).is_break();
-                // Anything may have ended meanwhile: it is looked for before this caller sleeps.
+                // Any operation may have ended meanwhile: the core is polled before this caller
+                // sleeps.
                 (inside, has_news) = (self.lock(), false);
                 timer.on_called(inside.core.now());
                 if is_over {
-                    // What has ended meanwhile is not lost.
+                    // A result that became available meanwhile is not lost.
                     let result = done(&mut inside.core).ok_or(Unended::Interrupted);
                     self.hand_over(&inside);
                     return result;
@@ -226,13 +227,13 @@ impl Shared {
         callback.call()
     }
 
-    /// The longest that a caller sleeps: none may miss the calls of its callback.
+    /// Longest sleep of a caller, which must not miss the calls of its callback.
     fn caller_sleep_max(&self) -> Duration {
         self.while_waiting.as_ref().map_or(SLEEP_MAX, |callback| callback.interval().min(SLEEP_MAX))
     }
 
-    /// This caller stops driving: one of those that wait drives in its place, and one that sleeps
-    /// handles what this one was woken for and leaves.
+    /// Stops driving: one of the waiting callers drives instead, and a sleeping one handles the
+    /// packets for which this one was woken and leaves.
     fn hand_over(&self, inside: &Inside) {
         if inside.core.rings.leaves_sleepers() {
             self.poller.wake();
@@ -249,15 +250,15 @@ impl Shared {
         result.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Lets go of the core for a moment: how, follows from how long the wait has lasted. True if
-    /// packets have come meanwhile and were read.
+    /// Releases the core for a moment, in a way that depends on how long the wait has lasted. True
+    /// if packets have arrived meanwhile and were read.
     fn step_aside<'a>(
         &'a self,
         mut inside: MutexGuard<'a, Inside>,
         waiting: &mut Waiting,
     ) -> (MutexGuard<'a, Inside>, bool) {
         let stage = match waiting.next(inside.core.stepped_at()) {
-            // Others get their turn when the window is full: each one costs two switches.
+            // Other ranks get their turn when the window is full: each turn costs two switches.
             Stage::GiveWay if inside.core.may_send_on() => Stage::Spin,
             stage => stage,
         };
@@ -286,7 +287,8 @@ impl Shared {
         }
     }
 
-    /// Lets others go first, if that is due, before a caller enters what all wait for.
+    /// Yields to other ranks of the core, if that is due, before a caller enters what all ranks
+    /// wait for.
     pub(crate) fn let_others_go_first(&self) {
         if self.broadcast_yield.is_due() {
             let since = Instant::now();
@@ -296,7 +298,7 @@ impl Shared {
         }
     }
 
-    /// Blocks until there is news for the core, for at most `longest`, and lets it have them.
+    /// Blocks until the core has news, for at most `longest`, and handles them.
     fn sleep<'a>(
         &'a self,
         mut inside: MutexGuard<'a, Inside>,
@@ -307,7 +309,7 @@ impl Shared {
         if !inside.core.arm() {
             return self.end_sleep(inside, Woken::default());
         }
-        // Whoever sleeps longest is the one to be woken for what is due sooner.
+        // The thread that sleeps longest is the one to wake for a timeout that is due sooner.
         inside.sleeps_until = inside.sleeps_until.max(Some(Instant::now() + timeout));
         drop(inside);
         self.sleeps.fetch_add(1, Ordering::Relaxed);
@@ -316,13 +318,13 @@ impl Shared {
         if !inside.core.disarm() {
             inside.sleeps_until = None;
         } else if woken.by_waker || woken.by_socket.is_some() {
-            // What has come may be meant for another that sleeps, who must look, too.
+            // A packet may be meant for another sleeping thread, which must poll, too.
             self.poller.wake();
         }
         self.end_sleep(inside, woken)
     }
 
-    /// Lets the core have its news.
+    /// Lets the core handle the news that ended a sleep.
     fn end_sleep<'a>(
         &'a self,
         mut inside: MutexGuard<'a, Inside>,
@@ -368,7 +370,7 @@ impl Shared {
             let calls = self.callback_calls.load(Ordering::Relaxed);
             let is_in_same_callback = self.is_left_alone() && calls == seen_calls;
             seen_calls = calls;
-            // After a long sleep nobody has been inside for a whole tick yet.
+            // After a long sleep it is not known that no caller has been inside for a whole tick.
             let is_empty = !is_attended && sleep_time == TICK;
             if !is_new && (is_empty || is_attended && is_in_same_callback) {
                 self.take_over(entries);
@@ -385,7 +387,7 @@ impl Shared {
         self.callers.load(Ordering::SeqCst) > 0
     }
 
-    /// Nobody is inside but those whom the program's callback keeps.
+    /// True if all callers inside are kept by the program's callback.
     fn is_left_alone(&self) -> bool {
         self.callers.load(Ordering::SeqCst) == self.in_callback.load(Ordering::SeqCst)
     }
@@ -397,7 +399,7 @@ impl Shared {
         self.idle_sleep.end();
     }
 
-    /// Publishes what was counted, if it is time and nobody is at work inside.
+    /// Publishes the counters if that is due and no thread holds the core.
     fn publish(&self) {
         let Some(live) = self.live.get().filter(|live| live.is_due()) else { return };
         let Some(mut inside) = self.try_lock() else { return };
@@ -406,7 +408,7 @@ impl Shared {
         live.publish(&counters);
     }
 
-    /// What was counted so far.
+    /// Everything counted so far.
     pub(crate) fn counters(&self, core: &mut Core) -> EngineCounters {
         EngineCounters {
             sleeps: self.sleeps.load(Ordering::Relaxed),
@@ -415,8 +417,8 @@ impl Shared {
         }
     }
 
-    /// Does what callers have left undone who come and go too often for this thread to take over,
-    /// unless one is at work inside right now.
+    /// Does the work left undone by callers that come and go too often for this thread to take
+    /// over, unless one of them holds the core right now.
     fn catch_up(&self) {
         let Some(mut inside) = self.try_lock() else { return };
         let ended = inside.core.operations.ended;
@@ -424,7 +426,7 @@ impl Shared {
         self.tell_others(&mut inside, ended);
     }
 
-    /// Moves the core on until a caller comes.
+    /// Drives the core until a caller enters.
     fn take_over(&self, entries: u64) {
         let is_alone = || {
             self.entries.load(Ordering::Relaxed) == entries
@@ -445,7 +447,7 @@ impl Shared {
     }
 }
 
-/// A caller inside, also one that leaves since its callback panics.
+/// A caller inside; also leaves if the caller's callback panics.
 pub(crate) struct CallerGuard<'a> {
     shared: &'a Shared,
 }
@@ -481,7 +483,7 @@ impl Drop for Driving<'_> {
     }
 }
 
-/// Where a caller that waits at `spot` looks, after so many looks that found nothing.
+/// Where a caller that waits at `spot` polls, after `looks` polls that found nothing.
 fn look(spot: Spot, looks: u32, is_quiet: bool) -> Look {
     let per_sweep = if is_quiet { LOOKS_PER_QUIET_SWEEP } else { LOOKS_PER_SWEEP };
     match spot {

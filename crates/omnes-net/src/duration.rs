@@ -1,4 +1,4 @@
-//! Times as people type and read them; one form for variables, options and messages.
+//! Times as people type and read them, in one form for variables, options and messages.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ const UNITS: [(&str, u128); 7] = [
     ("d", 86_400 * SECOND),
 ];
 const SECOND: u128 = 1_000_000_000;
-/// Above it a number with a point is no longer exact, and nobody waits so long: 104 days.
+/// Above this a number with a point is no longer exact, and no wait lasts so long: 104 days.
 const NANOSECONDS_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// A time from `50ns`, `25us`, `1.5ms`, `5s`, `2min`, `1h`, `3d`; only 0 needs no unit.
+/// Parses a time such as `50ns`, `25us`, `1.5ms`, `5s`, `2min`, `1h`, `3d`; only 0 needs no unit.
 ///
 /// # Errors
 /// A sentence that names the text and what is expected.
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(nanoseconds as u64))
 }
 
-/// The shortest text that [`parse`] reads as exactly this time: `100s`, `2min`, `1500ns`, `0s`.
+/// Shortest text that [`parse`] reads as exactly this time: `100s`, `2min`, `1500ns`, `0s`.
 #[must_use]
 pub fn shortest(time: Duration) -> String {
     let nanoseconds = time.as_nanos();

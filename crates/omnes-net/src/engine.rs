@@ -1,8 +1,9 @@
-//! One rank's access to the network: starting operations, waiting for them.
+//! One rank's access to the network: starting operations and waiting for them.
 //!
-//! [`driver`](crate::driver) tells who moves the core on meanwhile; [`join`] tells how the job is
-//! joined, with [`settings`] that follow from the network and the cores; [`broadcast`] has what
-//! concerns multicast, [`multisend`] multi-send, and [`barrier`] barriers.
+//! [`driver`](crate::driver) describes which thread drives the core meanwhile. [`join`] describes
+//! how a rank joins its job, and [`settings`] the settings that follow from the network and the
+//! cores; [`broadcast`] contains the operations of multicast, [`multisend`] of multi-send, and
+//! [`barrier`] of barriers.
 
 mod barrier;
 mod broadcast;
@@ -52,7 +53,7 @@ impl Engine {
         self.rank
     }
 
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -62,24 +63,23 @@ impl Engine {
         self.payload_bytes
     }
 
-    /// Why the job's packets are shorter than the links of all hosts take, if a trial at the start
-    /// has found that longer ones do not get from host to host. Rank 0 names the hosts.
+    /// Why the job's packets are shorter than the links of all hosts allow, if a trial at the start
+    /// has found that longer ones do not get from host to host. On rank 0 the text names the hosts.
     pub fn mtu_warning(&self) -> Option<&str> {
         self.mtu_warning.as_deref()
     }
 
-    /// True if some machine of the job has more ranks than cores; the same on all ranks.
+    /// True if any machine of the job has more ranks than cores; the same on all ranks.
     pub fn is_oversubscribed(&self) -> bool {
         self.ranks_per_core > 1
     }
 
-    /// Ranks per core, rounded up, on the machine of the job where they are most; the same on all
-    /// ranks.
+    /// Ranks per core, rounded up, on the most crowded machine of the job; the same on all ranks.
     pub fn ranks_per_core(&self) -> u32 {
         self.ranks_per_core
     }
 
-    /// Where each rank's packets go, in order of ranks.
+    /// Address to which each rank's packets are sent, in order of ranks.
     pub fn peers(&self) -> &[SocketAddr] {
         &self.peers
     }
@@ -93,13 +93,13 @@ impl Engine {
     }
 
     /// Ranks of this rank's node that its packets reach through shared memory: all others of the
-    /// node, but for those that did not come in time or could not hand their memory over.
+    /// node, except those that did not join in time or could not share their memory.
     pub fn neighbours(&self) -> Vec<u32> {
         self.enter(|core| core.rings.reached().map(|rank| rank.0).collect())
     }
 
     /// Runs `quiet` without opening a receive queue; calls made meanwhile do not count towards
-    /// opening one. Where ranks share cores, loading firmware would slow down what it measures.
+    /// opening one. If ranks share cores, loading firmware would slow down what `quiet` measures.
     pub fn without_queue<T>(&self, quiet: impl FnOnce() -> T) -> T {
         let _quiet = Quiet::begin(&self.shared);
         quiet()
@@ -107,11 +107,11 @@ impl Engine {
 
     // ---- operations -----------------------------------------------------------------------
 
-    /// Starts to send `message` from `base`. `None` if the caller may use the memory again at
-    /// once. Of a message that is not `available` yet the rest follows by [`Self::relay`].
+    /// Starts to send `message` from `base`. Returns `None` if the caller may reuse the memory
+    /// immediately. Data of the message that are not `available` yet are sent by [`Self::relay`].
     ///
     /// # Safety
-    /// `base` must be valid for reading `message.bytes` until the operation has ended or was
+    /// `base` must be valid for reading `message.bytes` until the operation has ended or been
     /// released, and bytes that are available must not change.
     ///
     /// # Errors
@@ -133,8 +133,8 @@ impl Engine {
     /// Starts a receive.
     ///
     /// # Safety
-    /// `base` must be valid for writing `capacity` bytes, and used by nobody else, until the
-    /// operation has ended or was released.
+    /// `base` must be valid for writing `capacity` bytes, and not be used otherwise, until the
+    /// operation has ended or been released.
     ///
     /// # Errors
     /// [`OperationError`] if this rank has been excluded.
@@ -149,12 +149,12 @@ impl Engine {
         self.enter(|core| unsafe { core.receive(channel, pattern, base, capacity) })
     }
 
-    /// Waits for a message that fits and has no receive yet, as a receive would, but leaves it
-    /// where it is: its sender, tag and length. A rank that has failed or left ends the wait as in
-    /// [`Self::wait`].
+    /// Waits for a matching message that no receive has taken yet, as a receive would, but leaves
+    /// it in place; returns its sender, tag and length. A rank that has failed or left ends the
+    /// wait as in [`Self::wait`].
     ///
     /// # Errors
-    /// [`OperationError`] if no such message comes any more.
+    /// [`OperationError`] if no such message can arrive any more.
     pub fn probe(
         &self,
         channel: usize,
@@ -166,8 +166,8 @@ impl Engine {
         found.unwrap_or(Err(OperationError::Interrupted))
     }
 
-    /// As [`Self::probe`], but without waiting: `None` if no such message is here yet. Moves all
-    /// operations on as [`Self::test`] does.
+    /// As [`Self::probe`], but without waiting: `None` if no such message has arrived yet. Makes
+    /// progress on all operations as [`Self::test`] does.
     pub fn iprobe(
         &self,
         channel: usize,
@@ -180,21 +180,22 @@ impl Engine {
         })
     }
 
-    /// Gives an operation up: when this returns, its memory belongs to the caller again. A message
-    /// that is all there still arrives, from a copy. Returns the outcome if it has ended.
+    /// Releases an operation: when this returns, its memory belongs to the caller again. A message
+    /// that is completely available still arrives, from a copy. Returns the outcome if the
+    /// operation has ended.
     pub fn release(&self, operation: Operation) -> Option<Outcome> {
         self.enter(|core| core.release(operation))
     }
 
-    /// The same after an error: of a message of which more than 4 MiB have not been sent the rest
-    /// never is, and its receiver is told.
+    /// As [`Self::release`], after an error: if more than 4 MiB of a message have not been sent,
+    /// they never are, and its receiver is notified.
     pub fn abandon(&self, operation: Operation) {
         self.enter(|core| core.abandon(operation));
     }
 
-    /// The outcome of an operation, if it has ended; it is gone then. Moves all operations on if it
-    /// has not, unless another test has done so just now. A rank that has failed or left ends it as
-    /// in [`Self::wait`].
+    /// Returns the outcome of an operation if it has ended, and forgets the operation then.
+    /// Otherwise makes progress on all operations, unless another test has just done so. A rank
+    /// that has failed or left ends the operation as in [`Self::wait`].
     pub fn test(
         &self,
         operation: Operation,
@@ -210,13 +211,15 @@ impl Engine {
     }
 
     /// Waits until an operation has ended. If a rank for which `concerns` is true has failed, left
-    /// or given notice, the operation is released and ends with that error, whoever it is with.
+    /// or given notice, the operation is released and ends with that error, whichever rank it
+    /// communicates with.
     pub fn wait(&self, operation: Operation, concerns: impl Fn(Disruption<'_>) -> bool) -> Outcome {
         let ended = self.wait_for(operation, None, concerns);
         ended.unwrap_or(Err(OperationError::Released))
     }
 
-    /// Waits as [`Self::wait`] does, for at most `limit`; `None` if it has not ended by then.
+    /// Waits as [`Self::wait`] does, for at most `limit`; `None` if the operation has not ended by
+    /// then.
     fn wait_for(
         &self,
         operation: Operation,
@@ -239,8 +242,9 @@ impl Engine {
         ended
     }
 
-    /// Lets `sends` have what `receive` gets, as it comes in: they start with nothing available.
-    /// The relay ends with the receive; if that fails, `sends` never end and must be released.
+    /// Forwards the data of `receive` to `sends` as they arrive; the sends start with nothing
+    /// available. The relay ends with the receive; if that fails, `sends` never end and must be
+    /// released.
     pub fn relay(&self, receive: Operation, sends: &[Operation], relayed: Relayed) {
         self.enter(|core| {
             core.relays.push(Relay { receive, sends: sends.to_vec(), relayed, passed: 0 });
@@ -248,11 +252,11 @@ impl Engine {
         });
     }
 
-    /// Starts messages that follow one another: an operation of its own, which goes on by itself.
+    /// Starts a sequence of messages as one operation, which makes progress by itself.
     ///
     /// # Safety
-    /// The memory of its transfers and folds must be valid, and used by nobody else, until the
-    /// operation has ended or was released; what is sent is only read.
+    /// The memory of its transfers and folds must be valid, and not be used otherwise, until the
+    /// operation has ended or been released; data to send are only read.
     ///
     /// # Errors
     /// [`OperationError`] if this rank has been excluded.
@@ -265,25 +269,25 @@ impl Engine {
         })
     }
 
-    /// True if some rank has given notice, as [`Self::failure`] tells; costs next to nothing.
+    /// True if any rank has given notice, as [`Self::failure`] reports; costs next to nothing.
     pub fn has_notices(&self) -> bool {
         self.has_notices.load(Ordering::Relaxed)
     }
 
-    /// Forgets the notices for whose tags `is_over` is true, as nobody asks for them any more. True
-    /// if there were any.
+    /// Forgets the notices for whose tags `is_over` is true, because no caller needs them any more.
+    /// Returns true if there were any.
     pub fn forget_notices(&self, is_over: impl Fn(u32) -> bool) -> bool {
         self.has_notices() && self.enter(|core| core.standing.forget_notices(is_over))
     }
 
-    /// The first rank that has failed or left or given notice for which `concerns` is true, as an
-    /// error.
+    /// The first rank for which `concerns` is true among those that have failed, left or given
+    /// notice, as an error.
     pub fn failure(&self, concerns: impl Fn(Disruption<'_>) -> bool) -> Option<OperationError> {
         self.enter(|core| core.failure(&concerns))
     }
 
-    /// Waits as [`Self::wait`] does until there is what [`Self::failure`] tells, for at most
-    /// `limit`; nothing if there is none by then, or the wait was interrupted.
+    /// Waits as [`Self::wait`] does, for at most `limit`, until [`Self::failure`] has an error to
+    /// report; `None` if it has none by then, or if the wait was interrupted.
     pub fn wait_for_failure(
         &self,
         limit: Duration,
@@ -297,22 +301,22 @@ impl Engine {
         self.enter(|core| core.standing.failed.iter().map(|rank| rank.0).collect())
     }
 
-    /// What was counted so far.
+    /// Everything counted so far.
     pub fn counters(&self) -> EngineCounters {
         self.enter(|core| self.shared.counters(core))
     }
 
-    /// Publishes counters of this rank for other processes from now on, ten times per second,
-    /// until it leaves; see [`live`](crate::live). Only the first call does something.
+    /// Publishes counters of this rank for other processes from now on, ten times per second, until
+    /// it leaves; see [`live`](crate::live). Only the first call has an effect.
     pub fn publish(&self, config: LiveConfig) -> &LiveState {
         let who = Who { job: self.job, rank: self.rank, size: self.size };
         let publisher = self.shared.live.get_or_init(|| Publisher::start(config, &who));
         publisher.state()
     }
 
-    /// Waits until all that was sent has arrived, and all have heard what this rank has to tell of
-    /// a failure, at most `timeout`; true if so. Where this process has not run for a while
-    /// meanwhile, such as in a job that is suspended, the time starts once more.
+    /// Waits, for at most `timeout`, until all data sent have arrived and all ranks have received
+    /// this rank's reports of failures; true if so. If this process has not run for a while
+    /// meanwhile, for instance because the job was suspended, the time starts once more.
     pub fn drain(&self, timeout: Duration) -> bool {
         let is_idle = |core: &mut Core| {
             let is_idle = core.endpoint.channels().iter().all(|channel| channel.is_idle());
@@ -322,7 +326,7 @@ impl Engine {
         if self.wait_until(Some(timeout), Spot::Anywhere, is_idle).is_ok() {
             return true;
         }
-        // The end of the wait need not have been a step.
+        // The end of the wait need not have coincided with a step.
         let has_paused = self.enter(|core| {
             core.step();
             core.pauses() != pauses
@@ -330,8 +334,8 @@ impl Engine {
         has_paused && self.wait_until(Some(timeout), Spot::Anywhere, is_idle).is_ok()
     }
 
-    /// Leaves the job in good order: says farewell and stops the progress thread. Without it the
-    /// others take the end of this rank for a failure. Pending waits end with
+    /// Leaves the job in good order: says farewell and stops the progress thread. Without it, the
+    /// other ranks take the end of this rank for a failure. Pending waits end with
     /// [`OperationError::PeerLeft`], which names this rank.
     pub fn leave(&self) {
         self.enter(Core::leave);
@@ -369,8 +373,8 @@ impl Engine {
     }
 }
 
-/// An operation that is given up when this is dropped: after an interrupted wait, or when what the
-/// program does beside panics.
+/// An operation that is released when this is dropped: after an interrupted wait, or when a
+/// callback of the program panics during the wait.
 struct Lent<'a> {
     engine: &'a Engine,
     operation: Operation,
@@ -382,10 +386,10 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// While it lives, no receive queue is opened.
+/// Prevents receive queues from being opened while it lives.
 struct Quiet<'a> {
     shared: &'a Shared,
-    /// Calls before it.
+    /// Number of calls before it was created.
     entries: u64,
 }
 

@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use thiserror::Error;
 
-/// The longest job that can start; each rank has a table of all.
+/// Largest job that can start; each rank has a table of all ranks.
 pub(crate) const RANKS_MAX: u32 = 1 << 16;
 
-/// Ranks as text: all of a few, the first of many.
+/// Ranks as text: all if there are few, otherwise the first ones.
 pub(crate) fn list(ranks: &[u32]) -> String {
     const SHOWN: usize = 16;
     let shown: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
@@ -24,7 +24,7 @@ fn texts(addresses: &[IpAddr]) -> String {
     addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Ways from host to host as text: all of a few, the first of many.
+/// Paths between hosts as text: all if there are few, otherwise the first ones.
 pub(crate) fn list_ways(ways: &[(IpAddr, IpAddr)]) -> String {
     const SHOWN: usize = 4;
     let shown = ways.iter().take(SHOWN).map(|(from, to)| format!("from {from} to {to}"));
@@ -37,7 +37,7 @@ pub(crate) fn list_ways(ways: &[(IpAddr, IpAddr)]) -> String {
     shown.join(", ")
 }
 
-/// What address translation has to do with packets that are lost.
+/// Remark on the part of address translation in the loss of packets.
 fn remark(nat: Option<(Rank, IpAddr, IpAddr)>) -> String {
     let Some((rank, own, seen)) = nat else { return String::new() };
     format!(
@@ -46,7 +46,7 @@ fn remark(nat: Option<(Rank, IpAddr, IpAddr)>) -> String {
     )
 }
 
-/// See the variants; each message names the value concerned and the remedy.
+/// Why a rank could not join; each message names the value concerned and the remedy.
 #[derive(Debug, Error)]
 pub enum NetError {
     /// None of the addresses that this rank may use has the IP version of the rendezvous address.
@@ -60,16 +60,16 @@ pub enum NetError {
     NoAddressOfKind {
         /// Addresses that this rank may use.
         own: Vec<IpAddr>,
-        /// Its address towards rank 0, or at rank 0 the rendezvous'.
+        /// Its address towards rank 0; at rank 0, the rendezvous address.
         reached: IpAddr,
     },
-    /// The rendezvous address means another host on each link.
+    /// The rendezvous address denotes a different host on each link.
     #[error(
         "the rendezvous address '{address}' is a link-local one, which ranks cannot use; give a \
          global or unique-local one"
     )]
     LinkLocal {
-        /// What was given.
+        /// The address given.
         address: String,
     },
     /// This host has no route to another rank's address.
@@ -82,7 +82,7 @@ pub enum NetError {
         rank: Rank,
         /// Its address.
         address: SocketAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// The rendezvous address cannot be resolved here.
@@ -91,9 +91,9 @@ pub enum NetError {
          an address or by a name that all machines of the job know (not only ssh)"
     )]
     Resolve {
-        /// What was given.
+        /// The address given.
         address: String,
-        /// What the resolver says.
+        /// The resolver's error.
         source: std::io::Error,
     },
     /// Rank 0 cannot listen at the rendezvous address.
@@ -102,23 +102,23 @@ pub enum NetError {
          host with a free port"
     )]
     Listen {
-        /// What was given.
+        /// The address given.
         address: String,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// Nobody answers at the rendezvous address.
+    /// No process answers at the rendezvous address.
     #[error(
         "rank 0 cannot be reached at '{address}' within {}: {source}; is it running, \
          and is the port open?",
         shortest(*.waited)
     )]
     Unreachable {
-        /// What was given.
+        /// The address given.
         address: String,
-        /// How long was tried.
+        /// How long this rank has tried.
         waited: Duration,
-        /// What the last attempt says.
+        /// Error of the last attempt.
         source: std::io::Error,
     },
     /// The connection to rank 0 broke during the rendezvous.
@@ -126,10 +126,10 @@ pub enum NetError {
     RendezvousLost {
         /// The address.
         address: String,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// No UDP packet gets from a host of the job to another one.
+    /// No UDP packet gets from one host of the job to another.
     #[error(
         "UDP packets do not get {}, though TCP gets from there to rank 0: firewalls must pass UDP \
          between all hosts, to the ports of net.ipv4.ip_local_port_range, by default 32768 to \
@@ -138,11 +138,11 @@ pub enum NetError {
         remark(*.nat)
     )]
     NoUdp {
-        /// From which host to which; other pairs of hosts were not tried.
+        /// Pairs of hosts, from and to; other pairs were not tried.
         ways: Vec<(IpAddr, IpAddr)>,
         /// A rank, not rank 0, of the first of these pairs.
         silent: Rank,
-        /// A rank behind NAT, if there is one: its address there, and that which rank 0 sees.
+        /// A rank behind NAT, if there is one: its own address, and the address that rank 0 sees.
         nat: Option<(Rank, IpAddr, IpAddr)>,
     },
     /// Another program listens where rank 0 should.
@@ -154,13 +154,13 @@ pub enum NetError {
         /// The address.
         address: String,
     },
-    /// This process may not have a connection to each of the others.
+    /// The limit of this process does not allow a connection to each of the other ranks.
     #[error(
         "rank 0 needs {needed} file descriptors, one per rank and some of its own, but may only \
          have {allowed}: raise the limit (ulimit -n) where rank 0 starts"
     )]
     Descriptors {
-        /// With what is open.
+        /// Descriptors needed, including those that are open.
         needed: u64,
         /// The hard limit.
         allowed: u64,
@@ -170,7 +170,7 @@ pub enum NetError {
     RankLost {
         /// The rank.
         rank: Rank,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// Rank 0 would be another user's process, and there is no key that it could prove to know.
@@ -181,13 +181,13 @@ pub enum NetError {
     OtherUser {
         /// The address.
         address: String,
-        /// The number of its user.
+        /// The user's number.
         user: u32,
     },
     /// Rank 0 has refused this rank.
     #[error("rank 0 refused: {reason}")]
     Refused {
-        /// Its words.
+        /// The reason that rank 0 gave.
         reason: String,
     },
     /// Two versions of Omnes in one job.
@@ -211,7 +211,7 @@ pub enum NetError {
         /// The rank's number.
         theirs: u32,
     },
-    /// A rank number twice.
+    /// Two processes use the same rank number.
     #[error("two processes say that they are rank {rank}; each rank needs its own number")]
     RankTaken {
         /// The number.
@@ -230,13 +230,13 @@ pub enum NetError {
         list(.ranks), shortest(*.waited)
     )]
     Missing {
-        /// Their numbers.
+        /// The missing ranks.
         ranks: Vec<u32>,
-        /// How long was waited.
+        /// How long rank 0 has waited.
         waited: Duration,
         /// Where rank 0 listens.
         address: SocketAddr,
-        /// What may be wrong with that.
+        /// A possible reason, or nothing.
         hint: String,
     },
     /// The other side does not know the job key.
@@ -267,36 +267,36 @@ pub enum NetError {
     SettingDiffers {
         /// The rank.
         rank: Rank,
-        /// What users call it.
+        /// The name by which users know the setting.
         name: &'static str,
-        /// Rank 0's.
+        /// Rank 0's value.
         ours: String,
-        /// The rank's.
+        /// The rank's value.
         theirs: String,
     },
     /// The program's callback has ended the wait for the other ranks.
     #[error("the wait for the other ranks was interrupted")]
     Interrupted,
-    /// The socket could not be made.
+    /// The socket could not be created.
     #[error("cannot make a UDP socket at {address}: {source}")]
     Socket {
         /// The local address.
         address: std::net::IpAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The kernel refused something that every Linux has.
+    /// The kernel refused an operation that every Linux supports.
     #[error("{what}: {source}")]
     System {
-        /// What was asked for.
+        /// The operation.
         what: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// No random numbers.
+    /// Random numbers are not available.
     #[error("no random numbers for keys: {0}")]
     Random(String),
-    /// A setting out of range.
+    /// A setting is out of range.
     #[error(transparent)]
     Config(#[from] omnes_proto::channel::ConfigError),
 }

@@ -1,10 +1,10 @@
-//! How long this process's files may be.
+//! Maximum length of this process's files.
 
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
-/// An error if a file of so many bytes is longer than this process may make one: the kernel would
-/// end it with SIGXFSZ.
+/// Returns an error if a file of `bytes` bytes exceeds this process's limit: the kernel would end
+/// the process with SIGXFSZ.
 pub(crate) fn check(bytes: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < bytes => {

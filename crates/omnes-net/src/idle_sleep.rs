@@ -1,18 +1,18 @@
-//! The progress thread's sleep between two looks at whether callers are inside.
+//! The progress thread's sleep between two checks for callers inside.
 //!
-//! It lasts a tick, unless one call stays inside: that call moves everything on by itself, so each
-//! sleep is twice as long as the one before, and a rank that is blocked in a call costs next to
-//! nothing. The last caller that leaves ends a long one.
+//! It lasts a tick, unless one call stays inside: that call makes progress by itself, so each sleep
+//! is twice as long as the previous one, and a rank that is blocked in a call costs next to
+//! nothing. The last caller that leaves ends a long sleep.
 //!
-//! No leave is missed: the thread says that it sleeps before it looks once more whether callers are
-//! inside, and a caller is outside before it looks whether the thread sleeps.
+//! No leaving caller is missed: the thread announces its sleep before it checks once more for
+//! callers inside, and a caller is outside before it checks whether the thread sleeps.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// Time between two looks of the progress thread at whether callers are active.
+/// Time between two checks of the progress thread for active callers.
 pub(crate) const TICK: Duration = Duration::from_millis(2);
 
 /// See the module header.
@@ -23,8 +23,8 @@ pub(crate) struct IdleSleep {
 }
 
 impl IdleSleep {
-    /// Naps on this thread, which is always the same one. One longer than a tick only begins if
-    /// `may_last` still holds; whoever ends that says so by [`Self::end`] afterwards.
+    /// Sleeps on this thread, which is always the same one. A sleep longer than a tick only begins
+    /// if `may_last` still holds; the thread that changes that calls [`Self::end`] afterwards.
     pub(crate) fn sleep(&self, duration: Duration, may_last: impl Fn() -> bool) {
         if duration <= TICK {
             return std::thread::sleep(duration);
@@ -37,7 +37,7 @@ impl IdleSleep {
         self.is_long.store(false, Ordering::SeqCst);
     }
 
-    /// Ends a long sleep, if there is one.
+    /// Ends a long sleep, if one is in progress.
     pub(crate) fn end(&self) {
         if self.is_long.load(Ordering::SeqCst)
             && let Some(thread) = self.thread.get()

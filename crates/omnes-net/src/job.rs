@@ -1,4 +1,4 @@
-//! What the engine is told at the start, and what it counts.
+//! The engine's settings at the start, and its counters.
 
 use crate::core::{Core, QueueCounters};
 use crate::multicast::MulticastConfig;
@@ -15,54 +15,54 @@ use omnes_wire::JobKey;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// The least time for others to answer in; less ends a job at once.
+/// Shortest time for other ranks to answer in; a shorter one ends a job immediately.
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 
-/// Ranks begin no farther apart than this: the time in which the word to go gets to all, as long
-/// again in which those of a node wait for each other, and what they do before and after.
+/// Ranks start no farther apart than this: the time in which the go reaches all ranks, the same
+/// time again for ranks of a node to wait for each other, and the work before and after.
 const START_GRACE: Duration = Duration::from_millis(1500);
 const _: () = assert!(START_GRACE.as_millis() > 2 * GO_TIME_MAX.as_millis() + 200);
 
-/// What a rank must know to join its job.
+/// Everything that a rank must know to join its job.
 #[derive(Clone, Debug)]
 pub struct JobConfig {
     /// This rank, from 0.
     pub rank: u32,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub size: u32,
     /// `host:port` at which rank 0 listens for the other ranks.
     pub rendezvous: String,
-    /// Addresses of this host of which this rank takes one for its packets; that by which it
-    /// reaches rank 0, if it is among them. Without any, that one.
+    /// Addresses of this host, of which this rank uses one for its packets: the one by which it
+    /// reaches rank 0, if it is among them. If empty, that one.
     pub addresses: Vec<IpAddr>,
     /// The job's secret. `None`: rank 0 generates one and sends it to the others.
     pub key: Option<JobKey>,
-    /// How long to wait for all ranks at the start, in time in which this process runs.
+    /// How long to wait for all ranks at the start, counting time in which this process runs.
     pub join_timeout: Duration,
     /// Time within which all ranks learn of a failure. A rank counts as failed after four fifths of
     /// it in silence, but not within the first 1.5 s of the job, unless this is below
-    /// [`TIMEOUT_MIN`]. Silence is counted anew after this process has not run for a quarter of
-    /// it, and at least 500 ms.
+    /// [`TIMEOUT_MIN`]. Silence is counted anew after this process has not run for a quarter of it,
+    /// and at least 500 ms.
     pub peer_timeout: Duration,
     /// Number of ranks that share this machine's cores. `None`: this job's ranks on it.
     pub local_size: Option<u32>,
     /// How long waiting calls spin. `None`: chosen by the number of ranks per core.
     pub spin: Option<Duration>,
-    /// How long they then yield the CPU between polls, before they block. `None`: as for `spin`.
+    /// How long they then poll and yield the CPU in turn, before they block. `None`: as for `spin`.
     pub yield_time: Option<Duration>,
     /// The scheduler's time slice for threads that other programs have kept from their core. Zero
-    /// leaves all as they are. `None`: the usual one.
+    /// leaves all time slices unchanged. `None`: the default.
     pub time_slice: Option<Duration>,
-    /// Called now and then while a call waits.
+    /// Callback that runs periodically while a call waits.
     pub while_waiting: Option<WhileWaiting>,
-    /// Settings of each channel; payload and credits are set by what the network allows.
+    /// Settings of each channel; the payload and the credits are set to what the network allows.
     pub channels: Vec<ChannelConfig>,
     /// Channels, by index, on which a receive that is given up still takes its message, without
-    /// memory, and so keeps its place. On others the next receive gets the message.
+    /// memory, and so keeps its place. On other channels the next receive takes the message.
     pub keeping_place: Vec<usize>,
-    /// Longest IP packet that this rank may send and be sent, where its links take longer ones.
-    /// If it is at most 1,500 bytes at some rank, it is not tried what the paths between the hosts
-    /// pass.
+    /// Longest IP packet that this rank may send and receive, if its links allow longer ones. If it
+    /// is at most 1,500 bytes at any rank, the paths between the hosts are not tested for longer
+    /// packets.
     pub mtu_bytes: Option<u32>,
     /// Offloads that may be used.
     pub offloads: Offloads,
@@ -73,41 +73,41 @@ pub struct JobConfig {
     /// Whether user data are encrypted on the network; the same on all ranks, which need a
     /// [`key`](Self::key).
     pub encryption: bool,
-    /// Settings that must be the same on all ranks, and are compared as texts: each with the name
-    /// by which users know it, in one order.
+    /// Settings that must be the same on all ranks, and are compared as text: each with the name by
+    /// which users know it, in the same order on all ranks.
     pub alike: Vec<(&'static str, String)>,
     /// Which form of the kernel NIC may put small packets into this process's memory.
     pub receive_queue: Option<Preference>,
-    /// How long the job must have run before that.
+    /// How long the job must have run before the queue may be opened.
     pub queue_after: Duration,
 }
 
 impl JobConfig {
-    /// Silence that is waited for before a failure is told: so all have heard of it within the peer
+    /// Silence after which a failure is declared, so that all ranks learn of it within the peer
     /// timeout.
     pub(crate) fn silence_max(&self) -> Duration {
         self.peer_timeout.mul_f64(0.8)
     }
 
-    /// Time from the start on in which nobody fails by silence.
+    /// Time from the start during which no rank fails by silence.
     pub(crate) fn grace(&self) -> Duration {
         if self.peer_timeout < TIMEOUT_MIN { Duration::ZERO } else { START_GRACE }
     }
 }
 
-/// What this rank has done so far.
+/// Counters of this rank so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineCounters {
     /// All sockets.
     pub socket: SocketCounters,
-    /// Of these, the sockets of the job's multicast group; what was sent to all counts once.
+    /// Of these, the sockets of the job's multicast group; data sent to all ranks count once.
     pub multicast: SocketCounters,
-    /// Packets or trains to the group that the kernel dropped before they were read: strangers',
-    /// other jobs', this rank's own, and those that found the socket full.
+    /// Packets or trains to the group that the kernel dropped before they were read: packets of
+    /// strangers, of other jobs and of this rank, and packets that found the socket full.
     pub multicast_drops: u64,
     /// Rings to and from the ranks of this node.
     pub ring: RingCounters,
-    /// What came in.
+    /// Packets received, by outcome.
     pub gate: GateCounters,
     /// Sum over the channels.
     pub channel: ChannelCounters,
@@ -115,27 +115,27 @@ pub struct EngineCounters {
     pub broadcast: BroadcastCounters,
     /// Barriers that this rank runs itself.
     pub collective: CollectiveCounters,
-    /// Packets that the kernel NIC has put into this process's memory; the sockets count them,
-    /// too, though they have not seen them.
+    /// Packets that the kernel NIC has put into this process's memory; the socket counters include
+    /// them, though no socket has seen them.
     pub queue: QueueCounters,
-    /// What the kernel NIC has counted for this rank's slots.
+    /// Counters of the kernel NIC for this rank's slots.
     pub nic: NicCounters,
-    /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
+    /// Bytes copied inside this process, without the kernel's two copies per byte.
     pub copied_bytes: u64,
-    /// What is kept at present of messages of one channel to one rank, where that is most: their
-    /// data and 128 bytes for each. At most [`KEPT_BYTES_MAX`](crate::KEPT_BYTES_MAX), but for
-    /// messages that were given up.
+    /// Bytes that are kept at present of messages of one channel to one rank, at the maximum of all
+    /// channels and ranks: their data and 128 bytes for each. At most
+    /// [`KEPT_BYTES_MAX`](crate::KEPT_BYTES_MAX), except for messages that were given up.
     pub kept_bytes: u64,
-    /// Times that a caller or the progress thread blocked.
+    /// Number of times that a caller or the progress thread blocked.
     pub sleeps: u64,
-    /// Times that a waiting caller gave its processor away.
+    /// Number of times that a waiting caller yielded its processor.
     pub yields: u64,
     /// Offloads in use.
     pub offloads: Option<Offloads>,
 }
 
 impl EngineCounters {
-    /// What `core` has counted; how callers have waited, others know.
+    /// The counters of `core`; `sleeps` and `yields`, which it does not know, remain 0.
     pub(crate) fn of(core: &mut Core) -> Self {
         let mut counters = Self {
             socket: core.links.counters(),

@@ -4,17 +4,17 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `engine`, `job`, `error` | what callers see: operations, settings, counters |
-//! | `driver`, `core`, `operations`, `clock` | who makes progress, and one step of it |
+//! | `engine`, `job`, `error` | the interface to callers: operations, settings, counters |
+//! | `driver`, `core`, `operations`, `clock` | which thread makes progress, and one step of it |
 //! | `links`, `socket`, `line` | sockets, and the batching of packets into trains |
-//! | `memory`, `scatter`, `self_messages` | where message bytes are; receiving into user memory |
+//! | `memory`, `scatter`, `self_messages` | storage of message bytes; receiving into user memory |
 //! | [`ring`] | shared memory between ranks of one node, in place of sockets |
-//! | `multicast`, `multisend`, `relay` | what goes to all: the group, or a tree; forwarding |
-//! | `doorbell`, `queue_request` | the way to the kernel NIC: barriers, receive queues |
-//! | `schedule` | messages that follow one another, for nonblocking collectives |
+//! | `multicast`, `multisend`, `relay` | broadcasts by multicast group or by a tree; forwarding |
+//! | `doorbell`, `queue_request` | requests to the kernel NIC: barriers, receive queues |
+//! | `schedule` | sequences of messages, for nonblocking collectives |
 //! | `cipher` | encryption of user data |
-//! | `rendezvous`, `table`, `trial`, `port`, `deadline` | the start: who is there, what passes |
-//! | `watch`, `peer_user`, `boot` | ranks that end; whose process, which machine |
+//! | `rendezvous`, `table`, `trial`, `port`, `deadline` | joining: ranks, what the paths carry |
+//! | `watch`, `peer_user`, `boot` | ranks that end; user of a process, identity of a machine |
 //! | `waiting`, `poller`, `idle_sleep`, `while_waiting` | how threads wait |
 //! | `core_sharing`, `broadcast_yield`, `time_slice` | ranks that share cores with others |
 //! | [`live`] | counters published to other processes |

@@ -1,31 +1,31 @@
-//! Packets lined up to be sent: side by side into trains, trains into calls.
+//! Packets lined up to be sent: packets grouped into trains, and trains into system calls.
 
 use crate::links::{Links, Route};
 use crate::socket::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, TRAINS_PER_CALL, Train};
 use omnes_proto::packet::{Head, Source};
 use omnes_wire::Rank;
 
-/// Packets lined up for one call.
+/// Most packets lined up for one call.
 const HEADS_MAX: usize = TRAIN_PACKETS_MAX + TRAINS_PER_CALL;
 /// Bytes lined up after which they are sent: the first train leaves while the next is prepared
 /// [PM-R7].
 const LINE_BYTES: usize = TRAIN_BYTES_MAX;
 
-/// Memory that a part of the line lies in; the channel's index says whose.
+/// Memory that contains a part of the line; the channel's index identifies the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Holding {
     pub(crate) channel: usize,
     pub(crate) source: Source,
 }
 
-/// Data of a packet that stay where they are until it is sent.
+/// Data of a packet that stay in place until the packet is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Lent {
     pub(crate) data: libc::iovec,
     pub(crate) holding: Holding,
 }
 
-/// Data in a line that lie in no message: of coded packets, and encrypted ones.
+/// Data in a line that are not part of a message: of coded packets, and of encrypted ones.
 #[derive(Default)]
 pub(crate) struct OwnData {
     buffers: Vec<Vec<u8>>,
@@ -33,7 +33,7 @@ pub(crate) struct OwnData {
 }
 
 impl OwnData {
-    /// A buffer of `bytes` bytes for the line's next such packet; it stays where it is.
+    /// Buffer of `bytes` bytes for the line's next such packet; it stays in place.
     pub(crate) fn next(&mut self, bytes: usize) -> &mut [u8] {
         if self.used == self.buffers.len() {
             self.buffers.push(Vec::new());
@@ -45,23 +45,23 @@ impl OwnData {
     }
 }
 
-/// Packets lined up to be sent; survives a full socket.
+/// Packets lined up to be sent; the line is kept while a socket is full.
 pub(crate) struct Line {
     pub(crate) heads: Vec<Head>,
     pub(crate) used: usize,
     pub(crate) coded: OwnData,
     pub(crate) sealed: OwnData,
     pub(crate) parts: Vec<libc::iovec>,
-    /// Each with the socket that it leaves by.
+    /// Each with the index of its socket.
     pub(crate) trains: Vec<(usize, Train)>,
     pub(crate) batch: Vec<Train>,
     /// Trains before they are fanned out.
     whole: Vec<(usize, Train)>,
     pub(crate) sent: usize,
-    /// Memory that parts lie in, with the index of the part.
+    /// Memory that contains parts, with the index of the part.
     holdings: Vec<(usize, Holding)>,
     bytes: usize,
-    /// A shorter packet ends a train.
+    /// Set after a shorter packet, which ends a train.
     is_train_closed: bool,
 }
 
@@ -83,7 +83,7 @@ impl Line {
         }
     }
 
-    /// True if something is lined up that the kernel has not taken yet.
+    /// True if trains are lined up that the kernel has not taken yet.
     pub(crate) fn is_pending(&self) -> bool {
         self.sent < self.trains.len()
     }
@@ -104,8 +104,8 @@ impl Line {
         self.bytes = 0;
     }
 
-    /// Takes trains back that would be sent from memory which is another's from now on: they count
-    /// as lost.
+    /// Removes trains that would be sent from memory that is returned to its owner: they count as
+    /// lost.
     pub(crate) fn withdraw(&mut self, holding: Holding) {
         if !self.is_pending() {
             return;
@@ -124,14 +124,14 @@ impl Line {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        // A packet more than a train holds would travel alone, at nearly the price of a train.
+        // A packet that exceeds a train would travel alone, at nearly the cost of a train.
         let longest = self.trains.last().map_or(0, |(_, train)| train.packet_bytes);
         self.used < HEADS_MAX
             && self.trains.len() < TRAINS_PER_CALL
             && self.bytes + longest <= LINE_BYTES
     }
 
-    /// How many packets as long as that which was added last fit into the same train.
+    /// Number of packets of the length of the last one that fit into the same train.
     pub(crate) fn room_in_train(&self) -> usize {
         let Some((_, train)) = self.trains.last().filter(|_| !self.is_train_closed) else {
             return 0;
@@ -140,8 +140,8 @@ impl Line {
         bytes.min(TRAIN_PACKETS_MAX - train.packets).min(HEADS_MAX - self.used)
     }
 
-    /// Adds the packet whose head was written last: to the last train where it fits, else as the
-    /// first of a new one.
+    /// Adds the packet whose head was written last: to the last train if it fits, otherwise as the
+    /// first one of a new train.
     pub(crate) fn push(&mut self, route: Route, lent: Option<Lent>) {
         let head = self.heads[self.used].as_bytes();
         let data = lent.map(|lent| lent.data);
@@ -175,8 +175,8 @@ impl Line {
         self.trains.push((socket, train));
     }
 
-    /// Adds to the last train so many packets that continue the one that was added last: their
-    /// heads have been written behind its, their data lie behind `data`, which were its own.
+    /// Adds `packets` packets to the last train that continue the packet added last: their heads
+    /// have been written after its head, and their data follow `data`, which are its own.
     pub(crate) fn push_run(&mut self, packets: usize, mut data: libc::iovec) {
         let Some((_, train)) = self.trains.last_mut() else { return };
         for head in &self.heads[self.used..self.used + packets] {
@@ -192,8 +192,8 @@ impl Line {
         train.parts.1 = self.parts.len();
     }
 
-    /// Puts a train for each of its targets in the place of each train that goes to many: they lie
-    /// in the same memory.
+    /// Replaces each train that goes to many by a train for each of its targets: they share the
+    /// same memory.
     pub(crate) fn fan_out(&mut self, links: &mut Links, me: Rank) {
         if self.trains.iter().all(|(_, train)| train.multisend.is_none()) {
             return;
@@ -224,7 +224,7 @@ mod tests {
         Holding { channel: 2, source: Source::Slot(SlotId(number)) }
     }
 
-    /// Lines a packet with `bytes` of data up for `socket`.
+    /// Lines up a packet with `bytes` of data for `socket`.
     fn push(line: &mut Line, socket: usize, bytes: usize, holding: Holding) {
         let data = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: bytes };
         let route = Route { socket, to: None, multisend: None };

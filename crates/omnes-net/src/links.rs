@@ -1,14 +1,14 @@
-//! The sockets of a rank: one connected to each peer in small jobs, one for all in large ones;
-//! where the job has several nodes, two for the NIC; and a pair for the job's multicast group where
-//! there is multicast.
+//! The sockets of a rank: one connected to each peer in small jobs, one for all peers in large
+//! ones; if the job has several nodes, two for the NIC; and with multicast a pair for the job's
+//! multicast group.
 //!
 //! A connected socket saves a route lookup per packet at the sender and, by the kernel's early
-//! demultiplexing, another at the receiver: about a seventh of a small message's way. It also
+//! demultiplexing, another at the receiver: about a seventh of a small message's path. It also
 //! gives each sender a receive buffer of its own. Its price is one port per pair of ranks and
-//! several places to look for packets; a waiting caller mostly knows where to look.
+//! several sockets to poll for packets; a waiting caller usually knows which one to poll.
 //!
-//! Sockets are known by an index. Those that packets come in by are first; the group's sender and
-//! the doorbell, by which none do, are last.
+//! Sockets are identified by an index. Sockets that receive packets are first; the group's sender
+//! and the doorbell, which receive none, are last.
 
 mod group;
 mod nic;
@@ -29,7 +29,7 @@ use std::os::fd::RawFd;
 
 /// Jobs of more ranks use one socket for all peers.
 pub const CONNECTED_RANKS_MAX: u32 = 32;
-/// Socket buffer asked for, in bytes; the kernel doubles it and counts truesize.
+/// Requested socket buffer, in bytes; the kernel doubles it and counts truesize.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// See the module header.
@@ -42,18 +42,18 @@ pub(crate) struct Links {
     is_connected: bool,
 }
 
-/// Where a packet goes, and by which socket.
+/// Destination of a packet, and the socket that it is sent by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     pub(crate) socket: usize,
-    /// None for a socket that is connected, and for what goes to many.
+    /// `None` for a connected socket, and for packets to many ranks.
     pub(crate) to: Option<SocketAddr>,
-    /// The communicator whose multi-send takes the packet to many.
+    /// The communicator whose multi-send sends the packet to many ranks.
     pub(crate) multisend: Option<CommunicatorId>,
 }
 
 impl Links {
-    /// The sockets of rank `me` of `size`, on `address`.
+    /// Opens the sockets of rank `me` of `size`, on `address`.
     pub(crate) fn open(
         address: IpAddr,
         me: Rank,
@@ -72,7 +72,7 @@ impl Links {
         Ok(Self { sockets, group: None, peers: Vec::new(), nic: None, me, is_connected })
     }
 
-    /// The ports for packets of the `size` ranks.
+    /// Ports at which this rank receives packets of the `size` ranks.
     pub(crate) fn ports(&self, size: u32) -> Result<Ports, NetError> {
         let port = |index: usize| Ok(self.sockets[index].local_address()?.port());
         let of_rank = |rank| self.index(Rank(rank)).map_or(Ok(0), port);
@@ -84,7 +84,7 @@ impl Links {
         ports.map_err(|source| NetError::System { what: "local port", source })
     }
 
-    /// Ties the sockets to the peers, whose addresses for this rank are given in order of ranks.
+    /// Connects the sockets to the peers, whose addresses for this rank are in order of ranks.
     pub(crate) fn connect(&mut self, peers: Vec<SocketAddr>) -> Result<(), NetError> {
         if self.is_connected {
             for (rank, address) in peers.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Links {
         Ok(())
     }
 
-    /// The socket for packets from and to `rank`; none for this rank itself.
+    /// Index of the socket for packets from and to `rank`; `None` for this rank itself.
     pub(crate) fn index(&self, rank: Rank) -> Option<usize> {
         if rank == self.me {
             return None;
@@ -109,14 +109,14 @@ impl Links {
         Some(if self.is_connected { of_peer } else { 0 })
     }
 
-    /// Sockets, by index, that packets of other ranks are expected at.
+    /// Indices of sockets at which packets of other ranks are expected.
     pub(crate) fn expected(&self) -> impl Iterator<Item = usize> {
         let peers = (0..self.peers.len()).filter_map(|rank| self.index(Rank(rank as u32)));
         peers.chain(self.group_index())
     }
 
-    /// What a receive queue would be for: the sockets, also by index, that packets come to from
-    /// other hosts; none without such a socket.
+    /// Plan of a receive queue, and the indices of its sockets: those at which packets of other
+    /// hosts arrive; `None` if there is no such socket.
     pub(crate) fn queue_plan(&self, job: u32) -> Option<(QueuePlan, Vec<usize>)> {
         let own = self.own_address().ok()?;
         let is_far = |rank: &usize| *rank != self.me.index() && self.peers[*rank].ip() != own;
@@ -133,7 +133,8 @@ impl Links {
         plan.check().is_ok().then_some((plan, indices))
     }
 
-    /// The socket that packets to all come in by: the group's, or that of multi-send.
+    /// Index of the socket at which packets to all ranks arrive: the group's, or that of
+    /// multi-send.
     pub(crate) fn group_index(&self) -> Option<usize> {
         match &self.nic {
             Some(nic) if nic.has_multisend => Some(nic.multisend),
@@ -141,7 +142,7 @@ impl Links {
         }
     }
 
-    /// A rank has failed or left.
+    /// Called when a rank has failed or left.
     pub(crate) fn on_gone(&mut self, now: Instant, rank: Rank) {
         if let Some(doorbell) = self.nic.as_mut().and_then(|nic| nic.doorbell.as_mut()) {
             doorbell.on_gone(rank, &self.peers, &self.sockets[doorbell.index]);
@@ -152,7 +153,7 @@ impl Links {
         }
     }
 
-    /// Where a packet with this head goes, and by which socket; `None` if there is no way.
+    /// Route of a packet with this head; `None` if there is no path.
     pub(crate) fn route(&self, to: Destination, head: &Head) -> Option<Route> {
         let to_one = |socket, to| Some(Route { socket, to, multisend: None });
         match to {
@@ -190,32 +191,32 @@ impl Links {
         self.sockets.iter().map(UdpSocket::fd).collect()
     }
 
-    /// Sockets that packets come in by.
+    /// Number of sockets that receive packets.
     pub(crate) fn readable(&self) -> usize {
         let has_doorbell = self.nic.as_ref().is_some_and(|nic| nic.doorbell.is_some());
         self.sockets.len() - usize::from(self.group.is_some()) - usize::from(has_doorbell)
     }
 
-    /// Receive buffer that was granted to a peer's socket, in bytes of truesize.
+    /// Receive buffer granted to a peer's socket, in bytes of truesize.
     pub(crate) fn receive_buffer_bytes(&self) -> usize {
         self.sockets[0].receive_buffer_bytes()
     }
 
-    /// The same of the socket that packets to all come in by, whichever that will be.
+    /// The same for the socket at which packets to all ranks arrive, whichever that will be.
     pub(crate) fn group_buffer_bytes(&self) -> Option<usize> {
         let socket = self.group_socket().or(self.multisend_socket())?;
         Some(socket.receive_buffer_bytes())
     }
 
-    /// The address that peers' packets come to.
+    /// Address at which packets of peers arrive.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn own_address(&self) -> std::io::Result<IpAddr> {
         Ok(self.sockets[0].local_address()?.ip())
     }
 
-    /// Sends trains in order, each through its socket; how many the kernel took.
+    /// Sends trains in order, each through its socket; returns how many the kernel took.
     pub(crate) fn send(
         &mut self,
         trains: &[(usize, Train)],
@@ -246,7 +247,7 @@ impl Links {
         sum
     }
 
-    /// Of these, the group's: what was sent to all counts once.
+    /// Counters of the group's sockets alone; data sent to all ranks count once.
     pub(crate) fn group_counters(&self) -> SocketCounters {
         let mut sum = SocketCounters::default();
         if let Some(multisend) = self.multisend_socket() {
@@ -282,7 +283,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Steps are also answers, given by this machine for a group that its NIC has forgotten.
+    /// Steps include answers that this machine gives for a group that its NIC has forgotten.
     #[test]
     fn only_what_is_for_its_own_nic_leaves_by_the_doorbell() {
         let offloads = Offloads { gso: false, gro: false };

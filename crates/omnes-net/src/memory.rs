@@ -1,9 +1,9 @@
-//! Where the bytes are: user memory lent for the time of an operation, buffers for small
-//! messages, and the pool for messages that nobody has asked for yet.
+//! Where message bytes are stored: user memory lent for the time of an operation, buffers for small
+//! messages, and the pool for messages that no receive has asked for yet.
 //!
-//! The machines name bytes by (message, offset); this is the only place that turns such names
-//! into addresses. Whoever starts an operation promises that its memory stays valid until the
-//! operation is done or cancelled ([`crate::Engine`] is where that promise is made).
+//! The machines name bytes by (message, offset); only this module turns such names into addresses.
+//! The caller that starts an operation promises that its memory stays valid until the operation has
+//! ended or been cancelled ([`crate::Engine`] is where that promise is made).
 
 use crate::operations::OperationId;
 use omnes_proto::packet::{
@@ -18,20 +18,20 @@ use std::ptr::NonNull;
 pub(crate) struct Loan {
     pub(crate) base: NonNull<u8>,
     pub(crate) bytes: u64,
-    /// What the caller waits for.
+    /// The operation that the caller waits for.
     pub(crate) operation: OperationId,
 }
 
 /// Memory of a message to send.
 enum Outgoing {
     Lent(Loan),
-    /// A copy; nobody waits.
+    /// A copy; no caller waits for it.
     Own(Kept),
 }
 
 /// A copy of a message, until it has arrived.
 struct Kept {
-    /// From byte `start` of the message on; those before have arrived.
+    /// Data from byte `start` of the message on; the bytes before it have arrived.
     data: Vec<u8>,
     start: u64,
     /// Its receiver; `None` for a broadcast, whose window limits what is kept.
@@ -41,20 +41,20 @@ struct Kept {
 /// Memory of a receive.
 #[derive(Clone, Copy)]
 pub(crate) struct Sink {
-    /// `None` where nobody wants the data any more.
+    /// `None` if the data are no longer wanted.
     pub(crate) base: Option<NonNull<u8>>,
     pub(crate) capacity: u64,
-    /// Who waits, if somebody does.
+    /// The operation that waits, if any.
     pub(crate) operation: Option<OperationId>,
-    /// Who sends, where only one rank can.
+    /// The sender, if only one rank can send.
     pub(crate) from: Option<Rank>,
 }
 
-/// Memory of one channel, or of the broadcast machine, which comes after the last channel.
+/// Memory of one channel, or of the broadcast machine, whose index follows the last channel's.
 #[derive(Default)]
 struct ChannelMemory {
     sources: Vec<Option<Outgoing>>,
-    /// What is kept of messages to one rank each, by rank: the sum of their [`charge`]s.
+    /// Bytes kept of messages to one rank each, by rank: the sum of their [`charge`]s.
     kept_bytes: Vec<u64>,
     sinks: Vec<Option<Sink>>,
     pool: Vec<u8>,
@@ -65,19 +65,19 @@ pub(crate) struct Memory {
     channels: Vec<ChannelMemory>,
     spare: Spare,
     slot_bytes: usize,
-    /// Bytes copied between memory of this process; the kernel's copies are not in it.
+    /// Bytes copied within the memory of this process, without the kernel's copies.
     pub(crate) copied_bytes: u64,
 }
 
-// SAFETY: the pointers are only followed under the lock of the engine that owns this value, and
-// the memory behind them is lent for the time of the operation whatever thread that is on.
+// SAFETY: the pointers are only dereferenced under the lock of the engine that owns this value, and
+// the memory behind them is lent for the time of the operation, on whatever thread that runs.
 unsafe impl Send for Memory {}
 
-/// Buffers of copies that are over, for the next ones.
+/// Buffers of copies that are no longer needed, for the next ones.
 #[derive(Default)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
-    /// What they have room for together.
+    /// Their total capacity in bytes.
     bytes: usize,
 }
 
@@ -93,7 +93,7 @@ impl Spare {
 
     fn give(&mut self, buffer: Vec<u8>) {
         let room = buffer.capacity();
-        // Those of empty messages are not worth keeping, and no limit would hold for them.
+        // Buffers of empty messages are not worth keeping, and no limit would hold for them.
         if room > 0 && self.bytes + room <= Self::BYTES_MAX {
             self.bytes += room;
             self.buffers.push(buffer);
@@ -101,15 +101,15 @@ impl Spare {
     }
 }
 
-/// What a channel keeps in copies of messages to one rank, in bytes, each counted with 128 bytes
-/// beside its data. Programs may rely on less: `omnes.h` and the documentation of `send` name this
-/// figure.
+/// Limit for a channel's copies of messages to one rank, in bytes, each counted with 128 bytes in
+/// addition to its data. Programs may rely on less: `omnes.h` and the documentation of `send` name
+/// this figure.
 pub const KEPT_BYTES_MAX: u64 = 4 << 20;
-/// Beside its data each message counts as so many bytes, for what describes it here and in the
+/// Bytes that each message counts in addition to its data, for its description here and in the
 /// channel.
 const DESCRIPTION_BYTES: u64 = 128;
 
-/// What a message of `bytes` bytes that is kept counts as, so that empty ones are limited too.
+/// Bytes that a kept message of `bytes` bytes counts, so that empty ones are limited, too.
 pub(crate) fn charge(bytes: u64) -> u64 {
     bytes + DESCRIPTION_BYTES
 }
@@ -123,7 +123,7 @@ fn entry<T>(table: &mut Vec<Option<T>>, index: u32) -> &mut Option<T> {
 }
 
 impl Memory {
-    /// Pools of `pool_slots` slots of `slot_bytes` bytes, one per channel.
+    /// Creates the memory of channels with a pool of `pool_slots` slots of `slot_bytes` bytes each.
     pub(crate) fn new(pool_slots: &[u32], slot_bytes: usize) -> Self {
         let pool = |slots: &u32| ChannelMemory {
             pool: vec![0; *slots as usize * slot_bytes],
@@ -145,13 +145,14 @@ impl Memory {
         kept_bytes.copied().unwrap_or(0) + charge(bytes) <= KEPT_BYTES_MAX
     }
 
-    /// What a channel keeps of messages to one rank, where that is most.
+    /// Bytes that a channel keeps of messages to one rank, at the maximum of all channels and
+    /// ranks.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let kept_bytes = self.channels.iter().flat_map(|channel| &channel.kept_bytes);
         kept_bytes.copied().max().unwrap_or(0)
     }
 
-    /// Copies a message, to one rank or, in a broadcast, to all.
+    /// Copies a message to one rank or, in a broadcast, to all.
     pub(crate) fn copy_in(&mut self, channel: usize, id: SendId, to: Option<Rank>, data: &[u8]) {
         let mut copy = self.spare.take();
         copy.extend_from_slice(data);
@@ -171,7 +172,7 @@ impl Memory {
         *entry(&mut memory.sources, id.0) = Some(Outgoing::Own(kept));
     }
 
-    /// Forgets a message; whoever has lent its memory and waits, if somebody does.
+    /// Forgets a message; returns the loan if its memory was lent.
     pub(crate) fn take_source(&mut self, channel: usize, id: SendId) -> Option<Loan> {
         let memory = &mut self.channels[channel];
         match entry(&mut memory.sources, id.0).take()? {
@@ -187,7 +188,7 @@ impl Memory {
     }
 
     /// Copies the bytes `wanted` of a lent message, to one rank or to all, so that its owner gets
-    /// the memory back. That cannot wait, so it is kept however much there is already.
+    /// the memory back. That cannot wait, so the copy is kept regardless of the limit.
     pub(crate) fn keep_source(
         &mut self,
         channel: usize,
@@ -199,7 +200,7 @@ impl Memory {
         if let Some(Outgoing::Lent(Loan { base, bytes, .. })) = source {
             let end = wanted.end.min(*bytes);
             let start = wanted.start.min(end);
-            // SAFETY: lent, and still valid: its owner is giving it back only now.
+            // SAFETY: lent, and still valid: its owner gets it back only when this returns.
             let data = unsafe {
                 let first = base.as_ptr().add(start as usize);
                 std::slice::from_raw_parts(first, (end - start) as usize)
@@ -210,7 +211,8 @@ impl Memory {
         }
     }
 
-    /// What still comes in for a receive goes nowhere, and nobody waits for its end; what it was.
+    /// Discards further data of a receive, and notifies no caller of its end; returns the previous
+    /// state.
     pub(crate) fn drop_sink(&mut self, channel: usize, id: ReceiveId) -> Option<Sink> {
         let sink = entry(&mut self.channels[channel].sinks, id.0).as_mut()?;
         Some(std::mem::replace(sink, Sink { base: None, operation: None, ..*sink }))
@@ -242,7 +244,7 @@ impl Memory {
         libc::iovec { iov_base: base.cast_mut().cast(), iov_len: bytes }
     }
 
-    /// Makes the data of a coded packet of its parts.
+    /// Computes the data of a coded packet from its parts.
     pub(crate) fn gather_coded(&self, channel: usize, parts: &[Segment], data: &mut [u8]) {
         data.fill(0);
         for part in parts {
@@ -259,12 +261,12 @@ impl Memory {
         *entry(&mut self.channels[channel].sinks, id.0) = Some(sink);
     }
 
-    /// Forgets a receive, and tells what it was.
+    /// Forgets a receive, and returns its memory.
     pub(crate) fn close_sink(&mut self, channel: usize, id: ReceiveId) -> Option<Sink> {
         entry(&mut self.channels[channel].sinks, id.0).take()
     }
 
-    /// Address of `bytes` bytes at `offset` of a receive's memory, if there is any.
+    /// Address of `bytes` bytes at `offset` of a receive's memory, if it has any.
     pub(crate) fn sink_at(
         &self,
         channel: usize,
@@ -279,7 +281,7 @@ impl Memory {
         sink.base.map(|base| unsafe { base.add(offset as usize) })
     }
 
-    /// Copies data where they belong.
+    /// Copies data to their destination.
     pub(crate) fn place(&mut self, placement: Placement, data: &[u8]) {
         let data = &data[..placement.bytes];
         match placement.target {
@@ -295,7 +297,8 @@ impl Memory {
                 let end = start + data.len();
                 let pool = &mut self.channels[placement.channel].pool;
                 if pool.len() < end {
-                    // A channel may need more than usual (`POOL_GROWTH`); nobody points into it.
+                    // A channel may need more than usual (`POOL_GROWTH`); no pointer into it
+                    // exists.
                     pool.resize(end.max(pool.len() * 2), 0);
                 }
                 pool[start..end].copy_from_slice(data);
@@ -304,8 +307,8 @@ impl Memory {
         self.copied_bytes += data.len() as u64;
     }
 
-    /// Moves data from the pool to the receive that has come for them, or takes what is there
-    /// already out of coded data.
+    /// Moves data from the pool to the receive posted for them, or removes data that are already in
+    /// place from coded data.
     pub(crate) fn execute(&mut self, channel: usize, step: Move) {
         if step.bytes == 0 {
             return; // Beyond the end of a receive that is too short.

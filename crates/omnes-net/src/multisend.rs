@@ -1,61 +1,64 @@
-//! Multi-send: what a rank sends to all goes to its children in a tree, each of which passes it on
-//! to its own [MS-R7, R15].
+//! Multi-send: a rank sends packets to all ranks to its children in a tree, each of which forwards
+//! them to its own children [MS-R7, R15].
 //!
-//! It takes the place of a multicast group below the broadcast machine: packets to all are the same
-//! for everybody, so a copy differs in its address only. Order, repair and credits are that
-//! machine's, from the root to each receiver. So passing on never waits: a packet that finds no
-//! room is lost and repaired. No cycle of ranks that wait for each other can arise [MS-R12, R21].
+//! Multi-send replaces a multicast group below the broadcast machine: packets to all ranks are the
+//! same for every rank, so copies differ in their addresses only. Order, repair and credits are
+//! handled by that machine, from the root to each receiver. So forwarding never waits: a packet
+//! that finds no space is lost and repaired. No cycle of ranks that wait for each other can arise
+//! [MS-R12, R21].
 //!
-//! Two forms, which may differ from rank to rank. In the kernel NIC the host sends a packet once,
-//! to its first child, and the firmware clones it to the others; what comes in is passed on before
-//! the host sees it. In user space the socket sends the same memory to each child in turn, and the
-//! host passes on what it reads, train by train, once the tag of a train's first packet is right.
-//! A rank whose slot is gone, or that packets pass by, goes on in user space; nobody need be told.
+//! Multi-send has two forms, which may differ from rank to rank. In the kernel NIC, the host sends
+//! a packet once, to its first child, and the firmware clones it to the others; incoming packets
+//! are forwarded before the host sees them. In user space, the socket sends the same memory to each
+//! child in turn, and the host forwards the packets that it reads, train by train, once the tag of
+//! a train's first packet has been checked. A rank whose slot is gone, or is bypassed by packets,
+//! continues in user space, without notifying other ranks.
 
 use omnes_nic::OpenSlot;
 use omnes_wire::{COMMUNICATOR_OFFSET, CommunicatorId, Rank, SOURCE_OFFSET};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// A slot is blind that has seen none of so many trains, and after this time none of as many again:
-/// some may have come before the slot, or still wait for the address of a neighbour.
+/// A slot is blind if it has seen none of [`BLIND_TRAINS`] trains, and none of as many again after
+/// this time: some trains may precede the slot, or still wait for the address of a neighbour.
 const BLIND_TRAINS: u32 = 32;
 const BLIND_AFTER: Duration = Duration::from_millis(100);
 
-/// What a communicator's multi-send is to be.
+/// Parameters of a communicator's multi-send.
 pub struct MultiSendPlan {
     /// The communicator.
     pub communicator: CommunicatorId,
-    /// Its ranks by node, as ranks in the job; the first of each receives for the node.
+    /// Its ranks by node, as ranks in the job; the first of each node receives for it.
     pub nodes: Vec<Vec<Rank>>,
     /// The tree over the nodes.
     pub tree: omnes_topo::TreeTable,
     /// This rank's node among them.
     pub own: u32,
-    /// The kernel NIC clones for this rank.
+    /// The kernel NIC's slot that clones for this rank.
     pub slot: Option<OpenSlot>,
-    /// The kernel NIC also passes on what comes in.
+    /// True if the kernel NIC also forwards incoming packets.
     pub slot_forwards: bool,
 }
 
-/// A communicator's multi-send, as this rank takes part in it.
+/// A communicator's multi-send, as seen by this rank.
 pub(crate) struct MultiSend {
     communicator: CommunicatorId,
     tree: omnes_topo::TreeTable,
     own: Rank,
-    /// Where each node receives.
+    /// Address at which each node receives.
     addresses: Vec<SocketAddr>,
-    /// The node of each rank of the job, if it has one here.
+    /// Node of each rank of the job, if it has one here.
     node_of: Vec<Option<u32>>,
     cloner: Option<Cloner>,
 }
 
-/// The kernel NIC, which clones for this rank.
+/// A slot of the kernel NIC that clones for this rank.
 struct Cloner {
     slot: OpenSlot,
-    /// It also passes on what comes in.
+    /// It also forwards incoming packets.
     forwards: bool,
-    /// Of what leaves, and of what comes: the one may pass by the firmware without the other.
+    /// Separate for outgoing and incoming packets: either may bypass the firmware without the
+    /// other.
     outward: Sight,
     inward: Sight,
 }
@@ -69,25 +72,25 @@ impl Cloner {
         !self.outward.is_blind && !self.inward.is_blind
     }
 
-    /// A train has left of which there must be copies.
+    /// Records a sent train that must be cloned.
     fn on_sent(&mut self) {
         self.outward.on_train(|| self.slot.page().sent_to_all(), Instant::now);
     }
 
-    /// The same of one that has come.
+    /// Records a received train that must be cloned.
     fn on_arrived(&mut self) {
         self.inward.on_train(|| self.slot.page().arrived_for_all(), Instant::now);
     }
 }
 
-/// Whether the firmware sees what it is to copy.
+/// Whether the firmware sees the trains that it must copy.
 #[derive(Default)]
 struct Sight {
-    /// Trains since `seen` was asked for, or since the wait began.
+    /// Trains since `seen` was read, or since the wait began.
     trains: u32,
     /// Trains that the firmware had seen by then.
     seen: u64,
-    /// When the first of them were found unseen.
+    /// Time at which the first of them were found unseen.
     unseen_since: Option<Instant>,
     is_blind: bool,
 }
@@ -107,7 +110,7 @@ impl Sight {
         match self.unseen_since {
             None => self.unseen_since = Some(now),
             Some(since) if now.duration_since(since) >= BLIND_AFTER => self.is_blind = true,
-            // The trains that count come after that time.
+            // Only trains after that time count.
             Some(_) => {}
         }
         self.trains = 0;
@@ -115,7 +118,7 @@ impl Sight {
 }
 
 impl MultiSend {
-    /// `address` tells where a rank receives.
+    /// Creates the multi-send of a plan; `address` returns the address at which a rank receives.
     pub(crate) fn new(
         plan: MultiSendPlan,
         address: impl Fn(Rank) -> Option<SocketAddr>,
@@ -140,25 +143,27 @@ impl MultiSend {
         self.communicator
     }
 
-    /// The slot of the kernel NIC, if it clones.
+    /// The slot of the kernel NIC, if one clones.
     pub(crate) fn slot(&self) -> Option<&OpenSlot> {
         self.cloner.as_ref().map(|cloner| &cloner.slot)
     }
 
-    /// From now on a slot of the kernel NIC clones, and passes on what comes in if it is to. What
-    /// came before and is not read yet is lost then, and repaired. The slot there was.
+    /// Uses a slot of the kernel NIC from now on, which clones, and also forwards incoming packets
+    /// if `forwards`. Packets that arrived before and are not read yet are lost then, and repaired.
+    /// Returns the previous slot.
     pub(crate) fn give_slot(&mut self, slot: OpenSlot, forwards: bool) -> Option<OpenSlot> {
         let before = self.cloner.replace(Cloner::new(slot, forwards));
         before.map(|cloner| cloner.slot)
     }
 
-    /// The slot, if it is gone, as with its agent, or blind: the rank goes on in user space.
+    /// Takes the slot if it is gone, for instance with its agent, or blind: multi-send continues in
+    /// user space.
     pub(crate) fn take_useless_slot(&mut self) -> Option<OpenSlot> {
         let is_useless = |cloner: &mut Cloner| !cloner.is_of_use() || cloner.slot.is_lost();
         self.cloner.take_if(is_useless).map(|cloner| cloner.slot)
     }
 
-    /// Where this rank sends a train that goes to all.
+    /// Addresses to which this rank sends a train for all ranks.
     pub(crate) fn targets(&mut self, me: Rank) -> impl Iterator<Item = SocketAddr> + '_ {
         let is_copied = self.cloner.is_some() && self.children(me).nth(1).is_some();
         let most = match &mut self.cloner {
@@ -166,7 +171,7 @@ impl MultiSend {
                 if is_copied {
                     cloner.on_sent();
                 }
-                // The firmware sees to the others.
+                // The firmware sends to the others.
                 1
             }
             _ => usize::MAX,
@@ -174,7 +179,7 @@ impl MultiSend {
         self.children(me).take(most)
     }
 
-    /// Where this host passes a train on that `source` has sent to all.
+    /// Addresses to which this host forwards a train that `source` has sent to all ranks.
     pub(crate) fn forward_targets(
         &mut self,
         source: Rank,
@@ -214,7 +219,8 @@ pub(crate) fn names_of(head: &[u8]) -> Option<(CommunicatorId, Rank)> {
 mod tests {
     use super::*;
 
-    /// So many trains while the firmware has seen so many, and the clock says so, in milliseconds.
+    /// Sends `trains` trains while the firmware has seen `seen`, at `ms` milliseconds after
+    /// `start`.
     fn watch(sight: &mut Sight, trains: u32, seen: u64, start: Instant, ms: u64) -> bool {
         for _ in 0..trains {
             sight.on_train(|| seen, || start + Duration::from_millis(ms));
@@ -235,7 +241,7 @@ mod tests {
     fn a_slot_that_sees_trains_now_and_then_is_not_blind() {
         let (mut sight, start) = (Sight::default(), Instant::now());
         for round in 0..100 {
-            // Trains that came before the slot are not seen, those behind them are.
+            // Trains that arrived before the slot are not seen, later ones are.
             assert!(!watch(&mut sight, BLIND_TRAINS + 10, 50 * round, start, 500 * round));
             for seen in 1..=50 {
                 assert!(!watch(&mut sight, 1, 50 * round + seen, start, 500 * round + 200));
@@ -246,7 +252,7 @@ mod tests {
     #[test]
     fn after_a_pause_trains_count_anew() {
         let (mut sight, start) = (Sight::default(), Instant::now());
-        // A link was down: the first train behind that waits for a neighbour's address.
+        // A link was down: the first train after that waits for a neighbour's address.
         assert!(!watch(&mut sight, BLIND_TRAINS, 0, start, 0));
         assert!(!watch(&mut sight, 1, 0, start, 10_000));
         assert!(!watch(&mut sight, BLIND_TRAINS, 2, start, 10_001));

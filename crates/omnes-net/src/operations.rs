@@ -1,4 +1,4 @@
-//! What callers wait for.
+//! Operations that callers wait for, and their outcomes.
 
 use omnes_proto::broadcast::BroadcastError;
 use omnes_proto::collective::CollectiveError;
@@ -11,23 +11,23 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OperationId(usize);
 
-/// An operation that has been started: what the engine needs to find it again.
+/// An operation that has been started: everything that the engine needs to find it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
     pub(crate) id: OperationId,
     pub(crate) channel: usize,
     pub(crate) kind: OperationKind,
     pub(crate) spot: Spot,
-    /// At least [`LONG_BYTES`](crate::waiting::LONG_BYTES) are waited for.
+    /// The operation waits for at least [`LONG_BYTES`](crate::waiting::LONG_BYTES).
     pub(crate) is_long: bool,
 }
 
-/// Where the packets that an operation waits for come in, mostly.
+/// Where the packets that an operation waits for usually arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Spot {
-    /// Where this rank's do.
+    /// Where packets of this rank arrive.
     At(Rank),
-    /// Where the group's do.
+    /// Where packets of the group arrive.
     Group,
     /// In a page of the NIC.
     Page,
@@ -35,51 +35,51 @@ pub(crate) enum Spot {
     Anywhere,
 }
 
-/// What kind of operation it is, with the id that the machine gave it.
+/// Kind of an operation, with the id that the machine gave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OperationKind {
     Send(SendId),
-    /// `None` where only this rank itself can be the sender.
+    /// `None` if only this rank itself can be the sender.
     Receive(Option<ReceiveId>),
-    /// It goes on whatever becomes of the caller.
+    /// Continues after the caller has stopped waiting.
     Barrier,
-    /// Messages that follow one another.
+    /// A sequence of messages.
     Schedule,
 }
 
-/// A rank of the job that has failed or left, or given notice, as waiting calls see it.
+/// A rank of the job that has failed, left or given notice, as waiting calls see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disruption<'a> {
-    /// It has failed.
+    /// The rank has failed.
     Failed(u32),
-    /// It has left in good order.
+    /// The rank has left in good order.
     Left {
-        /// It.
+        /// The rank.
         rank: u32,
-        /// All that have left so, it among them.
+        /// All ranks that have left in this way, including this one.
         among: &'a [Rank],
     },
-    /// It lives, but takes no part in something any more: it has sent a message of
+    /// The rank lives, but no longer takes part in something: it has sent a message of
     /// [`CommunicatorId::NOTICES`](omnes_wire::CommunicatorId::NOTICES).
     Notice {
-        /// It.
+        /// The rank.
         rank: u32,
-        /// The message's tag, which says what.
+        /// The message's tag, which identifies the subject.
         tag: u32,
     },
 }
 
-/// How a completed operation went. For a send it is empty, and for a barrier it only has words: the
-/// caller knows the rest.
+/// Result of a completed operation. For a send it is empty, and for a barrier it contains only
+/// words: the caller knows everything else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The sender, for a receive; this rank for all else.
+    /// The sender, for a receive; otherwise this rank.
     pub peer: Rank,
-    /// The message's tag, for a receive; 0 for all else.
+    /// The message's tag, for a receive; otherwise 0.
     pub tag: u32,
-    /// The message's length in bytes, for a receive or the root of a broadcast; 0 for all else.
+    /// The message's length in bytes, for a receive or the root of a broadcast; otherwise 0.
     pub bytes: u64,
-    /// What the words of all have made, for a barrier that combines them.
+    /// The combined words of all ranks, for a barrier that combines them.
     pub words: Words,
 }
 
@@ -112,7 +112,7 @@ pub enum OperationError {
         /// The rank that declared it.
         by: Rank,
     },
-    /// The sender has abandoned the message before all of it had arrived, or was to arrive.
+    /// The sender has abandoned the message before all of it had arrived or become available.
     #[error("rank {rank} stopped sending what this rank waits for")]
     GivenUp {
         /// Its rank in the job.
@@ -123,7 +123,7 @@ pub enum OperationError {
     Notice {
         /// Its rank in the job.
         rank: Rank,
-        /// What it says.
+        /// The content of the notice.
         tag: u32,
     },
     /// The message is longer than the buffer of the receive.
@@ -150,10 +150,10 @@ pub enum OperationError {
         /// The limit.
         bytes_max: u64,
     },
-    /// A broadcast over multicast that is not possible.
+    /// A broadcast over multicast is not possible.
     #[error(transparent)]
     Broadcast(#[from] BroadcastError),
-    /// A barrier that is not possible.
+    /// A barrier is not possible.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
     /// The slot of the kernel NIC that ran a barrier is gone, or its firmware does not see the
@@ -163,10 +163,10 @@ pub enum OperationError {
          the interface was removed, or the program was detached from it"
     )]
     NicLost,
-    /// There is no multicast.
+    /// Multicast is not available.
     #[error("no multicast: {reason}")]
     NoMulticast {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The program's callback has ended the wait.
@@ -183,7 +183,7 @@ pub type Outcome = Result<Completion, OperationError>;
 #[derive(Default)]
 pub(crate) struct Operations {
     slots: Slab<Option<Outcome>>,
-    /// Operations that have ended, and messages that have come for which a probe may wait.
+    /// Number of operations that have ended, and of arrived messages for which a probe may wait.
     pub(crate) ended: u64,
 }
 
@@ -199,7 +199,7 @@ impl Operations {
         }
     }
 
-    /// A message has come for which a probe may wait.
+    /// Records the arrival of a message for which a probe may wait.
     pub(crate) fn on_sought(&mut self) {
         self.ended += 1;
     }
@@ -208,8 +208,8 @@ impl Operations {
         self.slots.get(id.0).is_none_or(Option::is_some)
     }
 
-    /// Length of the message of a receive that has ended; none if it has not ended well. `None`
-    /// while it goes on.
+    /// Length of the message of a receive that has ended, or `Some(None)` if the receive failed.
+    /// `None` while it is in progress.
     pub(crate) fn ended_bytes(&self, id: OperationId) -> Option<Option<u64>> {
         match self.slots.get(id.0) {
             Some(outcome) => outcome.as_ref().map(|it| it.as_ref().ok().map(|done| done.bytes)),
@@ -217,13 +217,13 @@ impl Operations {
         }
     }
 
-    /// The outcome, if there is one; the operation is gone then.
+    /// Returns the outcome if there is one; the operation is gone then.
     pub(crate) fn take(&mut self, id: OperationId) -> Option<Outcome> {
         self.slots.get(id.0)?.as_ref()?;
         self.slots.remove(id.0)
     }
 
-    /// Nobody waits any more, and nothing that may still end names the operation.
+    /// Forgets an operation that no caller waits for and that no later event names.
     pub(crate) fn forget(&mut self, id: OperationId) {
         self.slots.try_remove(id.0);
     }

@@ -1,4 +1,4 @@
-//! Whose process is at the other end of a connection, where that can be known: on this machine.
+//! The user of the process at the other end of a connection, if it can be known: on this machine.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -8,15 +8,16 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
 const ROOT: u32 = 0;
 
-/// In place of a user: whoever it was has hung up, and the kernel tells no more.
+/// Instead of a user: the peer has closed its socket, and the kernel no longer reports its user.
 const NOBODY: u32 = u32::MAX;
 
-/// Times that the tables are read for a socket of this machine, as a busy one may be passed over.
+/// Number of times that the tables are read for a socket of this machine: a busy one may be
+/// skipped.
 const READINGS: u32 = 3;
 
-/// The user at the other end of `stream`, if that is neither this process's user nor root. `None`
-/// also for whoever is on another machine, or in another network namespace, and where the kernel
-/// does not tell.
+/// The user at the other end of `stream`, if it is neither this process's user nor root. Also
+/// `None` for a process on another machine, or in another network namespace, and if the kernel does
+/// not report the user.
 pub(crate) fn stranger_at(stream: &TcpStream) -> Option<u32> {
     let (own, theirs) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
     if !is_own(theirs) {
@@ -31,7 +32,7 @@ pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// False if no socket of this host can be at that address; the tables are long on a busy one.
+/// False if no socket of this host can have that address; the tables are long on a busy host.
 fn is_own(mut address: SocketAddr) -> bool {
     address.set_port(0);
     let bound = UdpSocket::bind(address);
@@ -39,7 +40,7 @@ fn is_own(mut address: SocketAddr) -> bool {
 }
 
 /// The user whose socket at `local` is connected to `remote`, or [`NOBODY`]; `None` if it is not a
-/// socket of this machine, as far as the kernel tells.
+/// socket of this machine, as far as the kernel reports.
 fn user_of(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     let (local, remote) = (canonical(local), canonical(remote));
     let is_here = local.ip() == remote.ip() || local.ip().is_loopback();
@@ -57,25 +58,25 @@ fn user_of(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     Some(NOBODY)
 }
 
-/// The user of a table's row, if that is of the socket at `local` that is connected to `remote`.
+/// The user in a table's row, if the row is that of the socket at `local` connected to `remote`.
 fn user_in(row: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     // Number, local, remote, state, queues, timer, retransmits, user, timeout, inode
     // (proc_net_tcp(5)).
     let mut fields = row.split_ascii_whitespace().skip(1);
     let is_it = address_in(fields.next()?)? == local && address_in(fields.next()?)? == remote;
     let user = is_it.then(|| fields.nth(4)?.parse().ok()).flatten()?;
-    // A socket that nobody has any more is shown as root's.
+    // A socket that no process holds any more is shown as root's.
     let is_orphan = fields.nth(1)? == "0";
     Some(if is_orphan { NOBODY } else { user })
 }
 
-/// An address of IPv4 in the form of IPv6 is the same: which one each end shows depends on its
-/// socket. Scopes are not in the tables.
+/// Maps an IPv4 address in IPv6 form to IPv4: which form each end shows depends on its socket.
+/// Scopes are not in the tables.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// An address as the kernel writes it, words in its own byte order, then the port; canonical.
+/// Parses an address as the kernel writes it, words in native byte order, then the port; canonical.
 fn address_in(field: &str) -> Option<SocketAddr> {
     let (words, port) = field.split_once(':')?;
     let mut octets = Vec::with_capacity(16);
@@ -100,7 +101,7 @@ mod tests {
     fn both_ends_of_an_own_connection_are_this_user_s() {
         // SAFETY: plain system call.
         let me = unsafe { libc::geteuid() };
-        // The last one is at an address of IPv6 for one end, and of IPv4 for the other.
+        // The last one has an IPv6 address at one end, and an IPv4 address at the other.
         for (host, called) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")] {
             let Ok(listener) = TcpListener::bind((host, 0)) else { continue };
             let port = listener.local_addr().unwrap().port();

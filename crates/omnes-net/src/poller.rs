@@ -1,7 +1,7 @@
 //! Sleeping until a socket, a connection or another thread has news.
 //!
-//! The sockets are polled, not registered with epoll: a registered socket pays a callback for
-//! every packet, also while nobody sleeps. The connections are behind the one descriptor of
+//! The sockets are polled, not registered with epoll: a registered socket runs a callback for every
+//! packet, even while no thread sleeps. The connections are behind the one descriptor of
 //! [`crate::watch`].
 
 use crate::links::CONNECTED_RANKS_MAX;
@@ -12,18 +12,19 @@ use rustix::io::Errno;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Most descriptors that are polled at once: a socket for each peer, the NIC's two, the group's
+/// Most descriptors that are polled together: a socket for each peer, the NIC's two, the group's
 /// two, the waker and the connections.
 const POLLED_MAX: usize = CONNECTED_RANKS_MAX as usize + 6;
 
-/// Longest sleep where the kernel does not say what has news.
+/// Longest sleep if the kernel cannot report which descriptors have news.
 const BLIND_SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// What ended a sleep.
+/// The reason for the end of a sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Woken {
     pub(crate) by_connection: bool,
-    /// Another thread, or a rank of this node, has rung; only one of those that sleep hears it.
+    /// Another thread, or a rank of this node, has woken the poller; only one sleeping thread sees
+    /// it.
     pub(crate) by_waker: bool,
     /// The first socket that has packets.
     pub(crate) by_socket: Option<usize>,
@@ -34,11 +35,11 @@ pub(crate) struct Poller {
     connections: RawFd,
     waker: OwnedFd,
     sockets: Vec<RawFd>,
-    /// Sockets that packets come in by: so many of the first.
+    /// Number of sockets, from the first, that receive packets.
     readable: usize,
 }
 
-/// The descriptor as rustix wants it.
+/// The descriptor in the type that rustix expects.
 fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the sockets and the connections live as long as the engine that owns the poller.
     unsafe { BorrowedFd::borrow_raw(fd) }
@@ -49,8 +50,9 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 impl Poller {
-    /// For `sockets`, of which the first `readable` are looked at for packets, and the descriptor
-    /// that tells of `connections`. `waker` is an eventfd that others may write to as well.
+    /// Creates a poller for `sockets`, of which the first `readable` are polled for packets, and
+    /// the descriptor that reports on `connections`. `waker` is an eventfd that others may write to
+    /// as well.
     pub(crate) fn new(
         sockets: Vec<RawFd>,
         readable: usize,
@@ -71,11 +73,11 @@ impl Poller {
             polled.push(PollFd::from_borrowed_fd(borrow(self.sockets[index]), PollFlags::OUT));
         }
         match poll(&mut polled, Some(&timespec(timeout))) {
-            // An interrupted sleep is an early one.
+            // An interrupted sleep ends early.
             Ok(0) | Err(Errno::INTR) => return Woken::default(),
             Ok(_) => {}
-            // As where the limit of descriptors has been lowered: what the connections and sockets
-            // have is found by looking.
+            // For instance if the limit of descriptors has been lowered: connections and sockets
+            // are then read without knowing which have news.
             Err(_) => {
                 std::thread::sleep(timeout.min(BLIND_SLEEP_MAX));
                 return Woken { by_connection: true, ..Woken::default() };
@@ -95,7 +97,7 @@ impl Poller {
         sockets.map(|fd| PollFd::from_borrowed_fd(borrow(*fd), PollFlags::IN))
     }
 
-    /// Calls `read` for every socket that has packets at present.
+    /// Calls `read` for every socket that has packets.
     pub(crate) fn for_each_ready(&self, mut read: impl FnMut(usize)) {
         let mut polled: ArrayVec<PollFd<'_>, POLLED_MAX> = self.readable().collect();
         let is_blind = match poll(&mut polled, Some(&timespec(Duration::ZERO))) {
@@ -108,7 +110,7 @@ impl Poller {
         ready.for_each(|(index, _)| read(index));
     }
 
-    /// Ends a sleep, from another thread.
+    /// Ends a sleep of another thread.
     pub(crate) fn wake(&self) {
         let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }

@@ -1,15 +1,16 @@
-//! A port for rank 0 to be met at.
+//! A free port for the rendezvous at rank 0.
 
 use crate::rendezvous::random;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
-/// Above the registered services that most sites use, and below 32768, where Linux begins to hand
-/// out ports by itself: a port from there may be taken by the time rank 0 listens at it.
+/// Above the registered services that most sites use, and below 32768, where Linux starts to assign
+/// ports automatically: a port from there may be taken by the time rank 0 listens at it.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 const ATTEMPTS_MAX: usize = 64;
 
-/// A TCP port of `address`, which must be this machine's, that is free at present, as is the next
-/// one. Chosen at random, so that jobs that start together hardly ever get the same.
+/// Returns a TCP port of `address`, which must be this machine's, that is free at present, as is
+/// the next one. It is chosen at random, so that jobs that start together hardly ever get the same
+/// port.
 ///
 /// # Errors
 /// The kernel's error for the last port tried.
@@ -26,7 +27,7 @@ pub fn free_port(address: IpAddr) -> std::io::Result<u16> {
     Err(last)
 }
 
-/// The next port may be a program's own, which may listen at all addresses, as `PyTorch`'s store.
+/// The next port may be used by a program that listens at all addresses, such as `PyTorch`'s store.
 fn check_free(address: IpAddr, port: u16) -> std::io::Result<()> {
     TcpListener::bind((address, port))?;
     let any: IpAddr = match address {

@@ -1,8 +1,9 @@
 //! Opening a receive queue of the kernel NIC, once a job has shown that it is worth it.
 //!
-//! It concerns this rank alone: packets find the queue or the sockets, and the others cannot tell.
-//! So nobody is asked. A thread of its own does it, for loading firmware takes 0.1 s or more and an
-//! agent may not answer, while the rank must give signs of life. A job of few calls is over before.
+//! The queue concerns this rank alone: packets arrive in the queue or in the sockets, and other
+//! ranks cannot tell, so no other rank is asked. A separate thread opens it, because loading
+//! firmware takes 0.1 s or more and an agent may not answer, while the rank must send keep-alives.
+//! A job of few calls ends before that.
 
 use crate::job::JobConfig;
 use crate::links::Links;
@@ -12,31 +13,31 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Calls after which a job is worth a queue.
+/// Number of calls after which a job is worth a queue.
 const CALLS_MIN: u64 = 200;
 
-/// A queue with the sockets that it is for, by index.
+/// A queue and the indices of the sockets that it serves.
 pub(crate) type Opened = (OpenQueue, Vec<usize>);
 
-/// A queue to be opened.
+/// A request to open a queue.
 pub(crate) struct QueueRequest {
     preference: Preference,
     not_before: Instant,
     plan: QueuePlan,
-    /// The plan's sockets, by index, and descriptors of the same.
+    /// The plan's sockets, by index, and their descriptors.
     indices: Vec<usize>,
     sockets: Vec<OwnedFd>,
 }
 
-/// A request that is granted, or is not, soon.
+/// A request in progress.
 pub(crate) struct Opening(JoinHandle<Option<Opened>>);
 
 impl QueueRequest {
-    /// For the sockets of `links`; none if no packets of the job come by a network that the NIC
-    /// serves.
+    /// Request for the sockets of `links`; `None` if no packets of the job arrive by a network that
+    /// the NIC serves.
     pub(crate) fn new(config: &JobConfig, job: u32, links: &Links) -> Option<Self> {
         let preference = config.receive_queue?;
-        // A time beyond all clocks never comes.
+        // A time that exceeds the clock's range never comes.
         let not_before = Instant::now().checked_add(config.queue_after)?;
         let (plan, indices) = links.queue_plan(job)?;
         let all = links.descriptors();
@@ -48,12 +49,12 @@ impl QueueRequest {
         Some(Self { preference, not_before, plan, indices, sockets })
     }
 
-    /// True after so many calls, and so long.
+    /// True after enough calls and enough time.
     pub(crate) fn is_due(&self, calls: u64) -> bool {
         calls >= CALLS_MIN && Instant::now() >= self.not_before
     }
 
-    /// Begins to open it; none if there is no thread to be had.
+    /// Begins to open the queue; `None` if no thread can be started.
     pub(crate) fn start(self) -> Option<Opening> {
         let builder = std::thread::Builder::new().name("omnes-queue".to_owned());
         let thread = without_signals(|| builder.spawn(move || self.open()));
@@ -69,12 +70,12 @@ impl QueueRequest {
 }
 
 impl Opening {
-    /// True if it is known whether there is a queue.
+    /// True if the request has succeeded or failed.
     pub(crate) fn is_over(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// The queue; none where the kernel NIC is not to be had.
+    /// The queue; `None` if the kernel NIC is not available.
     pub(crate) fn take(self) -> Option<Opened> {
         self.0.join().ok().flatten()
     }

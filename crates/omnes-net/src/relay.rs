@@ -1,24 +1,25 @@
-//! Messages that are passed on while they come in.
+//! Messages that are forwarded while they arrive.
 //!
-//! A *relay* ties messages to the receive that fills the memory they lie in: as that gets bytes,
-//! they become available to send [PM-R7]. It is part of each step of the core, so data go on to
-//! the next rank whoever moves the core on: a caller that waits for something else, or the progress
-//! thread while the application computes.
+//! A *relay* ties messages to send to the receive that fills their memory: as the receive gets
+//! bytes, these become available to send [PM-R7]. Relays are advanced in each step of the core, so
+//! data are forwarded whichever thread drives the core: a caller that waits for something else, or
+//! the progress thread while the application computes.
 //!
 //! Guarantees: a relay ends when its receive has ended, with or without success, or is released; it
-//! never ends a message, and names none that its owner has let go. Messages whose receive has
-//! failed, or has got fewer bytes than they have, are their owner's to release, as what they lack
-//! will never come. Cost: nothing in a step without relays, else one look per relay.
+//! never ends a message, and names none that its owner has released. Messages whose receive has
+//! failed, or has got fewer bytes than they have, must be released by their owner, because the
+//! missing data will never arrive. Cost: nothing in a step without relays, otherwise one check per
+//! relay.
 
 use crate::core::Core;
 use crate::operations::{Operation, OperationId, OperationKind};
 
-/// What is passed on.
+/// Lengths that control a relay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relayed {
-    /// Length in bytes of the messages that pass it on, which the one that comes in must have.
+    /// Length in bytes of the forwarded messages, which the received one must have, too.
     pub total: u64,
-    /// Bytes that must have come since the last time, unless they are the last ones.
+    /// Bytes that must have arrived since the last time, unless they are the last ones.
     pub piece: u64,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Relay {
     pub(crate) passed: u64,
 }
 
-/// Whether there is more to pass on.
+/// Whether there are more data to forward.
 #[derive(PartialEq, Eq)]
 enum Course {
     GoesOn,
@@ -39,7 +40,7 @@ enum Course {
 }
 
 impl Core {
-    /// Makes available what has come in.
+    /// Makes data that have arrived available to the sends of relays.
     pub(crate) fn pass_on(&mut self) {
         if self.relays.is_empty() {
             return;
@@ -49,7 +50,7 @@ impl Core {
         self.relays = relays;
     }
 
-    /// An operation is let go: its number may be given out again.
+    /// Removes an operation that is released: its number may be reused.
     pub(crate) fn relay_no_more(&mut self, id: OperationId) {
         self.relays.retain_mut(|relay| {
             relay.sends.retain(|send| send.id != id);
@@ -71,7 +72,7 @@ impl Core {
         if bytes == total { Course::Over } else { Course::GoesOn }
     }
 
-    /// Bytes of a receive that are in place from its start without a gap.
+    /// Contiguous bytes of a receive that are in place from its start.
     fn received_bytes(&mut self, receive: Operation) -> u64 {
         let Operation { channel, kind: OperationKind::Receive(Some(id)), .. } = receive else {
             return 0;

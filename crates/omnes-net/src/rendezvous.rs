@@ -1,19 +1,19 @@
-//! How the ranks of a job find each other: everybody reports to rank 0, who answers all with a
+//! How the ranks of a job find each other: every rank reports to rank 0, which answers all with a
 //! table of addresses, and lets them go when each has it.
 //!
-//! One TCP connection per rank, one JSON line each way, and a few bytes at the end. With a job
-//! key both sides prove that they know it, by answering a challenge over what they say, before
-//! anything is believed; without one, rank 0 draws a key and hands it out, which trusts the network
-//! for the length of the start. Other users of the same machine are refused then, as the kernel
-//! tells whose process calls.
+//! One TCP connection per rank, one JSON line each way, and a few bytes at the end. With a job key
+//! both sides prove that they know it, by answering a challenge over their messages, before
+//! anything is trusted; without one, rank 0 draws a key and distributes it, which trusts the
+//! network during the start. Other users of the same machine are then rejected, because the kernel
+//! reports to whom a connecting process belongs.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `server` | rank 0: who may come, and the table that all get |
-//! | `pending` | rank 0: connections whose callers have not said who they are |
-//! | `distribution` | rank 0: the table to all ranks, and when they may go |
+//! | `server` | rank 0: which ranks it admits, and the table that all get |
+//! | `pending` | rank 0: connections that have not identified themselves |
+//! | `distribution` | rank 0: distribution of the table to all ranks, and their release |
 //! | `client` | the other ranks' side |
-//! | `signed_line` | lines whose writers prove that they know the key |
+//! | `signed_line` | lines with a proof that their writer knows the key |
 
 mod client;
 mod distribution;
@@ -38,12 +38,12 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// Version of these lines; ranks of different versions refuse each other.
+/// Version of these lines; ranks of different versions reject each other.
 pub(crate) const PROTOCOL: u32 = 12;
-/// Wait before a name that nobody knows is asked for again.
+/// Wait before an unknown name is resolved again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 
-/// What a rank brings to the rendezvous.
+/// Parameters of a rank for the rendezvous.
 #[derive(Debug)]
 pub(crate) struct Rendezvous {
     pub(crate) rank: Rank,
@@ -52,57 +52,57 @@ pub(crate) struct Rendezvous {
     pub(crate) address: String,
     /// See [`JobConfig::addresses`](crate::JobConfig::addresses).
     pub(crate) own: Vec<IpAddr>,
-    /// Listens there already, at rank 0; it does so itself where there is none.
+    /// A listener at that address, at rank 0; rank 0 opens one itself if there is none.
     pub(crate) listener: Option<TcpListener>,
     pub(crate) key: Option<JobKey>,
     pub(crate) timeout: Duration,
     pub(crate) while_waiting: Option<WhileWaiting>,
-    /// Where this rank may share memory with others; none if it may not.
+    /// The node within which this rank may share memory; `None` if it may not.
     pub(crate) node: Option<NodeId>,
     pub(crate) encryption: bool,
     /// See [`JobConfig::alike`](crate::JobConfig::alike).
     pub(crate) alike: Vec<(&'static str, String)>,
 }
 
-/// What it takes away.
+/// Result of the rendezvous for a rank.
 pub(crate) struct Met {
     pub(crate) job: JobId,
     pub(crate) key: JobKey,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) payload_bytes: u16,
-    /// Ways on which longer packets than these do not get, if that is why they are so short.
+    /// Paths on which longer packets do not pass, if that is why the job's packets are shorter.
     pub(crate) narrow: Option<Narrow>,
     pub(crate) core_sharing: CoreSharing,
     /// Ranks that share memory, each node's lowest first.
     pub(crate) nodes: Vec<Vec<u32>>,
-    /// When this rank has got the word to go, or said it.
+    /// Time at which this rank has received the go, or sent it.
     pub(crate) went_at: Instant,
     /// Connections to keep: to rank 0, or at rank 0 to all others.
     pub(crate) streams: Vec<(Rank, TcpStream)>,
 }
 
-/// Why a job's packets are shorter than the hosts' links take.
+/// Why a job's packets are shorter than the hosts' links allow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Narrow {
-    /// Payload of the packets that were tried.
+    /// Payload of the packets that were tested, in bytes.
     pub(crate) payload_bytes: u16,
-    /// From which host they do not get to which; none but at rank 0, who alone is told.
+    /// Pairs of hosts, from and to, between which they do not pass; only known at rank 0.
     pub(crate) ways: Vec<(IpAddr, IpAddr)>,
 }
 
-/// Where this rank's packets come in, made when its own address is known.
+/// This rank's sockets for incoming packets, opened when its own address is known.
 pub(crate) struct Local {
     pub(crate) ports: Ports,
     /// Largest payload of a packet that fits this rank's link.
     pub(crate) payload_bytes: u16,
-    /// Payloads to do with where longer ones do not get to other hosts, descending.
+    /// Payloads to use if longer packets do not get to other hosts, in descending order.
     pub(crate) lesser_payloads: Vec<u16>,
-    /// For trying which do; none if the user has said so.
+    /// For testing which of them pass; `None` if the user has set the length.
     pub(crate) trial: Option<Trial>,
 }
 
 impl Local {
-    /// The port of the trial, 0 where there is none.
+    /// Port of the trial, 0 if there is none.
     pub(crate) fn trial_port(&self) -> Result<u16, NetError> {
         let port = self.trial.as_ref().map_or(Ok(0), Trial::port);
         port.map_err(|source| NetError::System { what: "local port", source })
@@ -116,8 +116,8 @@ pub(crate) struct Challenge {
     pub(crate) challenge: u64,
 }
 
-/// What stays the same in a rank's line from version to version, so that versions which differ can
-/// tell each other so.
+/// The part of a rank's line that stays the same in all versions, so that ranks of different
+/// versions can report the difference to each other.
 #[derive(Deserialize)]
 pub(crate) struct Introduction {
     version: String,
@@ -131,17 +131,17 @@ pub(crate) struct Hello {
     pub(crate) version: String,
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    /// Where its packets come in, if not at the address of this connection.
+    /// Address at which its packets arrive, if it is not the address of this connection.
     pub(crate) address: Option<IpAddr>,
     pub(crate) ports: Ports,
     pub(crate) payload_bytes: u16,
     pub(crate) trial_port: u16,
-    /// What this end of the connection says that its address is.
+    /// Address of this end of the connection, as this end sees it.
     pub(crate) reached: IpAddr,
     pub(crate) machine: Machine,
     pub(crate) node: Option<NodeId>,
     pub(crate) encryption: bool,
-    /// By names that all ranks have in one order.
+    /// Values of settings, whose names are in the same order on all ranks.
     pub(crate) alike: Vec<String>,
     pub(crate) challenge: u64,
 }
@@ -151,17 +151,17 @@ pub(crate) struct Hello {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
     Refused(String),
-    /// There is a [`Table`](crate::table::Table) for all.
+    /// A [`Table`](crate::table::Table) for all follows.
     Table {
         digest: u64,
         core_sharing: CoreSharing,
     },
 }
 
-/// Random bytes that nobody can guess.
+/// Random bytes that cannot be guessed.
 ///
 /// # Errors
-/// [`NetError::Random`] if the kernel has none.
+/// [`NetError::Random`] if the kernel provides none.
 pub fn random<const N: usize>() -> Result<[u8; N], NetError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| NetError::Random(error.to_string()))?;
@@ -179,8 +179,7 @@ pub(crate) fn is_payload(bytes: u16) -> bool {
     (PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&bytes)
 }
 
-/// The addresses that `host:port` is resolved to; those of one machine alone only where there are
-/// no others.
+/// Resolves `host:port` to addresses; loopback addresses are returned only if there are no others.
 fn resolve(address: &str) -> std::io::Result<Vec<SocketAddr>> {
     let mut resolved: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     if resolved.iter().any(|address| !address.ip().is_loopback()) {
@@ -195,8 +194,8 @@ fn is_link_local(address: &SocketAddr) -> bool {
 }
 
 impl Rendezvous {
-    /// Meets the other ranks. `local` makes this rank's socket once its address is known, given
-    /// that address and those of the peers that it knows, one for each host.
+    /// Meets the other ranks. `local` opens this rank's socket once its address is known; its
+    /// arguments are that address and those of the peers that the rank knows, one for each host.
     pub(crate) fn meet(
         self,
         local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
@@ -204,7 +203,7 @@ impl Rendezvous {
         if self.rank == Rank(0) { self.serve(local) } else { self.report(local) }
     }
 
-    /// Where rank 0 is to be found; never empty.
+    /// Addresses of rank 0; never empty.
     pub(crate) fn resolve(&self, until: &mut Deadline<'_>) -> Result<Vec<SocketAddr>, NetError> {
         let link_local = || NetError::LinkLocal { address: self.address.clone() };
         // The resolver does not know a text with a zone and brackets.
@@ -216,7 +215,8 @@ impl Rendezvous {
             match resolve(&self.address) {
                 Ok(addresses) if addresses.iter().all(is_link_local) => return Err(link_local()),
                 Ok(addresses) => return Ok(addresses),
-                // A host that has just started may get its name later; a text stays what it is.
+                // A host that has just started may get its name later; an invalid text stays
+                // invalid.
                 Err(source) if source.kind() == ErrorKind::InvalidInput || left.is_zero() => {
                     return Err(NetError::Resolve { address: self.address.clone(), source });
                 }
@@ -239,7 +239,7 @@ impl Rendezvous {
         NetError::RendezvousLost { address: self.address.clone(), source }
     }
 
-    /// The address of this rank's packets, which is at `reached` for the rendezvous.
+    /// Chooses the address of this rank's packets, given that the rendezvous uses `reached`.
     pub(crate) fn choose_own(&self, reached: IpAddr) -> Result<IpAddr, NetError> {
         if self.own.is_empty() || self.own.contains(&reached) {
             return Ok(reached);
@@ -248,13 +248,13 @@ impl Rendezvous {
         fits.copied().ok_or_else(|| NetError::NoAddressOfKind { own: self.own.clone(), reached })
     }
 
-    /// What others are told of it: nothing where each knows it by its way to this rank.
+    /// Address to report to others: none if each of them knows it by its connection to this rank.
     pub(crate) fn told_of_own(&self, own: IpAddr) -> Option<IpAddr> {
         (!self.own.is_empty()).then_some(own)
     }
 
-    /// What is asked where it is tried which packets get from host to host, in a job whose longest
-    /// are to have so much payload.
+    /// Parameters of the trial that finds which packets get from host to host, in a job whose
+    /// longest packets have `payload_bytes` of payload.
     pub(crate) fn question<'a>(
         &self,
         job: JobId,
@@ -270,8 +270,8 @@ impl Rendezvous {
 }
 
 impl Met {
-    /// As it is where only packets of that `place` among those that were tried get from host to
-    /// host: of the shortest, which carry nothing, nothing is known but that longer ones do not.
+    /// Adapts the result if only packets of that `place` among the tested lengths get from host to
+    /// host: of the shortest, which carry no data, it is only known that longer ones do not pass.
     pub(crate) fn narrowed(self, place: u8, ways: Vec<(IpAddr, IpAddr)>, local: &Local) -> Self {
         let payloads = payloads(self.payload_bytes, &local.lesser_payloads);
         let payload_bytes = payloads[usize::from(place).min(payloads.len() - 1)];

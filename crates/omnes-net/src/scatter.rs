@@ -1,14 +1,14 @@
 //! Reading a train straight into user memory.
 //!
-//! The head of the next datagram is looked at without taking it; if the machine says where its
-//! data would go, one call reads the whole train there. The guess holds for a train of consecutive
-//! packets, which is what GRO makes. Where it does not hold, nothing is lost: only memory that
-//! nothing had been placed in was written, and the data are moved to where the machine says.
+//! The head of the next datagram is peeked at; if the machine predicts where its data go, one call
+//! reads the whole train there. The prediction holds for a train of consecutive packets, which is
+//! what GRO produces. If it does not hold, nothing is lost: only memory without placed data was
+//! overwritten, and the data are moved to their actual destination.
 //!
-//! Where the memory has room for the heads too, the train is read in one piece, and the data are
-//! moved together afterwards, while they are in the cache: that costs less than two parts of the
-//! message for each packet, which the kernel handles one by one. Else, at the end of a message, the
-//! kernel puts every head into a buffer of its own and all data into place.
+//! If the memory has space for the heads, too, the train is read in one piece, and the data are
+//! moved together afterwards, while they are in the cache: that costs less than two message parts
+//! for each packet, which the kernel handles one by one. Otherwise, at the end of a message, the
+//! kernel puts every head into a separate buffer and all data in place.
 
 use crate::socket::{Received, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, Take, UdpSocket};
 use omnes_proto::packet::HEAD_BYTES_MAX;
@@ -19,18 +19,18 @@ use std::ptr::NonNull;
 const PACKETS_MAX: usize = 2 * TRAIN_PACKETS_MAX;
 const HEAD_STRIDE: usize = HEAD_BYTES_MAX;
 
-/// Heads of a train, and room for data that turn out to be in the wrong place.
+/// Heads of a train, and a buffer for data that turn out to be in the wrong place.
 pub(crate) struct Scatter {
     look: [u8; HEAD_BYTES_MAX],
     heads: Vec<u8>,
     rescue: Vec<u8>,
     is_rescued: bool,
-    /// The heads of the train that was read last still lie between its data.
+    /// The heads of the last train read are still between its data.
     is_in_one_piece: bool,
     buffers: Vec<libc::iovec>,
 }
 
-// SAFETY: `buffers` is filled anew for each call and not followed outside of it.
+// SAFETY: `buffers` is filled anew for each call and not dereferenced outside of it.
 unsafe impl Send for Scatter {}
 
 /// A train that was read.
@@ -41,13 +41,13 @@ pub(crate) struct ScatteredTrain {
     base: NonNull<u8>,
 }
 
-/// One packet of it.
+/// One packet of such a train.
 pub(crate) struct ScatteredPacket<'a> {
     pub(crate) head: &'a [u8],
     pub(crate) bytes: usize,
 }
 
-/// True if a train can be read by scattering; one of more packets is not one of ours.
+/// True if a train can be read by scattering; ranks do not send trains of more packets.
 pub(crate) fn has_room_for(seen: Received) -> bool {
     seen.bytes.div_ceil(seen.packet_bytes) <= PACKETS_MAX
 }
@@ -70,7 +70,7 @@ impl ScatteredTrain {
         self.bytes.div_ceil(self.packet_bytes)
     }
 
-    /// Bytes of each packet but the last.
+    /// Length in bytes of each packet except the last.
     pub(crate) fn packet_bytes(&self) -> usize {
         self.packet_bytes
     }
@@ -79,13 +79,13 @@ impl ScatteredTrain {
         self.packet_bytes.min(self.bytes - index * self.packet_bytes)
     }
 
-    /// Bytes of head that were read apart from the data.
+    /// Length in bytes of the head that was read separately from the data.
     fn head_length(&self, index: usize) -> usize {
         let head = if index == 0 { self.head_bytes } else { PACKET_OVERHEAD_BYTES };
         head.min(self.packet_length(index))
     }
 
-    /// Where the data of packet `index` start, counted from the first data byte of the train.
+    /// Offset of the data of packet `index`, counted from the first data byte of the train.
     fn data_offset(&self, index: usize) -> usize {
         let whole = self.packet_bytes - PACKET_OVERHEAD_BYTES;
         match index {
@@ -96,21 +96,21 @@ impl ScatteredTrain {
 }
 
 impl Scatter {
-    /// Looks at the next datagram; `None` if there is none.
+    /// Peeks at the next datagram; `None` if there is none.
     pub(crate) fn look(&mut self, socket: &mut UdpSocket) -> Option<Received> {
         let mut buffers =
             [libc::iovec { iov_base: self.look.as_mut_ptr().cast(), iov_len: HEAD_BYTES_MAX }];
         socket.receive_scattered(&mut buffers, Take::Look)
     }
 
-    /// The bytes that were looked at.
+    /// The bytes that were peeked at.
     pub(crate) fn head(&self, seen: Received) -> &[u8] {
         &self.look[..seen.bytes.min(seen.packet_bytes).min(HEAD_BYTES_MAX)]
     }
 
-    /// Reads the train that was seen, from `base` on, of which at most `bytes_max` bytes may be
-    /// written; data beyond them go to the rescue buffer. As it came, the train is given by
-    /// [`Self::parts`]; for all else it has to be [sorted](Self::sort) first.
+    /// Reads the train that was peeked at, from `base` on, where at most `bytes_max` bytes may be
+    /// written; data beyond them go to the rescue buffer. [`Self::parts`] returns the train as it
+    /// arrived; for all other uses it must be [sorted](Self::sort) first.
     pub(crate) fn read(
         &mut self,
         socket: &mut UdpSocket,
@@ -133,7 +133,7 @@ impl Scatter {
             self.line_up(&train, bytes_max) > bytes_max
         };
         let got = socket.receive_scattered(&mut self.buffers, Take::Out)?;
-        // Nobody else reads this socket: what was seen is what was read.
+        // No other thread reads this socket: the datagram is the one that was peeked at.
         assert!(got.bytes == seen.bytes, "the datagram changed between look and read");
         if self.is_rescued {
             self.keep_prefix(&train, bytes_max);
@@ -141,15 +141,15 @@ impl Scatter {
         Some(train)
     }
 
-    /// Makes one io vector of the whole train.
+    /// Creates one io vector for the whole train.
     fn line_up_whole(&mut self, train: &ScatteredTrain) {
         self.buffers.clear();
         let iov_base = train.base.as_ptr().cast();
         self.buffers.push(libc::iovec { iov_base, iov_len: train.bytes });
     }
 
-    /// Puts the heads of the train that was just read apart, and its data together; how many bytes
-    /// it has moved.
+    /// Separates the heads of the train that was just read from its data, and makes the data
+    /// contiguous; returns how many bytes were moved.
     pub(crate) fn sort(&mut self, train: &ScatteredTrain) -> u64 {
         if !std::mem::take(&mut self.is_in_one_piece) {
             return 0;
@@ -158,8 +158,8 @@ impl Scatter {
             let (start, length) = (index * train.packet_bytes, train.packet_length(index));
             let head_length = train.head_length(index);
             let head = &mut self.heads[index * HEAD_STRIDE..][..head_length];
-            // SAFETY: `read` has written all packets from `base` on. The data of each move towards
-            // `base`, by the heads before them, so those behind are not touched.
+            // SAFETY: `read` has written all packets from `base` on. The data of each packet move
+            // towards `base`, by the heads before them, so later data are not touched.
             unsafe {
                 let packet = train.base.add(start);
                 packet.copy_to_nonoverlapping(NonNull::from(&mut *head).cast(), head_length);
@@ -170,7 +170,7 @@ impl Scatter {
         train.bytes as u64
     }
 
-    /// Makes the io vectors; returns the bytes of data in the train.
+    /// Creates the io vectors; returns the bytes of data in the train.
     fn line_up(&mut self, train: &ScatteredTrain, bytes_max: usize) -> usize {
         self.buffers.clear();
         let mut data = 0;
@@ -194,19 +194,19 @@ impl Scatter {
         data
     }
 
-    /// The train that was read last, as it came.
+    /// The last train read, as it arrived.
     pub(crate) fn parts(&mut self) -> &mut [libc::iovec] {
         &mut self.buffers
     }
 
-    /// Packet `index` with its whole head, control body and all.
+    /// Packet `index` with its whole head, including the control body.
     pub(crate) fn packet(&mut self, train: &ScatteredTrain, index: usize) -> ScatteredPacket<'_> {
         let bytes = train.packet_length(index);
         let read = train.head_length(index);
         let mut head_bytes = read;
         let start = index * HEAD_STRIDE;
         if index > 0 && has_control_body(&self.heads[start..start + read]) {
-            // Not the kind of packet that was guessed: its control body was read as data.
+            // Not the kind of packet that was predicted: its control body was read as data.
             head_bytes = bytes.min(HEAD_BYTES_MAX);
             let body = self.rescue(train, index, read)[..head_bytes - read].to_vec();
             self.heads[start + read..start + head_bytes].copy_from_slice(&body);
@@ -215,7 +215,7 @@ impl Scatter {
     }
 
     /// Heads of the packets from `index` on that are as long as the first, as far as they were read
-    /// apart.
+    /// separately.
     pub(crate) fn heads(
         &self,
         train: &ScatteredTrain,
@@ -242,7 +242,7 @@ impl Scatter {
         target == Some(unsafe { train.base.add(train.data_offset(index)) })
     }
 
-    /// Saves all data of the train from being overwritten, then gives those of packet `index`.
+    /// Saves all data of the train from being overwritten, then returns those of packet `index`.
     pub(crate) fn rescue(
         &mut self,
         train: &ScatteredTrain,
@@ -258,7 +258,7 @@ impl Scatter {
         }
         let start = train.data_offset(index);
         let length = train.packet_length(index) - train.head_length(index);
-        // A packet whose data start later than guessed has lost its first bytes to the head.
+        // If a packet's data start later than predicted, their first bytes belong to the head.
         let skipped = packet_offset.saturating_sub(train.head_length(index)).min(length);
         &self.rescue[start + skipped..start + length]
     }

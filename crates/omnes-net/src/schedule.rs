@@ -1,17 +1,18 @@
-//! Schedules: messages of this rank that follow one another, as those of a nonblocking collective
-//! do [Hoefler, Lumsdaine, Rehm 2007].
+//! Schedules: sequences of messages of this rank, such as those of a nonblocking collective
+//! [Hoefler, Lumsdaine, Rehm 2007].
 //!
-//! A *schedule* is a list of rounds. A round starts all its messages at once; when they have ended
-//! it folds what has come into what is there, and the next one starts. It is part of each step of
-//! the core, so it goes on whoever moves the core on: a caller that waits for something else, or
-//! the progress thread while the application computes.
+//! A *schedule* is a list of rounds. A round starts all its messages concurrently; when they have
+//! ended it folds the received data into those in place, and the next round starts. Schedules are
+//! advanced in each step of the core, so they make progress whichever thread drives the core: a
+//! caller that waits for something else, or the progress thread while the application computes.
 //!
-//! Guarantees: memory is used from the start until the operation has ended or was released, and no
-//! message of a schedule is under way afterwards. A message that fails ends it with that error; so
-//! does one that is not as long as its room: when those behind it in the round have ended, as one
-//! look goes to the last that is left alone, or, where all lengths are taken, when all have, so
-//! that none of these is taken for anything else. Cost: nothing in a step without schedules, else
-//! one look per schedule.
+//! Guarantees: memory is used from the start until the operation has ended or been released, and no
+//! message of a schedule is in progress afterwards. A message that fails ends the schedule with its
+//! error, and so does a message whose length differs from that of its memory. Such an error takes
+//! effect when the messages after it in the round have ended, because only the last pending one is
+//! checked; if the schedule takes all lengths, a wrong length takes effect when all messages have
+//! ended, so that none of them is mistaken for another. Cost: nothing in a step without schedules,
+//! otherwise one check per schedule.
 
 use crate::core::Core;
 use crate::operations::{Operation, OperationError, OperationId, OperationKind, Outcome, Spot};
@@ -21,25 +22,25 @@ use omnes_wire::{CommunicatorId, Rank};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
-/// Memory of a message of a schedule, and with whom it is exchanged.
+/// Memory of a message of a schedule, and the rank with which it is exchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// The other side; a rank of the job, not this one.
     pub with: Rank,
     /// Start of the memory.
     pub base: NonNull<u8>,
-    /// Its length, and that of the message.
+    /// Length of the memory and of the message, in bytes.
     pub bytes: usize,
 }
 
-/// What has come, `from`, is combined with what is there.
+/// Combines received data, `from`, with data in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
-    /// Where the result is.
+    /// First operand and result.
     pub into: NonNull<u8>,
-    /// What is only read.
+    /// Second operand, which is only read.
     pub from: NonNull<u8>,
-    /// Length of both.
+    /// Length of both, in bytes.
     pub bytes: usize,
 }
 
@@ -50,7 +51,7 @@ pub struct Round {
     pub sends: Vec<Transfer>,
     /// Messages to receive.
     pub receives: Vec<Transfer>,
-    /// What to do in this order once all of them have ended.
+    /// Folds to compute in this order once all messages have ended.
     pub folds: Vec<Fold>,
 }
 
@@ -63,32 +64,32 @@ pub struct Schedule {
     pub channel: usize,
     /// Their communicator.
     pub communicator: CommunicatorId,
-    /// Their tag, which no other messages have meanwhile.
+    /// Their tag, which no other messages use meanwhile.
     pub tag: u32,
     /// The rounds, in order.
     pub rounds: VecDeque<Round>,
-    /// For folds.
+    /// Combines the operands of folds.
     pub combine: Combiner,
-    /// If messages of other lengths than their rooms end it only when all have ended.
+    /// True if messages whose length differs from their memory end it only when all have ended.
     pub takes_all_lengths: bool,
-    /// Memory of its own, in which transfers and folds may lie.
+    /// Memory of its own, which may contain transfers and folds.
     pub room: Vec<u8>,
 }
 
-/// A message under way.
+/// A message in progress.
 struct Pending {
     operation: Operation,
-    /// The length that it must have, if it comes in.
+    /// The required length, for a receive.
     expected: Option<u64>,
 }
 
-/// A schedule under way.
+/// A schedule in progress.
 pub(crate) struct Running {
     id: OperationId,
     schedule: Schedule,
     pending: Vec<Pending>,
     folds: Vec<Fold>,
-    /// What was wrong with the first message of another length than its room.
+    /// Error of the first message whose length differs from its memory.
     of_length: Option<OperationError>,
 }
 
@@ -96,8 +97,8 @@ impl Core {
     /// Starts a schedule.
     ///
     /// # Safety
-    /// The memory of transfers and folds must be valid, and used by nobody else, until the
-    /// operation has ended or was released; what is sent is only read.
+    /// The memory of transfers and folds must be valid, and not be used otherwise, until the
+    /// operation has ended or been released; data to send are only read.
     pub(crate) unsafe fn start_schedule(
         &mut self,
         schedule: Schedule,
@@ -113,11 +114,11 @@ impl Core {
         Ok(Operation { id, channel, kind, spot, is_long })
     }
 
-    /// Begins the rounds that are due.
+    /// Starts the rounds that are due.
     pub(crate) fn advance_schedules(&mut self) {
         while !self.schedules.is_empty() {
             let ended = self.operations.ended;
-            // Messages that are started settle what has come, which gets here again.
+            // Starting messages settles events, which leads here again.
             let mut schedules = std::mem::take(&mut self.schedules);
             schedules.retain_mut(|running| match self.advance_schedule(running) {
                 None => true,
@@ -134,7 +135,7 @@ impl Core {
         }
     }
 
-    /// An operation is let go that may be a schedule.
+    /// Releases an operation that may be a schedule.
     pub(crate) fn release_schedule(&mut self, id: OperationId) {
         let Some(at) = self.schedules.iter().position(|running| running.id == id) else { return };
         let mut running = self.schedules.swap_remove(at);
@@ -145,7 +146,7 @@ impl Core {
         running.pending.drain(..).for_each(|pending| self.abandon(pending.operation));
     }
 
-    /// How the schedule has ended, if it has.
+    /// Outcome of the schedule, if it has ended.
     fn advance_schedule(&mut self, running: &mut Running) -> Option<Outcome> {
         loop {
             while let Some(pending) = running.pending.last() {
@@ -168,7 +169,8 @@ impl Core {
                 }
             }
             for Fold { into, from, bytes } in running.folds.drain(..) {
-                // SAFETY: promised by who started the schedule; no message uses either now.
+                // SAFETY: promised by the caller that started the schedule; no message uses either
+                // now.
                 let (into, from) = unsafe {
                     let from = std::slice::from_raw_parts(from.as_ptr(), bytes);
                     (std::slice::from_raw_parts_mut(into.as_ptr(), bytes), from)
@@ -184,13 +186,14 @@ impl Core {
         }
     }
 
-    /// Receives come first: what others send has its place then.
+    /// Receives are posted first, so that messages of other ranks find their memory.
     fn begin_round(&mut self, running: &mut Running, round: Round) -> Result<(), OperationError> {
         let &Schedule { channel, communicator, tag, .. } = &running.schedule;
         running.folds = round.folds;
         for Transfer { with, base, bytes } in round.receives {
             let pattern = Pattern { communicator, source: Some(with), tag: Some(tag) };
-            // SAFETY: promised by who started the schedule, which releases what is pending.
+            // SAFETY: promised by the caller that started the schedule, which releases pending
+            // operations.
             let operation = unsafe { self.receive(channel, pattern, base, bytes as u64)? };
             running.pending.push(Pending { operation, expected: Some(bytes as u64) });
         }

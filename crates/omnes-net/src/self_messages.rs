@@ -1,4 +1,4 @@
-//! Messages of a rank to itself: matched here, never on the network.
+//! Messages of a rank to itself: matched here, never sent on the network.
 
 use crate::operations::{Completion, OperationError, OperationId, Outcome};
 use omnes_proto::channel::{Message, Pattern};
@@ -12,7 +12,7 @@ struct Waiting {
     pattern: Pattern,
     room: Room,
     operation: OperationId,
-    /// The same receive on the network, where any source will do.
+    /// The same receive on the network, if any source matches.
     paired: Option<ReceiveId>,
 }
 
@@ -30,10 +30,10 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Ends a receive with a message.
+    /// Completes a receive with a message.
     ///
     /// # Safety
-    /// The memory must be valid for writing `capacity` bytes, and `data` no part of it.
+    /// The memory must be valid for writing `capacity` bytes, and must not overlap `data`.
     unsafe fn take_in(self, message: &Message, data: &[u8]) -> Outcome {
         let (bytes, capacity) = (data.len() as u64, self.capacity);
         let fitting = bytes.min(capacity) as usize;
@@ -46,7 +46,7 @@ impl Room {
     }
 }
 
-/// A receive that a message has ended, and its twin on the network.
+/// A receive that a message has completed, and its twin on the network.
 pub(crate) struct Done {
     pub(crate) operation: OperationId,
     pub(crate) outcome: Outcome,
@@ -67,8 +67,9 @@ fn accepts(pattern: &Pattern, message: &Message) -> bool {
 }
 
 impl SelfMessages {
-    /// Sends; the receive that this ends, if one waits. `take_back` takes a twin back from the
-    /// network, and is false if a message has come for it there: it waits for none from here then.
+    /// Sends a message; returns the receive that this completes, if one waits. `take_back` cancels
+    /// a twin on the network, and is false if a message has arrived for it there: the receive then
+    /// waits for none from here.
     pub(crate) fn send(
         &mut self,
         channel: usize,
@@ -80,8 +81,8 @@ impl SelfMessages {
         while let Some(at) = self.waiting.iter().position(fits) {
             let Waiting { operation, paired, room, .. } = self.waiting.remove(at)?;
             if paired.is_none_or(&mut take_back) {
-                // SAFETY: the receive waits, so its memory is still lent, for writing, and so to
-                // nobody else.
+                // SAFETY: the receive waits, so its memory is still lent, for writing, and so to no
+                // other user.
                 let outcome = unsafe { room.take_in(&message, data) };
                 return Some(Done { operation, outcome, paired });
             }
@@ -90,7 +91,7 @@ impl SelfMessages {
         None
     }
 
-    /// Receives; how that ended, if the message is here.
+    /// Starts a receive; returns its outcome if the message has been sent already.
     ///
     /// # Safety
     /// The room must be valid for writing until the operation ends.
@@ -111,7 +112,7 @@ impl SelfMessages {
         None
     }
 
-    /// The oldest message that fits, which stays here.
+    /// The oldest matching message, which stays in place.
     pub(crate) fn probe(&self, channel: usize, pattern: &Pattern) -> Option<Completion> {
         let fits = |it: &&Kept| it.channel == channel && accepts(pattern, &it.message);
         let Kept { message, data, .. } = self.kept.iter().find(fits)?;
@@ -119,7 +120,7 @@ impl SelfMessages {
         Some(Completion { peer, tag, bytes, words: Words::NONE })
     }
 
-    /// The same receive also waits on the network.
+    /// Records the receive on the network that is the twin of `operation`.
     pub(crate) fn pair(&mut self, operation: OperationId, id: ReceiveId) {
         let own = self.waiting.iter_mut().find(|waiting| waiting.operation == operation);
         if let Some(waiting) = own {
@@ -127,7 +128,7 @@ impl SelfMessages {
         }
     }
 
-    /// Takes a receive back, if it waits here.
+    /// Cancels a receive, if it waits here.
     pub(crate) fn cancel(&mut self, operation: OperationId) {
         self.waiting.retain(|waiting| waiting.operation != operation);
     }
@@ -162,7 +163,7 @@ mod tests {
             .collect();
         let mut receive = |own: &mut SelfMessages, room: usize, channel, pattern| {
             let id = operations.start();
-            // SAFETY: the memory is there until the end, and used by nobody else before.
+            // SAFETY: the memory lives until the end, and no other code uses it before.
             let outcome = unsafe { own.receive(channel, pattern, rooms[room], id) };
             (id, outcome)
         };

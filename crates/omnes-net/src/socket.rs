@@ -1,8 +1,8 @@
-//! The UDP socket: trains out by GSO, trains in by GRO, many of either per system call.
+//! The UDP socket: trains sent by GSO and received by GRO, many of either per system call.
 //!
 //! A *train* is a run of packets to one peer that have equal lengths, except for the last. With GSO
 //! it crosses the kernel as one; without, packet by packet, with the same bytes on the wire.
-//! Offloads are probed when the socket is made, and given up for this socket when the kernel
+//! Offloads are probed when the socket is created, and given up for this socket when the kernel
 //! refuses one later (`EIO`, `EINVAL`: a device without checksum offload, a route that changed).
 //!
 //! All of the crate's `unsafe` for calls on these sockets is here.
@@ -23,9 +23,9 @@ use std::mem::size_of;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Most bytes of one UDP datagram, and so of one train.
+/// Maximum bytes of one UDP datagram, and so of one train.
 pub const TRAIN_BYTES_MAX: usize = 65_507;
-/// Packets per train; 64 is what every kernel with UDP GSO takes.
+/// Maximum packets per train; 64 is supported by every kernel with UDP GSO.
 pub const TRAIN_PACKETS_MAX: usize = 64;
 /// Trains sent by one system call.
 pub const TRAINS_PER_CALL: usize = 16;
@@ -34,11 +34,11 @@ pub const DATAGRAMS_PER_CALL: usize = 8;
 
 const CONTROL_BYTES: usize = 64;
 
-/// Asks what a socket holds and has dropped, in so many values; libc lacks it.
+/// Socket option that returns a socket's memory use and drops, as that many values; libc lacks it.
 const SO_MEMINFO: libc::c_int = 55;
 const MEMORY_VALUES: usize = libc::SK_MEMINFO_DROPS as usize + 1;
 
-/// Room for control messages, aligned as their headers must be.
+/// Space for control messages, aligned as their headers must be.
 #[repr(align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
@@ -55,24 +55,24 @@ pub struct Offloads {
 /// One train to send, as a range of the io vectors given with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
-    /// Where to; `None` for a socket that is connected.
+    /// The destination; `None` for a connected socket.
     pub to: Option<SocketAddr>,
-    /// The communicator whose multi-send takes it to many; resolved before it is sent.
+    /// The communicator whose multi-send sends it to many ranks; resolved before it is sent.
     pub multisend: Option<CommunicatorId>,
     /// Range of the io vectors: first and one past the last.
     pub parts: (usize, usize),
     /// Packets in the train.
     pub packets: usize,
-    /// Bytes of each packet but the last.
+    /// Length in bytes of each packet except the last.
     pub packet_bytes: usize,
 }
 
-/// What a receive call yields for one datagram or train.
+/// Result of a receive call for one datagram or train.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Received {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: usize,
-    /// Bytes of each packet but the last, which may be shorter.
+    /// Length in bytes of each packet except the last, which may be shorter.
     pub packet_bytes: usize,
 }
 
@@ -89,7 +89,7 @@ pub struct SocketCounters {
     pub bytes_sent: u64,
     /// Packets received.
     pub packets_received: u64,
-    /// Pieces in which they came: trains count once.
+    /// Datagrams received: a train counts once.
     pub trains_received: u64,
     /// UDP payload bytes received.
     pub bytes_received: u64,
@@ -109,8 +109,8 @@ pub struct UdpSocket {
     controls: Vec<Control>,
 }
 
-// SAFETY: the raw pointers in `headers` are set anew before each call and point into fields of
-// the same struct or into the caller's borrowed arguments; none is used across calls.
+// SAFETY: the raw pointers in `headers` are set anew before each call and point into fields of the
+// same struct or into the caller's borrowed arguments; none is used across calls.
 unsafe impl Send for UdpSocket {}
 
 fn set_option<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> {
@@ -121,12 +121,12 @@ fn set_option<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What this socket sends crosses the network as it is or not at all: neither this host nor a
-/// router cuts it up. What this host believes of the way to the receiver does not count, only its
-/// own link does.
+/// Prevents fragmentation: packets of this socket cross the network as they are or not at all;
+/// neither this host nor a router fragments them. This host's knowledge of the path to the receiver
+/// does not count, only its own link does.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) fn forbid_fragments(socket: &std::net::UdpSocket) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     if socket.local_addr()?.is_ipv4() {
@@ -139,7 +139,7 @@ pub(crate) fn forbid_fragments(socket: &std::net::UdpSocket) -> io::Result<()> {
 }
 
 impl SocketCounters {
-    /// Adds what another socket counted.
+    /// Adds the counters of another socket.
     pub fn add(&mut self, other: &Self) {
         self.send_calls += other.send_calls;
         self.receive_calls += other.receive_calls;
@@ -153,11 +153,11 @@ impl SocketCounters {
 }
 
 impl UdpSocket {
-    /// A non-blocking socket on `address` with any free port, and buffers of `buffer_bytes` if
-    /// the machine allows that much.
+    /// Creates a non-blocking socket on `address` with any free port, and buffers of `buffer_bytes`
+    /// if the machine allows that much.
     ///
     /// # Errors
-    /// What the kernel says of socket or address.
+    /// The kernel's error for the socket or the address.
     pub fn bind(address: IpAddr, buffer_bytes: usize) -> io::Result<Self> {
         let address = SocketAddr::new(address, 0);
         let socket = Self::open(address)?;
@@ -165,8 +165,8 @@ impl UdpSocket {
         Self::new(socket, buffer_bytes)
     }
 
-    /// As [`Self::bind`], without UDP checksums where the IP version allows that (IPv4), and
-    /// without offloads.
+    /// As [`Self::bind`], without UDP checksums if the IP version allows that (IPv4), and without
+    /// offloads.
     ///
     /// # Errors
     /// As [`Self::bind`].
@@ -182,16 +182,16 @@ impl UdpSocket {
         Ok(self)
     }
 
-    /// A socket at the same address that is connected to `peer`, of the kind that
-    /// [`Self::bind_unchecked`] gives. What comes from elsewhere comes in by this one as before.
+    /// Creates a socket at the same address that is connected to `peer`, of the same kind as
+    /// [`Self::bind_unchecked`]. Packets from elsewhere arrive at this socket as before.
     ///
     /// # Errors
     /// As [`Self::bind`].
     pub fn beside(&self, peer: SocketAddr) -> io::Result<Self> {
         let address = self.local_address()?;
         let second = Self::open(address)?;
-        // For as long as it takes to bind: an address must have no third owner. By `SO_REUSEADDR`
-        // another user's process could become that; `SO_REUSEPORT` is for those of one user.
+        // Only while binding: an address must have no third owner. With `SO_REUSEADDR` another
+        // user's process could become one; `SO_REUSEPORT` is restricted to processes of one user.
         self.socket.set_reuse_port(true)?;
         let bound = second.set_reuse_port(true).and_then(|()| second.bind(&address.into()));
         self.socket.set_reuse_port(false)?;
@@ -202,17 +202,17 @@ impl UdpSocket {
         Self::new(second, buffer_bytes)?.unchecked()
     }
 
-    /// A non-blocking socket of the kind that `address` needs, not bound yet.
+    /// Opens a non-blocking socket of the kind that `address` needs, not bound yet.
     pub(crate) fn open(address: SocketAddr) -> io::Result<Socket> {
         let kind = Type::DGRAM.nonblocking().cloexec();
         Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))
     }
 
-    /// Takes over a socket that is bound, and gives it buffers as [`Self::bind`] does.
+    /// Takes over a bound socket, and gives it buffers as [`Self::bind`] does.
     pub(crate) fn new(socket: Socket, buffer_bytes: usize) -> io::Result<Self> {
         let fd = socket.as_raw_fd();
         let bytes = i32::try_from(buffer_bytes).unwrap_or(i32::MAX);
-        // Over the limit only where privilege allows; then as much as the limit allows.
+        // Exceeds the limit only with privileges; otherwise as much as the limit allows.
         if set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes).is_err() {
             socket.set_recv_buffer_size(buffer_bytes)?;
         }
@@ -232,25 +232,25 @@ impl UdpSocket {
         })
     }
 
-    /// Ties the socket to one peer: no route is looked up per packet on either side.
+    /// Connects the socket to one peer: no route is looked up per packet on either side.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
         self.socket.connect(&peer.into())
     }
 
-    /// Gives up offloads by choice.
+    /// Disables offloads by choice.
     pub fn restrict(&mut self, offloads: Offloads) {
         self.offloads.gso &= offloads.gso;
         if self.offloads.gro && !offloads.gro {
             self.offloads.gro = false;
-            // Refusing to switch it off is harmless: trains are understood either way.
+            // If the kernel refuses to disable it, no harm is done: trains are handled either way.
             let _ = set_option(self.fd(), libc::SOL_UDP, libc::UDP_GRO, &0i32);
         }
     }
 
-    /// What the kernel does for this socket at present.
+    /// Offloads in use for this socket at present.
     pub fn offloads(&self) -> Offloads {
         Offloads { gso: self.segments(), ..self.offloads }
     }
@@ -260,34 +260,34 @@ impl UdpSocket {
         &self.socket
     }
 
-    /// The descriptor, for waiting.
+    /// The descriptor, for polling.
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
-    /// The address others send to.
+    /// Address to which other ranks send.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    /// What the kernel knows this socket by, and no other.
+    /// The kernel's unique identifier of this socket.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn cookie(&self) -> io::Result<u64> {
         Ok(rustix::net::sockopt::socket_cookie(&self.socket)?)
     }
 
-    /// Receive buffer that was granted, in bytes of truesize.
+    /// Receive buffer granted, in bytes of truesize.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.socket.recv_buffer_size().unwrap_or(212_992)
     }
 
-    /// Packets, or trains of them, that the kernel dropped before they were read: those that a
-    /// filter refused, and those that found the receive buffer full. 0 where it does not tell.
+    /// Packets, or trains of them, that the kernel dropped before they were read, because a filter
+    /// rejected them or the receive buffer was full. 0 if the kernel does not report it.
     pub fn dropped(&self) -> u64 {
         let mut values = [0u32; MEMORY_VALUES];
         let mut length = size_of_val(&values) as libc::socklen_t;
@@ -300,7 +300,7 @@ impl UdpSocket {
         if is_told { u64::from(values[libc::SK_MEMINFO_DROPS as usize]) } else { 0 }
     }
 
-    /// Largest IP packet on the way to `to`, as the kernel knows it.
+    /// Largest IP packet on the path to `to`, as the kernel knows it.
     pub fn path_mtu(local: IpAddr, to: SocketAddr) -> io::Result<u32> {
         let probe = std::net::UdpSocket::bind(SocketAddr::new(local, 0))?;
         probe.connect(to)?;

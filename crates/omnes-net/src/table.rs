@@ -1,4 +1,4 @@
-//! The table by which the ranks of a job find each other, the same for all of them.
+//! The table of addresses of a job's ranks, the same for all of them.
 
 use crate::error::RANKS_MAX;
 use crate::links::CONNECTED_RANKS_MAX;
@@ -7,39 +7,40 @@ use crate::trial::Place;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// Longest table, as a part of a line: a little for all, and for each rank an address of IPv6, a
-/// port, its number among those of its node, and perhaps another port with that. Where each pair of
-/// ranks has its own sockets, a port more for each.
+/// Longest table, as a part of a line: some bytes for the job, and for each rank an IPv6 address, a
+/// port, its number among those of its node, and possibly its number and another port in the
+/// circle. If each pair of ranks has its own sockets, one more port for each pair.
 const TABLE_BYTES: usize = 4096;
 const TABLE_BYTES_PER_RANK: usize = 80;
 const TABLE_BYTES_PER_PAIR: usize = 6;
 // Small enough for any rank to read.
 const _: () = assert!(table_bytes_max(RANKS_MAX) < 1 << 23);
 
-/// Where a rank takes packets in.
+/// Ports at which a rank receives packets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Ports {
-    /// Those of all ranks at one port.
+    /// Packets of all ranks arrive at one port.
     One(u16),
-    /// Those of each rank at another, in order of ranks; 0 for its own.
+    /// Packets of each rank arrive at a port of their own, in order of ranks; 0 for the rank
+    /// itself.
     Each(Vec<u16>),
 }
 
-/// What rank 0 tells all ranks.
+/// Data that rank 0 sends to all ranks.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Table {
     pub(crate) job: u32,
-    /// Hexadecimal; absent where the ranks have a key already.
+    /// Hexadecimal; absent if the ranks have a key already.
     pub(crate) key: Option<String>,
-    /// In order of ranks. Rank 0 is where it was reached.
+    /// In order of ranks. `None` for rank 0: the address at which it was reached.
     pub(crate) hosts: Vec<Option<IpAddr>>,
     /// In order of ranks.
     pub(crate) ports: Vec<Ports>,
     pub(crate) payload_bytes: u16,
     pub(crate) nodes: Vec<Vec<u32>>,
-    /// Ranks that try whether packets of this length get from host to host; empty where that is
-    /// not in doubt.
+    /// Ranks that test whether packets of this length get from host to host; empty if that is not
+    /// in doubt.
     pub(crate) circle: Vec<Place>,
 }
 
@@ -50,7 +51,7 @@ pub(crate) const fn table_bytes_max(size: u32) -> usize {
 }
 
 impl Ports {
-    /// True if there is one for each of `size` ranks.
+    /// True if there is a port for each of `size` ranks.
     pub(crate) fn is_whole(&self, size: u32) -> bool {
         match self {
             Self::One(_) => true,
@@ -58,7 +59,7 @@ impl Ports {
         }
     }
 
-    /// For packets of `rank`.
+    /// Port for packets of `rank`.
     fn of(&self, rank: u32) -> u16 {
         match self {
             Self::One(port) => *port,
@@ -68,7 +69,7 @@ impl Ports {
 }
 
 impl Table {
-    /// True if it makes sense to rank `reader` of a job of `size`.
+    /// True if the table is valid for rank `reader` of a job of `size`.
     pub(crate) fn is_whole(&self, reader: u32, size: u32) -> bool {
         self.hosts.len() == size as usize
             && self.ports.len() == size as usize
@@ -79,7 +80,8 @@ impl Table {
             && self.circle.iter().all(|(rank, _)| *rank < size)
     }
 
-    /// Where each rank takes packets of `reader`, which has reached rank 0 at `zero`.
+    /// Addresses at which each rank receives packets of `reader`, which has reached rank 0 at
+    /// `zero`.
     pub(crate) fn addresses_for(&self, reader: u32, zero: IpAddr) -> Vec<SocketAddr> {
         let ports = (0..).zip(&self.ports);
         let ports = ports.map(|(rank, ports)| if rank == reader { 0 } else { ports.of(reader) });

@@ -1,47 +1,47 @@
-//! Short time slices, for threads that wait where other programs compute.
+//! Short time slices, for waiting threads on cores where other programs compute.
 //!
-//! A thread that a packet wakes has to let the one on its core use up its time slice, which lasts
-//! milliseconds, unless its own is the shorter one (Linux 6.12 and later). A short slice does not
-//! change a thread's share of the core, and children inherit it.
+//! A thread that a packet wakes has to let the thread on its core use up its time slice, which
+//! lasts milliseconds, unless its own slice is the shorter one (Linux 6.12 and later). A short
+//! slice does not change a thread's share of the core, and child threads and processes inherit it.
 //!
-//! The progress thread asks for one when it starts. A caller does once it has been kept from its
-//! core for long: on machines that the job has to itself, callers are left as they are. Where ranks
-//! outnumber cores they would take the core from each other, so the progress thread does not ask,
-//! and a caller does only if its turns are late again and again, and gets its usual slices back as
-//! soon as none has been late for a while.
+//! The progress thread requests one when it starts. A caller does once it has been kept from its
+//! core for long: on machines that the job has to itself, callers are left unchanged. If ranks
+//! outnumber cores they would take the core from each other, so the progress thread does not
+//! request one, and a caller does only if its turns are late repeatedly, and gets its usual slices
+//! back as soon as none has been late for a while.
 //!
 //! Cost: three system calls each time; none of them needs a privilege, and a kernel that refuses
-//! them, or knows no such slices, is no error.
+//! them, or does not support such slices, is not an error.
 
 use omnes_wire::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// What is asked for unless settings say otherwise: the shortest that the kernel grants.
+/// Slice requested unless settings override it: the shortest that the kernel grants.
 const SHORTEST: Duration = Duration::from_micros(100);
-/// Who gives the core away and has it back only after such a time has given it to a program that
-/// computes: ranks that wait for each other take a twentieth of that.
+/// A thread that yields its core and gets it back only after this time has yielded it to a program
+/// that computes: ranks that wait for each other take a twentieth of that.
 const LATE_TURN: Duration = Duration::from_millis(1);
-/// Beside programs that compute, several turns in such a time are late even with short slices; of
-/// sixteen ranks that have two cores to themselves, one in ten such times.
+/// Beside programs that compute, several turns in this time are late even with short slices; of
+/// sixteen ranks that have two cores to themselves, one in ten such periods.
 const KEPT_WHERE_CORES_ARE_SHARED: Duration = Duration::from_millis(10);
 
-/// Which time slices a thread has.
+/// Time slices of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SlicePolicy {
-    /// Length of the short ones; zero leaves all threads as they are.
+    /// Length of the short ones; zero leaves all threads unchanged.
     pub(crate) length: Duration,
-    /// How long a caller keeps them after its last late turn, and within what time of another one
-    /// a late turn makes it ask. `None`: for good, with the first.
+    /// How long a caller keeps them after its last late turn, and the maximum time between two late
+    /// turns that makes it request them. `None`: permanently, after the first late turn.
     pub(crate) kept: Option<Duration>,
 }
 
-/// What the calling thread has asked for.
+/// Slices that the calling thread has requested.
 #[derive(Clone, Copy)]
 enum Asked {
     /// Nothing.
     Nothing {
-        /// When it was kept from its core last.
+        /// Time at which it was last kept from its core.
         late: Option<Instant>,
     },
     Short {
@@ -63,20 +63,21 @@ thread_local! {
 }
 
 impl SlicePolicy {
-    /// Ranks have a core each.
+    /// If ranks have a core each.
     pub(crate) const OF_OWN_CORE: Self = Self { length: SHORTEST, kept: None };
-    /// Ranks outnumber cores.
+    /// If ranks outnumber cores.
     pub(crate) const OF_SHARED_CORE: Self =
         Self { length: SHORTEST, kept: Some(KEPT_WHERE_CORES_ARE_SHARED) };
 
-    /// The calling thread is the progress thread, and begins.
+    /// Called by the progress thread when it starts.
     pub(crate) fn on_start(self) {
         if self.kept.is_none() {
             self.ask(Instant::ZERO);
         }
     }
 
-    /// The calling thread gave its core away for a turn of such a length, and has it back.
+    /// Called when the calling thread has yielded its core for a turn of this length, and has it
+    /// back.
     pub(crate) fn on_turn(self, turn: Duration, clock: Instant) {
         if turn > LATE_TURN {
             self.on_late_turn(clock);
@@ -90,7 +91,7 @@ impl SlicePolicy {
     fn on_late_turn(self, clock: Instant) {
         match (ASKED.get(), self.kept) {
             (Asked::Short { change, .. }, _) => ASKED.set(Asked::Short { change, late: clock }),
-            // Now and then a turn is late where there are only ranks.
+            // Occasionally a turn is late even if there are only ranks.
             (Asked::Nothing { late }, Some(kept))
                 if late.is_none_or(|late| clock.since(late) > kept) =>
             {
@@ -107,8 +108,8 @@ impl SlicePolicy {
     }
 }
 
-/// The calling thread gets back the slices that it had before it asked for short ones, unless the
-/// program has given it others meanwhile.
+/// Gives the calling thread the slices back that it had before it requested short ones, unless the
+/// program has changed them meanwhile.
 pub(crate) fn restore() {
     if let Asked::Short { change: Some(change), .. } = ASKED.replace(Asked::Nothing { late: None })
         && let Some(own) = attributes()
@@ -119,39 +120,39 @@ pub(crate) fn restore() {
     }
 }
 
-/// Asks for slices of `length` for the calling thread. What cannot be known or had is done without.
+/// Requests slices of `length` for the calling thread. Errors are ignored.
 fn shorten(length: Duration) -> Option<Change> {
     let own = attributes().filter(|own| is_longer(own, length))?;
     let wanted = length.as_nanos().try_into().unwrap_or(u64::MAX);
     set_attributes(libc::sched_attr { sched_runtime: wanted, ..own });
-    // The kernel has bounds.
+    // The kernel has limits.
     let short_ns = attributes()?.sched_runtime;
     Some(Change { usual_ns: own.sched_runtime, short_ns })
 }
 
-/// True of a thread that the scheduler treats as any other.
+/// True if the scheduler treats the thread as any other.
 fn is_usual(own: &libc::sched_attr) -> bool {
     i32::try_from(own.sched_policy) == Ok(libc::SCHED_OTHER)
 }
 
-/// True of such a thread with slices longer than `slice`.
+/// True for such a thread with slices longer than `slice`.
 fn is_longer(own: &libc::sched_attr, slice: Duration) -> bool {
     is_usual(own) && u128::from(own.sched_runtime) > slice.as_nanos()
 }
 
-/// Those of the calling thread.
+/// Scheduling attributes of the calling thread.
 fn attributes() -> Option<libc::sched_attr> {
-    // SAFETY: a structure of numbers, for which zero is a value.
+    // SAFETY: a structure of numbers, for which zero is a valid value.
     let mut own: libc::sched_attr = unsafe { std::mem::zeroed() };
     let bytes = size_of::<libc::sched_attr>();
-    // SAFETY: the kernel writes so many bytes at most, all of which are there.
+    // SAFETY: the kernel writes at most this many bytes, all of which exist.
     let status = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut own, bytes, 0) };
     (status == 0).then_some(own)
 }
 
-/// Changes those of the calling thread, if it may.
+/// Changes the attributes of the calling thread, if it may.
 fn set_attributes(wanted: libc::sched_attr) {
-    // SAFETY: the kernel reads the structure, whose length it says itself.
+    // SAFETY: the kernel reads the structure, which contains its own length.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
 }
 
@@ -166,7 +167,7 @@ mod tests {
         attributes().unwrap().sched_runtime
     }
 
-    /// Runs `body` in a thread of its own, with the slices that it begins with.
+    /// Runs `body` in a separate thread, with the slices that the thread starts with.
     fn in_a_thread(body: impl FnOnce(u64) + Send + 'static) {
         std::thread::spawn(|| match slice_ns() {
             0 => println!("skipped: a kernel before 6.12 tells of no slices"),

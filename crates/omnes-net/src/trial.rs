@@ -1,22 +1,22 @@
-//! Which packets get from host to host, tried at the start of every job on several hosts.
+//! Test of which packets get from host to host, at the start of every job on several hosts.
 //!
-//! Links tell how long the packets are that they take; the way between two hosts may take shorter
-//! ones only, as through a VPN or a switch that is set otherwise, and drop the others without a
-//! word. A firewall may pass none at all. So the hosts stand in a circle at the start: one rank of
-//! each sends packets to that of the next host, without fragmentation, and says what has come from
-//! the host before. A circle crosses every link that parts the hosts in two, both ways; other ways
-//! that packets may take between two hosts are not tried.
+//! Links report the maximum length of their packets; the path between two hosts may carry shorter
+//! ones only, as through a VPN or a switch with another setting, and drop the others silently. A
+//! firewall may pass none at all. So the hosts form a circle at the start: one rank of each sends
+//! packets to that of the next host, without fragmentation, and reports which packets have arrived
+//! from the previous host. A circle crosses every link that separates the hosts into two parts,
+//! both ways; other paths that packets may take between two hosts are not tested.
 //!
-//! First some are sent as long as the job's longest, and short ones. All have sent theirs before
-//! anybody looks. Only where one lacks the long ones do all send again, packets of the job's length
-//! and of each of [`MTUS`] that is below, and the job has the longest that came everywhere. What
-//! chance loses in one of these turns does not count if it comes in the other. Where nothing comes
-//! in either, the job ends with an error that names the two hosts.
+//! First, packets of the job's maximum length and short ones are sent. All ranks have sent theirs
+//! before any rank checks. Only if one rank lacks the long ones, all send again, packets of the
+//! job's length and of each of [`MTUS`] that is below, and the job uses the longest that arrived
+//! everywhere. A random loss in one of these turns does not count if the packet arrives in the
+//! other. If no packet arrives in either, the job ends with an error that names the two hosts.
 //!
-//! The packets are questions for a sign of life, filled up with zeros, by a socket of their own;
-//! nobody answers them. A short one goes to the host before, too: many firewalls pass packets from
-//! whoever has been sent one. Cost: twelve packets per host, eight between two, and a byte each way
-//! between rank 0 and each rank of the circle.
+//! The packets are questions for a sign of life, padded with zeros, from a separate socket; no rank
+//! answers them. A short one goes to the previous host, too: many firewalls pass packets from a
+//! host to which one was sent. Cost: twelve packets per host, eight between two, and a byte each
+//! way between rank 0 and each rank of the circle.
 
 use crate::socket::forbid_fragments;
 use omnes_wire::{HEADER_BYTES, Header, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank};
@@ -25,37 +25,37 @@ use std::io::{ErrorKind, Result};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Lengths of IP packets, in bytes, that a job may do with where longer ones do not pass: through
-/// clouds' gateways with jumbo frames, Ethernet, GRE, VXLAN, WireGuard, IPsec and the like, what
-/// each path of IPv6 takes, and of IPv4.
+/// Lengths of IP packets, in bytes, that a job may use if longer ones do not pass: through clouds'
+/// gateways with jumbo frames, Ethernet, GRE, VXLAN, WireGuard, IPsec and the like, and the minimum
+/// that each path of IPv6 and of IPv4 carries.
 pub(crate) const MTUS: [u32; 8] = [8500, 1500, 1476, 1450, 1420, 1400, 1280, 576];
-/// Packets of each length and turn: chance loses that many in a row, in both turns, on no network
-/// that is of use.
+/// Packets of each length and turn: on no usable network does chance lose that many in a row, in
+/// both turns.
 const PACKETS: usize = 4;
-/// The longest wait for the first packet, by the number of the turn: at the first one all have been
-/// sent before.
+/// Longest wait for the first packet, by the number of the turn: in the first one all packets have
+/// been sent before.
 const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(2)];
-/// The longest wait for a long packet that a shorter one has overtaken.
+/// Longest wait for a long packet that a shorter one has overtaken.
 const OVERTAKEN_WAIT: Duration = Duration::from_millis(50);
 
-/// A host's place in the circle: one rank of it, and the port that it looks at.
+/// A host's place in the circle: one rank of it, and the port at which that rank receives.
 pub(crate) type Place = (u32, u16);
 
-/// The longest of the lengths tried that has come, by its place among them, longest first; none if
-/// no packet has.
+/// Index of the longest of the tested lengths that has arrived, longest first; `None` if no packet
+/// has.
 pub(crate) type Found = Option<u8>;
 
-/// What rank 0 asks of all in the circle.
+/// Request of rank 0 to all ranks in the circle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
-    /// Look at what has come.
+    /// Check which packets have arrived.
     Look,
-    /// Send packets of all lengths, then look.
+    /// Send packets of all lengths, then check.
     Again,
 }
 
-/// The circle of the ranks whose addresses and ports are given in order of ranks: one of each
-/// address, in order of ranks. Empty where there is only one.
+/// The circle of the ranks whose addresses and ports are given in order of ranks: one rank of each
+/// address, in order of ranks. Empty if there is only one address.
 pub(crate) fn circle(hosts: impl Iterator<Item = (IpAddr, u16)>) -> Vec<Place> {
     let mut seen = BTreeSet::new();
     let first = (0..).zip(hosts).filter(|(_, (host, _))| seen.insert(*host));
@@ -63,36 +63,36 @@ pub(crate) fn circle(hosts: impl Iterator<Item = (IpAddr, u16)>) -> Vec<Place> {
     if circle.len() > 1 { circle } else { Vec::new() }
 }
 
-/// The payloads of the packets to try, longest first, in a job whose packets have `longest`;
-/// `lesser` are those of shorter ones.
+/// Payloads of the packets to test, longest first, in a job whose packets have `longest`; `lesser`
+/// are those of shorter ones.
 pub(crate) fn payloads(longest: u16, lesser: &[u16]) -> Vec<u16> {
     let mut payloads = vec![longest];
     payloads.extend(lesser.iter().filter(|payload| **payload < longest));
     payloads
 }
 
-/// A rank's part in the trial, which has sent what it has to at first.
+/// A rank's part in the trial; the packets of the first turn have been sent.
 pub(crate) struct TrialPart<'a> {
     socket: &'a UdpSocket,
     question: Question<'a>,
-    /// The one before in the circle.
+    /// The previous rank in the circle.
     before: (Rank, SocketAddr),
     after: (Rank, SocketAddr),
-    /// How often packets were sent.
+    /// Number of times that packets were sent.
     turn: u32,
 }
 
-/// What a rank needs to know of the job.
+/// Parameters of the job and the test.
 pub(crate) struct Question<'a> {
     pub(crate) me: Rank,
     pub(crate) job: JobId,
     pub(crate) key: &'a JobKey,
-    /// Bytes of packets, as UDP counts: those to try, longest first.
+    /// UDP payload lengths to test, in bytes, longest first.
     pub(crate) lengths: Vec<usize>,
 }
 
 impl<'a> TrialPart<'a> {
-    /// Begins with it, if this rank stands in `circle`; `addresses` are those of all ranks.
+    /// Begins the trial, if this rank is in `circle`; `addresses` are those of all ranks.
     pub(crate) fn begin(
         trial: Option<&'a Trial>,
         mut question: Question<'a>,
@@ -111,7 +111,7 @@ impl<'a> TrialPart<'a> {
         Some(part)
     }
 
-    /// Does what rank 0 asks for.
+    /// Executes a request of rank 0.
     pub(crate) fn take(&mut self, turn: Turn) -> Found {
         let (first, again) = (WAITS[0], WAITS[1]);
         if turn == Turn::Look {
@@ -121,8 +121,8 @@ impl<'a> TrialPart<'a> {
         self.look(again)
     }
 
-    /// Sends what the next of the circle looks for: at first the longest and the shortest, later
-    /// all lengths. What the kernel refuses is not sent.
+    /// Sends the packets that the next rank of the circle expects: at first the longest and the
+    /// shortest, later all lengths. Packets that the kernel refuses are not sent.
     fn send(&mut self) {
         self.turn += 1;
         let lengths = &self.question.lengths;
@@ -140,7 +140,7 @@ impl<'a> TrialPart<'a> {
         }
     }
 
-    /// What has come of the packets that were sent last, if a first one does within `wait`.
+    /// Longest of the packets sent last that has arrived, if a first one arrives within `wait`.
     fn look(&self, wait: Duration) -> Found {
         let lengths = &self.question.lengths;
         let mut buffer = vec![0; lengths[0] + 1];
@@ -168,20 +168,20 @@ impl<'a> TrialPart<'a> {
     }
 }
 
-/// What both tell, of the same packets.
+/// The combined result of two checks.
 pub(crate) fn better(one: Found, other: Found) -> Found {
     [one, other].into_iter().flatten().min()
 }
 
-/// Of the first two ranks between whose hosts no packet gets the one that is not rank 0.
+/// The first two ranks between whose hosts no packet passes; of these, the one that is not rank 0.
 pub(crate) fn first_silent(circle: &[Place], found: &BTreeMap<Rank, Found>) -> Option<Rank> {
     let (rank, _) = found.iter().find(|(_, found)| found.is_none())?;
     let before_zero = || circle.last().map(|(rank, _)| Rank(*rank));
     Some(*rank).filter(|rank| rank.0 != 0).or_else(before_zero)
 }
 
-/// From which host to which something is bad, as those of the circle have `found`; rank 0 is at
-/// `own`.
+/// Pairs of hosts, from and to, whose result is bad, as the ranks of the circle have `found`; rank
+/// 0 is at `own`.
 pub(crate) fn ways(
     circle: &[Place],
     found: &BTreeMap<Rank, Found>,
@@ -212,7 +212,7 @@ impl Trial {
 }
 
 impl Question<'_> {
-    /// What this rank asks `to` in this turn.
+    /// The packet that this rank sends to `to` in this turn.
     fn packet(&self, to: Rank, turn: u32, length: usize) -> Vec<u8> {
         let blank = Header::blank(Kind::Ping, self.me);
         let bytes = Header { job: self.job, argument: turn, ..blank }.emit();
@@ -223,7 +223,7 @@ impl Question<'_> {
         packet
     }
 
-    /// True if `packet` is what rank `from` asks this one in this turn.
+    /// True if `packet` is the one that rank `from` sends to this one in this turn.
     fn is_of(&self, from: Rank, turn: u32, packet: &[u8]) -> bool {
         let Ok((header, tag)) = Header::parse(packet) else { return false };
         let is_ours = header.job == self.job && header.source == from && header.kind == Kind::Ping;
@@ -277,7 +277,7 @@ mod tests {
         with_two([&[3000, 2000], &[3000, 2000]], [9, 9], |_, mut one| {
             assert_eq!(one.take(Turn::Look), Some(0));
         });
-        // At first nothing between the longest and the shortest is sent.
+        // In the first turn no lengths between the longest and the shortest are sent.
         with_two([&[3000, 2000, 1000], &[4000, 2000, 1000]], [9, 9], |mut zero, mut one| {
             assert_eq!(one.take(Turn::Look), Some(3));
             std::thread::scope(|scope| {

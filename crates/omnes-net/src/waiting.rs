@@ -1,10 +1,10 @@
-//! How to wait: spin, then give the processor away, then block.
+//! How to wait: spin, then yield the processor, then block.
 //!
-//! Spinning is fastest and only harmless while no other rank wants the core; giving the core away
-//! lets the rank run that the wait is for; blocking costs a wake-up and frees the core for good.
-//! Which of them, and how long, follows from the number of ranks per core, and from whether the
-//! wait is for a long message: that comes in trains, and where these are far apart the link is what
-//! is waited for, which a wake-up does not delay.
+//! Spinning is fastest and only harmless while no other rank wants the core; yielding lets the rank
+//! run that the wait is for; blocking costs a wake-up and frees the core for good. Which of them,
+//! and how long, follows from the number of ranks per core, and from whether the wait is for a long
+//! message: its data arrive in trains, and if these are far apart the link is the bottleneck, which
+//! a wake-up does not delay.
 
 use crate::time_slice::SlicePolicy;
 use crate::while_waiting::Pace;
@@ -14,9 +14,9 @@ use std::time::Duration;
 /// Limits of a wait's stages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaitPolicy {
-    /// Time spent looking again at once.
+    /// Time spent polling without a pause.
     pub(crate) spin: Duration,
-    /// Time spent giving the processor away between looks, after spinning.
+    /// Time spent yielding the processor between polls, after spinning.
     pub(crate) yield_time: Duration,
     /// The same between the trains of a long message.
     pub(crate) yield_time_long: Duration,
@@ -26,15 +26,15 @@ pub(crate) struct WaitPolicy {
     pub(crate) slices: SlicePolicy,
 }
 
-/// A message of so many bytes is a long one.
+/// Messages of at least this many bytes are long.
 pub(crate) const LONG_BYTES: u64 = 128 << 10;
 
-/// Giving the core away costs two switches each time, and trains of 64 KiB are 5 µs apart at 100
+/// Yielding the core costs two switches each time, and trains of 64 KiB are 5 µs apart at 100
 /// Gbit/s, 50 µs at 10 and 500 µs at 1.
 const YIELD_TIME_LONG: Duration = Duration::from_micros(50);
 
 impl WaitPolicy {
-    /// What suits `ranks` ranks that share `cores` cores.
+    /// The policy for `ranks` ranks that share `cores` cores.
     pub(crate) fn for_ranks(ranks: u32, cores: u32) -> Self {
         if ranks <= cores {
             Self {
@@ -56,7 +56,7 @@ impl WaitPolicy {
     }
 }
 
-/// What to do next.
+/// The next action of a waiting caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     Spin,
@@ -64,30 +64,30 @@ pub(crate) enum Stage {
     Block,
 }
 
-/// One wait under way. It reads no clock: the core's last reading serves.
+/// A wait in progress. It reads no clock, but uses the core's last reading.
 pub(crate) struct Waiting {
     policy: WaitPolicy,
-    /// The reading from before the wait: how long ago that was, it does not say.
+    /// The reading from before the wait, taken at an unknown time before.
     before: Instant,
-    /// The first one since.
+    /// The first reading since.
     since: Option<Instant>,
-    /// The last one before the core was given away, if that was the last stage.
+    /// The last reading before the core was yielded, if that was the last stage.
     gave_way: Option<Instant>,
 }
 
 impl Waiting {
-    /// One that begins; `clock` is the latest reading so far.
+    /// A wait that begins; `clock` is the latest reading so far.
     pub(crate) fn new(policy: WaitPolicy, clock: Instant) -> Self {
         Self { policy, before: clock, since: None, gave_way: None }
     }
 
-    /// Something came, though not what is waited for: the wait begins anew.
+    /// Restarts the wait after packets that do not end it.
     pub(crate) fn on_news(&mut self, clock: Instant) {
         self.end_turn(clock);
         *self = Self::new(self.policy, clock);
     }
 
-    /// What to do next, given the latest reading of the clock.
+    /// The next action, given the latest reading of the clock.
     pub(crate) fn next(&mut self, clock: Instant) -> Stage {
         self.end_turn(clock);
         let stage = self.stage(clock);
@@ -95,7 +95,7 @@ impl Waiting {
         stage
     }
 
-    /// The others have had their turn, if they were given one.
+    /// Ends the turn of the other ranks, if they were given one.
     fn end_turn(&self, clock: Instant) {
         if let Some(gave_way) = self.gave_way {
             self.policy.slices.on_turn(clock.since(gave_way), clock);
@@ -104,7 +104,7 @@ impl Waiting {
 
     fn stage(&mut self, clock: Instant) -> Stage {
         if clock == self.before {
-            // Nobody blocks before the core has made a step, and sent what is due.
+            // No caller blocks before the core has made a step, and sent the packets that are due.
             let spins = !self.policy.spin.is_zero();
             return if spins { Stage::Spin } else { Stage::GiveWay };
         }
@@ -113,12 +113,12 @@ impl Waiting {
 }
 
 impl WaitPolicy {
-    /// What suits a wait for a long message.
+    /// The policy for a wait for a long message.
     pub(crate) fn for_long(self) -> Self {
         Self { yield_time: self.yield_time_long, ..self }
     }
 
-    /// True if whoever waits gives its core away before anything else.
+    /// True if a waiting caller yields its core before anything else.
     pub(crate) fn gives_way_at_once(&self) -> bool {
         self.stage_after(Duration::ZERO) == Stage::GiveWay
     }

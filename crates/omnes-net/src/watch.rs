@@ -1,13 +1,13 @@
 //! The connections of the rendezvous, kept open: the kernel closes them the moment a rank ends,
-//! however it ends, so that its death is known at once.
+//! however it ends, so that its death is known immediately.
 //!
 //! Rank 0 holds one connection per rank, every other rank holds one to rank 0. A rank that leaves
-//! in good order says so first, by one byte, and names the failed rank for which it leaves, if it
-//! does for that. A connection that breaks otherwise, as a router on the way may break it, tells
-//! nothing: whether the rank is still there, its packets tell.
+//! in good order announces it by one byte, and names the failed rank that is the cause, if there is
+//! one. A connection that breaks otherwise, for instance because of a router on the path, says
+//! nothing about the rank: its packets tell whether it still lives.
 //!
-//! Connections hardly ever have news, and there may be many, so one epoll descriptor tells of all,
-//! and only those are read that it names: a look costs one system call, and each news two more.
+//! Connections rarely have news, and there may be many, so one epoll descriptor reports on all, and
+//! only those that it names are read: a poll costs one system call, and each event two more.
 
 use crate::rendezvous::{NUDGES_MAX, READY};
 use omnes_wire::Rank;
@@ -24,14 +24,14 @@ use std::time::Duration;
 const FAREWELL: u8 = b'.';
 /// The byte, and the number of the failed rank plus one, or 0.
 const FAREWELL_BYTES: usize = 5;
-/// Silence after which the kernel asks the other side: what is on the way forgets a connection
-/// that says nothing for minutes.
+/// Silence after which the kernel probes the other side: devices on the path forget a connection
+/// that is silent for minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// What a connection told.
+/// Event reported by a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
-    /// The rank has left in good order, for the failure of another one if it says so.
+    /// The rank has left in good order, because of the failure of another one if it names one.
     Left(Rank, Option<Rank>),
     /// The rank has ended without farewell.
     Lost(Rank),
@@ -41,7 +41,7 @@ pub(crate) enum News {
 pub(crate) struct Watch {
     epoll: OwnedFd,
     streams: BTreeMap<Rank, TcpStream>,
-    /// Room for the name of one that has news.
+    /// Space for the event of one connection.
     ready: Vec<epoll::Event>,
 }
 
@@ -58,12 +58,12 @@ impl Watch {
         Ok(Self { epoll, streams: streams.into_iter().collect(), ready: Vec::with_capacity(1) })
     }
 
-    /// What can be read from when there are news; it lives as long as this watch.
+    /// The descriptor that is readable when there are events; it lives as long as this watch.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.epoll.as_raw_fd()
     }
 
-    /// Next news, if there are any. The connection is closed then.
+    /// Next event, if there is one. The connection is closed then.
     pub(crate) fn poll(&mut self) -> Option<News> {
         loop {
             let rank = self.next_ready()?;
@@ -76,7 +76,7 @@ impl Watch {
                     news => news,
                 },
                 Err(error) if is_nothing(&error) => return None,
-                // Whatever the network says: the other side's end is the end of what it sends.
+                // Only the end of its data shows that the rank has ended, not an error.
                 Err(_) => None,
             };
             self.forget(rank);
@@ -86,46 +86,46 @@ impl Watch {
         }
     }
 
-    /// A rank whose connection has something to be read.
+    /// A rank whose connection has data to read.
     fn next_ready(&mut self) -> Option<Rank> {
         if self.streams.is_empty() {
             return None;
         }
         self.ready.clear();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interrupted look is one in vain.
+        // An interrupted poll finds nothing.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.ready), Some(&at_once));
         self.ready.first().map(|event| Rank(event.data.u64() as u32))
     }
 
     /// Closes a connection. A child of this process may have it open, too, and then epoll would
-    /// tell of it for ever.
+    /// report it forever.
     fn forget(&mut self, rank: Rank) {
         if let Some(stream) = self.streams.remove(&rank) {
             let _ = epoll::delete(&self.epoll, &stream);
         }
     }
 
-    /// Says farewell to all; `cause` is the failed rank for which this one leaves.
+    /// Says farewell to all; `cause` is the failed rank because of which this one leaves.
     pub(crate) fn leave(&mut self, cause: Option<Rank>) {
         let mut farewell = [FAREWELL; FAREWELL_BYTES];
         farewell[1..].copy_from_slice(&cause.map_or(0, |failed| failed.0 + 1).to_be_bytes());
         for stream in std::mem::take(&mut self.streams).into_values() {
             let _ = epoll::delete(&self.epoll, &stream);
-            // Who is gone already need not be told.
+            // A rank that is gone already need not be told.
             let _ = (&stream).write_all(&farewell);
             let _ = stream.shutdown(Shutdown::Write);
         }
     }
 }
 
-/// What a rank's words mean, of which those of the start that come late mean nothing.
+/// Meaning of bytes from a rank; late bytes of the start have none.
 fn news_of(said: &[u8], rank: Rank) -> Option<News> {
     let begin = said.iter().position(|byte| *byte != READY)?;
     let Some(number) = said[begin..].strip_prefix(&[FAREWELL]) else {
         return Some(News::Lost(rank));
     };
-    // So few bytes come at once; if they do not, nothing was said of a cause.
+    // So few bytes arrive together; if they do not, no cause was named.
     let number = number.try_into().map_or(0, u32::from_be_bytes);
     Some(News::Left(rank, number.checked_sub(1).map(Rank)))
 }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((watch.poll(), watch.streams.len()), (None, 198));
     }
 
-    /// True if the descriptor has something to be read within `patience`.
+    /// True if the descriptor becomes readable within `patience`.
     fn has_woken(watch: &Watch, patience: Duration) -> bool {
         let time = rustix::event::Timespec::try_from(patience).unwrap();
         let mut polled = [rustix::event::PollFd::new(&watch.epoll, rustix::event::PollFlags::IN)];
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_connection_that_a_child_has_too_wakes_nobody_when_it_is_done_with() {
         let (mut watch, theirs) = watched();
-        // A descriptor of the same open file, as a child gets it that has been forked.
+        // A descriptor of the same open file, like that of a forked child.
         let child_s = watch.streams[&Rank(3)].try_clone().unwrap();
         drop(theirs);
         assert!(has_woken(&watch, Duration::from_secs(20)));

@@ -1,12 +1,11 @@
 //! The callback that a program may have run while it waits in a call: for instance to let another
-//! library make progress, which otherwise could not, or to check whether the wait is to go on.
+//! library make progress, which otherwise could not, or to check whether the wait is to continue.
 //!
 //! Guarantees: the callback runs on the thread that waits, never on the progress thread, and
 //! without the engine's lock, so it may enter the engine again. Waits that end before the wait
-//! policy's first call never call it, and read no clock for it: the core's last reading serves. A
-//! callback with an interval of its own is also called in a wait shorter than that, if this thread
-//! has waited for so long in all since the last call; so it is called as well where many waits are
-//! short.
+//! policy's first call never call it, and read no clock for it, but use the core's last reading. A
+//! callback with an interval of its own is also called in a shorter wait, if this thread has waited
+//! for that long in total since the last call; so it is also called if there are many short waits.
 
 use omnes_wire::Instant;
 use std::cell::Cell;
@@ -21,22 +20,22 @@ const INTERVAL: Duration = Duration::from_micros(500);
 /// When a callback without an interval of its own is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pace {
-    /// Time that a wait has lasted at the first call.
+    /// Duration of a wait at the first call.
     pub(crate) first: Duration,
-    /// Time between the end of a call and the next one; who sleeps is late for it.
+    /// Time between the end of a call and the next one; a sleeping caller is late for it.
     pub(crate) next: Duration,
 }
 
 impl Pace {
-    /// Where ranks have their cores. Who waits has nothing better to do, and what the callback
-    /// moves on may be what others wait for.
+    /// If ranks have their own cores. A waiting caller has nothing better to do, and other ranks
+    /// may wait for the progress that the callback makes.
     pub(crate) const OF_OWN_CORE: Self =
         Self { first: Duration::from_micros(50), next: Duration::from_micros(20) };
-    /// Where a call would take the core from the very rank that is waited for.
+    /// If a call would take the core from the very rank that is waited for.
     pub(crate) const OF_SHARED_CORE: Self = Self { first: INTERVAL, next: INTERVAL };
 }
 
-/// What waiting calls do now and then; clones are the same callback.
+/// Callback that waiting calls run periodically; clones are the same callback.
 #[derive(Clone)]
 pub struct WhileWaiting {
     callback: Arc<dyn Fn() -> ControlFlow<()> + Send + Sync>,
@@ -44,9 +43,9 @@ pub struct WhileWaiting {
 }
 
 impl WhileWaiting {
-    /// Runs `callback` now and then while a call waits, on its thread. It must not wait itself; it
-    /// may test operations, also those of the same engine. Where it panics, what was waited for is
-    /// given up.
+    /// Runs `callback` periodically while a call waits, on its thread. The callback must not wait
+    /// itself; it may test operations, including those of the same engine. If it panics, the
+    /// awaited operation is given up.
     pub fn new(callback: impl Fn() + Send + Sync + 'static) -> Self {
         let callback = move || {
             callback();
@@ -56,8 +55,8 @@ impl WhileWaiting {
     }
 
     /// As [`Self::new`], but only after each `interval` of a wait; at [`ControlFlow::Break`] the
-    /// wait ends with an error, and what was waited for is given up, unless it has ended meanwhile.
-    /// Of a call that waits for several things, the next wait calls it again.
+    /// wait ends with an error, and the awaited operation is given up, unless it has ended
+    /// meanwhile. If a call waits for several operations, its next wait runs the callback again.
     pub fn every(
         interval: Duration,
         callback: impl Fn() -> ControlFlow<()> + Send + Sync + 'static,
@@ -69,7 +68,7 @@ impl WhileWaiting {
         (self.callback)()
     }
 
-    /// True if it is called as often as [`Pace`] says, and not at times of its own.
+    /// True if it is called as often as [`Pace`] says, and not at an interval of its own.
     pub(crate) fn is_frequent(&self) -> bool {
         self.interval.is_none()
     }
@@ -86,24 +85,23 @@ impl fmt::Debug for WhileWaiting {
 }
 
 thread_local! {
-    /// Time that this thread has waited in all since the last run of a callback with an interval.
+    /// Total time that this thread has waited since the last run of a callback with an interval.
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// When the callback is due in one wait.
+/// Decides when the callback is due in one wait.
 pub(crate) struct CallbackTimer<'a> {
     callback: Option<&'a WhileWaiting>,
-    /// What the clock was read as before the wait: how long ago that was, it does not say.
+    /// The clock's reading from before the wait, taken at an unknown time before.
     before: Instant,
     pace: Pace,
-    /// When the wait began, or the callback's last run in it was over; and the latest reading
-    /// since.
+    /// Start of the wait, or end of the callback's last run in it; and the latest reading since.
     span: Option<(Instant, Instant)>,
     has_called: bool,
 }
 
 impl<'a> CallbackTimer<'a> {
-    /// That of a wait that begins; `clock` is its latest reading so far.
+    /// The timer of a wait that begins; `clock` is the latest reading so far.
     pub(crate) fn new(callback: Option<&'a WhileWaiting>, clock: Instant, pace: Pace) -> Self {
         Self { callback, before: clock, pace, span: None, has_called: false }
     }
@@ -124,7 +122,7 @@ impl<'a> CallbackTimer<'a> {
         (clock.since(since) >= wait).then_some(callback)
     }
 
-    /// The callback has been called.
+    /// Records that the callback has been called.
     pub(crate) fn on_called(&mut self, now: Instant) {
         (self.span, self.has_called) = (Some((now, now)), true);
         WAITED.set(Duration::ZERO);
@@ -193,7 +191,7 @@ mod tests {
             let mut timer = 0;
             for _ in 0..100 {
                 let mut wait = CallbackTimer::new(callback, clock, LONG);
-                // What the program does between waits is no wait.
+                // Time that the program spends between waits does not count.
                 clock = clock + 1000 * millisecond;
                 for _ in 0..=1 {
                     if wait.due(clock).is_some() {
@@ -205,7 +203,7 @@ mod tests {
             }
             timer
         };
-        // A wait lasts for a millisecond, and the 51st has waited for the time.
+        // A wait lasts for a millisecond, so the interval is over in the 51st.
         assert_eq!(turns_of(Some(&often)), 2);
         assert_eq!(turns_of(Some(&WhileWaiting::new(|| {}))), 0);
         assert_eq!(turns_of(plain), 0);

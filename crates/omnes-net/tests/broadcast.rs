@@ -20,11 +20,12 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Lengths around what changes the way: envelope, packet, train, copy, window.
+/// Lengths around each change of the path: envelope, packet, train, copy, window.
 const LENGTHS: [usize; 12] =
     [0, 1, 8, 1000, 8892, 8893, 16_384, 65_536, 65_537, 200_000, 600_001, 1 << 20];
 
-/// Every length from every rank, both ways of holding; what each rank has counted.
+/// Broadcasts every length from every rank, with both ways of holding; returns each rank's
+/// counters.
 fn all_lengths(hosts: &[hosts::Host], policy: &str) -> Vec<EngineCounters> {
     let policy: Policy = policy.parse().unwrap();
     with_ranks(
@@ -74,7 +75,7 @@ fn every_policy_brings_the_same_bytes() {
     }
 }
 
-/// Receives all messages of `root`, which are `count` and short.
+/// Receives all messages of `root`: `count` short ones.
 fn expect_stream(member: &Member<'_>, root: u32, count: u32) {
     let mut buffer = [0; 64];
     for number in 0..count {
@@ -161,7 +162,7 @@ fn small_broadcast_is_one_packet_and_one_call_however_many_receive() {
     );
     let (before, after) = &counters[0];
     // A rank that the machine keeps from its core for long gets a packet twice, but not by
-    // multicast, as there are two of them at most.
+    // multicast, because there are at most two such ranks.
     let repairs = after.broadcast.repairs_by_multicast;
     assert_eq!(after.broadcast.casts_sent - before.broadcast.casts_sent, rounds);
     assert_eq!(after.multicast.packets_sent - before.multicast.packets_sent, rounds + repairs);
@@ -230,7 +231,8 @@ fn message_that_is_too_long_is_truncated_and_said_so() {
     );
 }
 
-/// Rank `root` broadcasts to those that lead these nodes; packets of the group that each rank got.
+/// Rank `root` broadcasts to the leaders of these nodes; returns the packets of the group that each
+/// rank received.
 fn heard_packets(nodes: &[&[u32]], root: u32) -> Vec<u64> {
     let nodes: Vec<Vec<u32>> = nodes.iter().map(|node| node.to_vec()).collect();
     let size = nodes.concat().len();
@@ -249,7 +251,7 @@ fn heard_packets(nodes: &[&[u32]], root: u32) -> Vec<u64> {
                 }
             }
             member.meet.wait();
-            // Looks what there is.
+            // Polls for packets.
             let _ = member.engine.heard();
             member.engine.counters().multicast.packets_received
         },
@@ -292,7 +294,7 @@ fn the_next_rank_of_a_host_hears_the_group_when_the_one_that_had_joined_leaves()
         let cast = Cast { group: GROUP, hold, base, bytes, when_full };
         for _ in 0..50 {
             let operation = match rank {
-                // SAFETY: it is waited for below.
+                // SAFETY: the operation is waited for below.
                 1 => unsafe { member.engine.broadcast(cast, |_| false).unwrap() },
                 _ => Some(member.start_receive(1, &mut buffer)),
             };
@@ -309,7 +311,7 @@ fn the_next_rank_of_a_host_hears_the_group_when_the_one_that_had_joined_leaves()
         let ranks: Vec<_> = (0..3).map(|rank| scope.spawn(move || run(rank))).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
-    // On a busy machine some come as repairs.
+    // On a busy machine some arrive as repairs.
     assert!(heard[2] >= 25, "{heard:?}");
 }
 
@@ -339,7 +341,7 @@ fn leaders_hear_the_end_of_barriers() {
                 }
             }
             member.meet.wait();
-            // Looks what there is.
+            // Polls for packets.
             let _ = member.engine.heard();
             member.engine.counters().multicast.packets_received
         },
@@ -406,7 +408,7 @@ fn failed_rank_ends_broadcasts_with_its_name() {
                 }
                 let error = match rank {
                     0 => {
-                        // More than rank 2 keeps that asks for none, should it end late.
+                        // More than rank 2 keeps without asking for it, in case it ends late.
                         let data = vec![1; 4_000_000];
                         match member.start_broadcast(&data, Hold::Basic) {
                             Ok(sent) => member.engine.wait(sent.unwrap(), |_| false).unwrap_err(),
@@ -426,7 +428,7 @@ fn failed_rank_ends_broadcasts_with_its_name() {
     assert_eq!(members, [failed.clone(), failed, None]);
 }
 
-/// The two that are left leave when both know of the failure.
+/// The two remaining ranks leave when both know of the failure.
 fn meet_of_two(member: &Member<'_>, rank: u32) {
     let until = Instant::now() + PATIENCE;
     while member.engine.failed().is_empty() && Instant::now() < until {
@@ -437,8 +439,8 @@ fn meet_of_two(member: &Member<'_>, rank: u32) {
     member.engine.leave();
 }
 
-/// Packets to the group of whoever is on its network: noise, another job's, and of this job with a
-/// wrong tag. How many it has sent of each.
+/// Sends packets to the group, as any host on its network can: noise, packets of another job, and
+/// packets of this job with a wrong tag. Returns how many it has sent of each.
 fn flood(group: SocketAddr, is_over: &AtomicBool) -> u64 {
     let SocketAddr::V4(v4) = group else { panic!("{group}") };
     // The job's number is in address and port.
@@ -501,13 +503,13 @@ fn strangers_on_the_group_change_counters_only_and_keep_nobody_from_sleeping() {
     assert!(rounds > 100, "{rounds}");
     for (counted, _) in &counters[1..] {
         assert_eq!((counted.gate.foreign_job, counted.gate.malformed), (0, 0));
-        // The kernel drops two of three, and what a rank has sent itself. Some that are forged may
-        // wait to be read.
+        // The kernel drops two of three, and a rank's own packets. Some forged ones may not have
+        // been read yet.
         let (forged, dropped) = (counted.gate.bad_tag, counted.multicast_drops);
         let dropped = dropped - counted.multicast.packets_sent;
         assert!(forged > rounds / 2, "{forged} of {rounds}");
         assert!(dropped >= 2 * rounds && forged + dropped <= 3 * rounds, "{dropped} of {rounds}");
-        // Of the 200 ms most were spent waiting.
+        // Most of the 200 ms were spent waiting.
         assert!(counted.sleeps > 20, "{} sleeps", counted.sleeps);
         assert_eq!(counted.broadcast.messages_received, 20);
     }
@@ -518,7 +520,7 @@ fn every_length_arrives_between_hosts() {
     for family in [hosts::Family::V4, hosts::Family::V6] {
         let Some(hosts) = hosts::network(3, family) else { return };
         for counted in all_lengths(&hosts, "combined") {
-            // Nothing of its own comes back to a rank that is alone on its host.
+            // No packet returns to its sender if that is alone on its host.
             assert_eq!(counted.multicast_drops, 0);
             assert!(counted.multicast.packets_received > 0);
         }

@@ -1,5 +1,5 @@
-//! A ring in shared memory that somebody has overwritten, in a process of its own, as all rings of
-//! the process are.
+//! A ring in shared memory that was overwritten, in a separate process, because the test overwrites
+//! all rings of the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use ranks::{PATIENCE, with_ranks};
 use std::fs::{File, read_to_string};
 use std::os::unix::fs::FileExt;
 
-/// Overwrites where writers and readers of rings are, and what the rings begin with.
+/// Overwrites the positions of writers and readers of rings, and the beginning of the rings.
 fn overwrite_rings() {
     let memory = File::options().write(true).open("/proc/self/mem").unwrap();
     for line in read_to_string("/proc/self/maps").unwrap().lines() {
@@ -31,7 +31,7 @@ fn overwrite_rings() {
 fn who_reads_nonsense_in_a_ring_names_its_writer() {
     let counters = with_ranks(
         &[Host::here([127, 0, 0, 1].into()), Host::here([127, 0, 0, 1].into())],
-        // Silence would tell as well, later.
+        // Silence would reveal the failure as well, later.
         |config| config.peer_timeout = 100 * PATIENCE,
         |member| {
             let (me, mut buffer) = (member.engine.rank(), [0; 8]);

@@ -1,6 +1,6 @@
-//! A rank of a node with many raises its limit of descriptors, and a rank 0 that may not have a
-//! connection to each of the others says so at once. A program of its own, since the limit is the
-//! process's.
+//! A rank of a node with many ranks raises its limit of descriptors, and a rank 0 whose limit does
+//! not allow a connection to each of the others reports that immediately. A separate program,
+//! because the limit applies to the process.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod hosts;

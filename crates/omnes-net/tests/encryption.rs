@@ -1,4 +1,4 @@
-//! Somebody listens to the group of a job, and sends changed packets to it.
+//! An eavesdropper on the group of a job, which also sends changed packets to it.
 #![allow(clippy::unwrap_used)]
 
 mod hosts;
@@ -12,12 +12,12 @@ use ranks::PATIENCE;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{SocketAddr, UdpSocket};
 
-/// What is broadcast while somebody listens.
+/// Data that are broadcast while the eavesdropper listens.
 const SECRET: &[u8] = b"weights that cost a month of computing; ";
 
 const SECRETS: u64 = 20;
 
-/// A socket of a stranger who has joined the group.
+/// Opens a socket of a stranger that has joined the group.
 fn listen(group: SocketAddr) -> UdpSocket {
     let SocketAddr::V4(v4) = group else { panic!("{group}") };
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
@@ -29,8 +29,8 @@ fn listen(group: SocketAddr) -> UdpSocket {
     socket.into()
 }
 
-/// Hears all that is secret, and sends each packet once more with one bit of its data changed; true
-/// if one of them could be read.
+/// Receives all packets with secrets, and sends each packet once more with one bit of its data
+/// changed; true if any of them could be read.
 fn eavesdrop(ear: &UdpSocket, group: SocketAddr) -> bool {
     let mouth = UdpSocket::bind((LOOPBACK, 0)).unwrap();
     let mut packet = [0; 1 << 16];
@@ -48,8 +48,8 @@ fn eavesdrop(ear: &UdpSocket, group: SocketAddr) -> bool {
     has_read
 }
 
-/// Broadcasts among three ranks while somebody listens: whether that one could read them, and what
-/// each rank has counted.
+/// Broadcasts among three ranks while an eavesdropper listens; returns whether it could read the
+/// broadcasts, and each rank's counters.
 fn overheard(encrypts: bool) -> (bool, Vec<EngineCounters>) {
     let job = |config: &mut JobConfig| {
         (config.encryption, config.key) = (encrypts, Some(JobKey::new([5; 16])));
@@ -69,13 +69,13 @@ fn overheard(encrypts: bool) -> (bool, Vec<EngineCounters>) {
                 } else {
                     let received = member.receive(0, &mut buffer).unwrap();
                     assert_eq!(received.bytes, data.len() as u64);
-                    // In the clear, what was changed may have come first.
+                    // Without encryption, the changed packet may have arrived first.
                     assert!(buffer == data || !encrypts);
                 }
             }
             listener.map(|listener| listener.join().unwrap())
         });
-        // What comes by the same socket last shows that all before has been read.
+        // The last packet at the same socket shows that all before it have been read.
         match has_read {
             Some(_) => member.broadcast(b"over", Hold::Window),
             None => assert_eq!(member.receive(0, &mut buffer).unwrap().bytes, 4),

@@ -1,4 +1,4 @@
-//! A job of more ranks than a step or a push sends packets to.
+//! A job with more ranks than a step or a push sends packets to.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod hosts;

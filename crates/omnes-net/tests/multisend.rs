@@ -1,4 +1,5 @@
-//! Multi-send in user space: a rank passes on what its parent in the tree has sent to all.
+//! Multi-send in user space: a rank forwards the packets that its parent in the tree has sent to
+//! all.
 #![allow(clippy::unwrap_used)]
 
 mod hosts;
@@ -16,7 +17,7 @@ use std::sync::Mutex;
 const COMMUNICATOR: CommunicatorId = CommunicatorId(0);
 const MESSAGES: u64 = 20;
 
-/// A packet that says to be of rank 0, and is not.
+/// A packet that claims to be from rank 0, but is not.
 fn forged(job: u32) -> Vec<u8> {
     let header = Header {
         job: JobId(job),
@@ -41,7 +42,7 @@ fn packets_of_strangers_are_not_passed_on() {
         engine.know_nics(&ports);
         engine.use_multisend();
         let nodes: Vec<Vec<Rank>> = (0..3).map(|rank| vec![Rank(rank)]).collect();
-        // From rank 0 by rank 1 to rank 2.
+        // From rank 0 through rank 1 to rank 2.
         assert!(engine.open_multisend(MultiSendPlan {
             communicator: COMMUNICATOR,
             nodes: nodes.clone(),

@@ -1,4 +1,4 @@
-//! How long the packets of a job are: as its links take them, with all headers counted.
+//! Length of a job's packets: as its links allow, including all headers.
 #![allow(clippy::unwrap_used)]
 
 mod hosts;

@@ -1,5 +1,5 @@
-//! Ranks whose small packets the kernel NIC puts into their memory, on hosts in network
-//! namespaces of their own.
+//! Ranks whose small packets the kernel NIC puts into their memory, on hosts in network namespaces
+//! of their own.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -16,22 +16,23 @@ use ranks::{Member, PATIENCE, with_ranks};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Lengths around what changes the way: envelope, largest packet of the queue, packet, train.
+/// Lengths around each change of the path: envelope, largest packet of the queue, packet, train.
 const LENGTHS: [usize; 9] = [0, 1, 8, 1000, 1096, 1097, 5000, 65_536, 200_000];
-/// Small messages between two looks at whether all ranks have their queues.
+/// Small messages between two checks whether all ranks have their queues.
 const MESSAGES: usize = 50;
 
-/// Packets by the queue of a rank that does find its sockets empty: one that does not would have a
-/// few from the beginning only.
+/// Packets that a rank must receive by its queue: one that does not find its sockets empty would
+/// receive only a few, at the beginning.
 const SERVED: u64 = 50;
 
-/// Small packets shall come by a queue of the kernel NIC.
+/// Lets small packets arrive by a queue of the kernel NIC.
 fn by_queue(config: &mut JobConfig) {
     config.receive_queue = Some(Preference::Kernel);
     config.shared_memory = false;
 }
 
-/// Exchanges messages until every rank has had many by its queue, and then of all lengths.
+/// Exchanges messages until every rank has received many by its queue, and then messages of all
+/// lengths.
 fn exchange_before_and_after(member: &Member<'_>, served: &AtomicU32) {
     let (until, mut is_served) = (Instant::now() + PATIENCE, false);
     loop {
@@ -50,7 +51,7 @@ fn exchange_before_and_after(member: &Member<'_>, served: &AtomicU32) {
     }
     for _ in 0..20 {
         if member.engine.rank() == 0 {
-            // The others wait for this one.
+            // The other ranks wait for this one.
             std::thread::sleep(Duration::from_millis(1));
         }
         LENGTHS.into_iter().for_each(|bytes| member.exchange(bytes));
@@ -91,7 +92,7 @@ fn no_queue_is_opened_while_there_shall_be_none() {
             std::thread::sleep(Duration::from_millis(300));
             (0..300).for_each(|_| member.exchange(8));
         });
-        // What was called meanwhile does not count either.
+        // Calls made meanwhile do not count either.
         std::thread::sleep(Duration::from_millis(300));
         (0..50).for_each(|_| member.exchange(8));
     });

@@ -1,5 +1,5 @@
-//! What a receive makes due leaves with the call that posts it, not when somebody waits for it; and
-//! what comes in one train may be for many receives.
+//! Packets that become due by a receive are sent by the call that posts it, not only when a caller
+//! waits for it; and the packets of one train may be for many receives.
 #![allow(clippy::unwrap_used)]
 
 mod hosts;
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// More than leaves before the receiver's memory is known.
+/// More than is sent before the receiver's memory is known.
 const BYTES: usize = 1 << 20;
 
 #[test]
@@ -33,7 +33,7 @@ fn rest_of_a_message_that_came_early_is_asked_for_at_once() {
         let until = Instant::now() + PATIENCE;
         while member.engine.counters().gate.accepted == 0 {
             assert!(Instant::now() < until, "nothing comes");
-            // Nothing is under way, so this only looks.
+            // Nothing is in progress, so this only polls.
             assert!(member.engine.drain(PATIENCE));
         }
         let mut buffer = vec![0; BYTES];
@@ -47,7 +47,8 @@ fn rest_of_a_message_that_came_early_is_asked_for_at_once() {
     assert!(is_asked_for.into_inner(), "the grant waits for a step");
 }
 
-/// Their last packets are as long as all others, so the next one's packets go on in their trains.
+/// Their last packets are as long as all others, so the next message's packets continue their
+/// trains.
 #[test]
 fn messages_that_share_a_train_come_into_memory_of_their_own() {
     const MESSAGES: usize = 60;

@@ -8,7 +8,7 @@ use hosts::Host;
 use omnes_net::JobConfig;
 use ranks::{pattern, with_ranks};
 
-/// Lengths around what changes the way: envelope, packet, train, the part that needs no grant.
+/// Lengths around each change of the path: envelope, packet, train, the part that needs no grant.
 const LENGTHS: [usize; 10] = [0, 1, 8, 1000, 8892, 8893, 65_536, 131_072, 131_073, (3 << 20) + 1];
 
 fn one_node(size: usize) -> Vec<Host> {
@@ -58,7 +58,7 @@ fn rank_without_shared_memory_is_a_node_of_its_own() {
 
 #[test]
 fn rank_that_is_not_inside_is_woken_and_takes_what_comes() {
-    // More than a ring holds, so that the receiver must have looked many times.
+    // More than a ring holds, so the receiver must have polled many times.
     const BYTES: usize = 16 << 20;
     let counters = with_ranks(
         &one_node(2),
@@ -74,7 +74,7 @@ fn rank_that_is_not_inside_is_woken_and_takes_what_comes() {
             } else {
                 let receive = member.start_receive(0, &mut buffer);
                 member.meet.wait();
-                // Waits for the message without asking the engine anything.
+                // Waits for the message without calling the engine.
                 member.meet.wait();
                 assert_eq!(member.wait(Some(receive)), BYTES as u64);
                 assert!(buffer == pattern(BYTES, 0));

@@ -1,4 +1,4 @@
-//! Receives from anybody, which a rank's own messages and those of others may end, but only one.
+//! Receives from any source, each completed by either a rank's own message or another rank's.
 #![allow(clippy::unwrap_used)]
 
 mod hosts;

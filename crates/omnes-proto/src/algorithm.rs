@@ -1,4 +1,4 @@
-//! The ways to broadcast, and their names.
+//! Broadcast algorithms and their names.
 
 use crate::broadcast::{Policy, PolicyError};
 use omnes_topo::{TopoError, Tree};
@@ -6,25 +6,24 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Bytes that are forwarded at a time while a message comes in.
+/// Bytes that are forwarded at a time while a message is still arriving.
 pub const PIPELINE_BYTES: u64 = 128 << 10;
 
-/// When a rank passes on what it receives.
+/// When a rank forwards a message that it receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forwarding {
-    /// When it has all of it.
+    /// When it has received the whole message.
     Store,
-    /// While the rest still comes in.
+    /// While the remaining data are still arriving.
     Pipelined,
 }
 
 /// A broadcast algorithm.
 ///
-/// Text form, both ways: over channels `binomial`, `chain`, `flat`, `knomial=4`, `kary=3`,
-/// `postal=2.5` or, with at most 4 children per rank, `postal=2.5/4`, with `:store` for passing on
-/// whole messages only; by multicast the names of [`Policy`]. Beside these,
-/// `original` is `binomial:store`, the broadcast paper's "Original" [BC-R25], and `multicast` is
-/// `combined`.
+/// Text form, for parsing and display: over channels `binomial`, `chain`, `flat`, `knomial=4`,
+/// `kary=3`, `postal=2.5` or, with at most 4 children per rank, `postal=2.5/4`, with `:store` for
+/// forwarding whole messages only; by multicast the names of [`Policy`]. In addition, `original` is
+/// `binomial:store`, the broadcast paper's "Original" [BC-R25], and `multicast` is `combined`.
 ///
 /// ```
 /// use omnes_proto::algorithm::BcastAlgorithm;
@@ -37,22 +36,22 @@ pub enum Forwarding {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BcastAlgorithm {
-    /// Over channels.
+    /// Point-to-point, over channels.
     Tree {
-        /// Who sends to whom.
+        /// Tree that the message is sent along.
         tree: Tree,
-        /// When.
+        /// When ranks forward the message.
         forwarding: Forwarding,
     },
-    /// One packet reaches everybody; how it is made reliable. Where there is no multicast, the
-    /// library's choice of a tree is used instead.
+    /// One packet reaches all ranks; the policy makes it reliable. Where multicast is not
+    /// available, a tree chosen by the library is used instead.
     Multicast(Policy),
 }
 
-/// A text that names no broadcast algorithm.
+/// Error: a text is not the name of a broadcast algorithm.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum BcastAlgorithmError {
-    /// There is none of that name.
+    /// No algorithm has this name.
     #[error(
         "`{text}` is not a broadcast algorithm; over channels there are original, binomial, chain, \
          flat, knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT, each but \
@@ -64,25 +63,25 @@ pub enum BcastAlgorithmError {
         /// The text.
         text: String,
     },
-    /// There is such a tree, but not with that number.
+    /// The tree exists, but its number is invalid.
     #[error("`{text}`: {reason}")]
     Tree {
         /// The text.
         text: String,
-        /// What is wrong with the number.
+        /// Reason why the number is invalid.
         reason: TopoError,
     },
-    /// There is such a scheme, but not with that number.
+    /// The scheme exists, but its number is invalid.
     #[error(transparent)]
     Scheme(PolicyError),
 }
 
 impl BcastAlgorithm {
-    /// The broadcast paper's "Original": point-to-point, whole messages down a binomial tree
+    /// The broadcast paper's "Original": point-to-point, whole messages along a binomial tree
     /// [BC-R25].
     pub const ORIGINAL: Self = Self::Tree { tree: Tree::Binomial, forwarding: Forwarding::Store };
 
-    /// A tree down which large messages are passed on while they come in.
+    /// A tree along which large messages are forwarded while they arrive.
     pub fn tree(tree: Tree) -> Self {
         Self::Tree { tree, forwarding: Forwarding::Pipelined }
     }

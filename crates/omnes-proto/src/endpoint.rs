@@ -1,9 +1,9 @@
 //! One rank's end of the network: the gate that every packet passes, and the machines behind it:
 //! channels, broadcasts, barriers, and the watch over the other ranks (`liveness`).
 //!
-//! Nothing a stranger sends can move state or panic, as it does not get through the gate
-//! (`gate.rs`). Packets come in here, and go out by `outward.rs`; what follows when a rank fails
-//! or leaves is in `departures.rs`.
+//! Packets of a stranger never change state or cause a panic, as they do not pass the gate
+//! (`gate.rs`). Packets come in through this module and go out through `outward.rs`;
+//! `departures.rs` handles ranks that fail or leave.
 //!
 //! Cost: one SipHash of about 40 bytes per packet each way.
 
@@ -32,8 +32,8 @@ use omnes_wire::{
 };
 use std::collections::{BTreeSet, VecDeque};
 
-/// Number of a question whether a rank lives of which a channel or a broadcast has heard nothing;
-/// the watch asks under others.
+/// Number of a ping to a rank that a channel or a broadcast has heard nothing from; the watch uses
+/// other numbers for its own pings.
 const SIGN_OF_LIFE: u32 = u32::MAX;
 
 /// Settings of an endpoint.
@@ -41,38 +41,38 @@ const SIGN_OF_LIFE: u32 = u32::MAX;
 pub struct EndpointConfig {
     /// This rank.
     pub me: Rank,
-    /// Ranks of the job.
+    /// Number of ranks in the job.
     pub size: u32,
     /// The job.
     pub job: JobId,
     /// The job's secret.
     pub key: JobKey,
-    /// Settings of each channel, in order of their numbers.
+    /// Settings of each channel, in the order of the channels' numbers.
     pub channels: Vec<Checked>,
-    /// Settings of broadcasts over multicast; none where there is no multicast.
+    /// Settings of broadcasts over multicast; `None` where multicast is not available.
     pub broadcast: Option<CheckedBroadcast>,
     /// Settings of barriers.
     pub collective: CollectiveConfig,
-    /// Settings of the watch.
+    /// Settings of the watch over other ranks.
     pub liveness: LivenessConfig,
 }
 
-/// What happened.
+/// Event of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// On a channel, by index.
+    /// Event of a channel, given by its index.
     Channel(usize, ChannelEvent),
-    /// Of a broadcast over multicast.
+    /// Event of a broadcast over multicast.
     Broadcast(BroadcastEvent),
-    /// Of a barrier.
+    /// Event of a barrier.
     Collective(CollectiveEvent),
-    /// A rank has failed; events of what depended on it have come before this one.
+    /// A rank has failed; the events of all operations that depended on it precede this one.
     PeerFailed(Rank),
     /// A rank has left in good order.
     PeerDeparted(Rank),
-    /// Another rank says that this one has failed: the job goes on without it.
+    /// Another rank has reported this one as failed: the job continues without it.
     Excluded {
-        /// Who says so.
+        /// Rank that sent the report.
         by: Rank,
     },
 }
@@ -85,10 +85,10 @@ pub struct Endpoint {
     collective: Collective,
     next_channel: usize,
     liveness: Liveness,
-    /// Ranks that have failed as long packets do not get to them.
+    /// Ranks that have failed because long packets do not reach them.
     mtu_black_holes: BTreeSet<Rank>,
     control: VecDeque<(Rank, Kind, u32)>,
-    /// Who was asked for a sign of life last, and how often those who were have answered.
+    /// Rank last asked for a sign of life; `signs_of_life` counts the answers of ranks so asked.
     asked: Option<Rank>,
     signs_of_life: u32,
     events: VecDeque<Event>,
@@ -96,10 +96,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that has neither sent nor received anything.
+    /// Creates an endpoint that has neither sent nor received anything.
     ///
     /// # Panics
-    /// With more than [`CHANNELS_MAX`] channels.
+    /// If there are more than [`CHANNELS_MAX`] channels.
     pub fn new(now: Instant, config: EndpointConfig) -> Self {
         let EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness } =
             config;
@@ -124,51 +124,51 @@ impl Endpoint {
         }
     }
 
-    /// A channel by index.
+    /// Channel by index.
     ///
     /// # Panics
-    /// If there is no such channel.
+    /// If the channel does not exist.
     pub fn channel_mut(&mut self, index: usize) -> &mut Channel {
         self.due.touch(Machines::channel(index));
         &mut self.channels[index]
     }
 
-    /// All channels.
+    /// All channels, by index.
     pub fn channels(&self) -> &[Channel] {
         &self.channels
     }
 
-    /// Broadcasts over multicast, where there are any. In transmits, placements and moves their
-    /// index is the one after the last channel.
+    /// The broadcast machine, if there is one. In transmits, placements and moves its index is the
+    /// one after the last channel.
     pub fn broadcast_mut(&mut self) -> Option<&mut Broadcast> {
         self.due.touch(Machines::BROADCAST);
         self.broadcast.as_mut()
     }
 
-    /// As [`Self::broadcast_mut`], for looking at it.
+    /// As [`Self::broadcast_mut`], for reading.
     pub fn broadcast(&self) -> Option<&Broadcast> {
         self.broadcast.as_ref()
     }
 
-    /// Barriers.
+    /// The machine of the barriers.
     pub fn collective_mut(&mut self) -> &mut Collective {
         self.due.touch(Machines::COLLECTIVE);
         &mut self.collective
     }
 
-    /// As [`Self::collective_mut`], for looking at it.
+    /// As [`Self::collective_mut`], for reading.
     pub fn collective(&self) -> &Collective {
         &self.collective
     }
 
-    /// What came in so far.
+    /// Counters of the packets received so far.
     pub fn counters(&self) -> &GateCounters {
         &self.gate.counters
     }
 
     // ---- in -------------------------------------------------------------------------------
 
-    /// Handles a packet of `packet_bytes` whose first bytes are `head`: the whole packet, or at
+    /// Handles a packet of `packet_bytes` bytes that starts with `head`: the whole packet, or at
     /// least [`crate::packet::HEAD_BYTES_MAX`] bytes of it. Returns where its data go.
     pub fn handle_packet(
         &mut self,
@@ -244,7 +244,7 @@ impl Endpoint {
         if !carries_report(header) {
             return channel.handle_packet(now, header, head, packet_bytes);
         }
-        // The channel knows nothing of the report, which stands before the data.
+        // The channel does not know about the report, which precedes the data.
         let rest = packet_bytes.checked_sub(CAST_REPORT_BYTES)?;
         let placement = channel.handle_packet(now, header, head, rest);
         self.take_carried(now, header.source, head);
@@ -254,7 +254,7 @@ impl Endpoint {
         })
     }
 
-    /// Where the data of this packet would go; see [`Channel::preview`].
+    /// Returns where the data of this packet would go; see [`Channel::preview`].
     pub fn preview(&mut self, head: &[u8]) -> Option<Preview> {
         let (header, _) = Header::parse(head).ok()?;
         if !matches!(header.kind, Kind::Data | Kind::Cast) || carries_report(&header) {
@@ -274,20 +274,20 @@ impl Endpoint {
         }
     }
 
-    /// Asks a rank for a sign of life: its answer shows that packets get there and back.
+    /// Asks a rank for a sign of life: its answer shows that packets arrive in both directions.
     pub fn ask_for_sign_of_life(&mut self, rank: Rank) {
         self.asked = Some(rank);
         self.answer(rank, Kind::Ping, SIGN_OF_LIFE);
     }
 
-    /// How often ranks have answered so far that were asked, modulo 2^32.
+    /// Number of answers from ranks that were asked for a sign of life, modulo 2^32.
     pub fn signs_of_life(&self) -> u32 {
         self.signs_of_life
     }
 
     // ---- time -----------------------------------------------------------------------------
 
-    /// Lets timers run out that are due at `now`; harmless if none is.
+    /// Fires all timers that are due at `now`; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         for (index, channel) in self.channels.iter_mut().enumerate() {
@@ -313,10 +313,10 @@ impl Endpoint {
         }
     }
 
-    /// This rank has not run for a while before `now`, stopped with all others perhaps: what has
-    /// not been heard in that time is no silence. It counts from now on, and who is watched is
-    /// asked for a sign of life; a rank that answers within the timeout has not failed. To be
-    /// called before [`Self::handle_timeout`] with the same time.
+    /// Reports that this rank did not run for some time before `now`, possibly stopped together
+    /// with all others, so silence during that time does not count. Silence is measured from now
+    /// on, and watched ranks are asked for a sign of life; a rank that answers within the timeout
+    /// has not failed. Must be called before [`Self::handle_timeout`] with the same time.
     #[cold]
     pub fn on_pause(&mut self, now: Instant) {
         self.due.touch(Machines::WATCH);
@@ -327,7 +327,7 @@ impl Endpoint {
         }
     }
 
-    /// When [`Self::handle_timeout`] is wanted next.
+    /// Time at which [`Self::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let broadcast = self.broadcast.as_ref().and_then(Broadcast::poll_timeout);
         let rest =

@@ -1,12 +1,12 @@
-//! Who sits where: the ranks of a group by node, the same for broadcasts and barriers.
+//! Layout of a group: its ranks by node, the same for broadcasts and barriers.
 //!
 //! Members have *seats*, node after node, each node's leader first. The description is immutable
-//! and shared: a copy of it is a count, so all groups of all ranks in one process may hold the
-//! same. Groups of one rank per node, the ranks from 0 on, need no memory at all.
+//! and reference-counted, so all groups of all ranks in one process may share one. Groups of one
+//! rank per node, with the ranks from 0 on, need no memory at all.
 //!
-//! Guarantees: each answer takes a few steps, whatever the size; what takes a step per member is
-//! named so. Nodes without ranks count as none. What makes no sense, a rank twice or an empty node,
-//! is noted for callers that refuse it; a rank that comes twice sits where it came first.
+//! Guarantees: each query takes a few steps, whatever the size; methods that take a step per member
+//! say so. Nodes without ranks are skipped. Invalid descriptions, with a duplicate rank or an empty
+//! node, are recorded for callers that reject them; a duplicate rank has its first seat.
 //!
 //! Cost: 12 B per member, 4 B per node and 4 B per rank up to the highest, once per description;
 //! nothing for one rank per node from 0 on.
@@ -17,17 +17,17 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Ranks are found by index up to so many times the number of members; those above by search.
+/// Ranks below this multiple of the number of members are found by index, higher ones by search.
 const DENSE_RANKS_PER_MEMBER: usize = 8;
-/// In place of a seat.
+/// Marks the absence of a seat.
 const NOWHERE: u32 = u32::MAX;
 
-/// Where a member sits.
+/// Position of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Its seat.
+    /// Seat of the member.
     pub seat: u32,
-    /// Its node's index in the group.
+    /// Index of the member's node in the group.
     pub node: u32,
 }
 
@@ -53,29 +53,29 @@ enum Form {
     Listed(Arc<Listed>),
 }
 
-/// What makes no sense in a description.
+/// Defect of a description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
     /// A node has no ranks.
     EmptyNode,
-    /// A rank sits in two places.
+    /// A rank occurs twice.
     Twice(Rank),
 }
 
 #[derive(Default)]
 struct Listed {
-    /// By seat.
+    /// Members by seat.
     ranks: Vec<Rank>,
-    /// The leader's seat by node, and the number of seats at the end.
+    /// Seat of each node's leader, by node, followed by the number of seats.
     first: Vec<u32>,
-    /// By seat.
+    /// Node of each member, by seat.
     node_of: Vec<u32>,
-    /// Seats of the lower ranks, [`NOWHERE`] for those that are no members.
+    /// Seats of the lower ranks, by rank; [`NOWHERE`] for ranks that are not members.
     seats: Vec<u32>,
-    /// Seats of the ranks above.
+    /// Seats of the higher ranks.
     far_seats: BTreeMap<Rank, u32>,
     flaw: Option<Flaw>,
-    /// Ranks of the node that has most.
+    /// Number of ranks of the largest node.
     widest: usize,
 }
 
@@ -128,7 +128,7 @@ impl Listed {
 }
 
 impl Nodes {
-    /// The ranks from 0 to `ranks`, excluded, one per node.
+    /// The ranks from 0 to `ranks`, exclusive, one per node.
     pub fn one_each(ranks: u32) -> Self {
         Self(Form::OneEach(ranks))
     }
@@ -149,7 +149,7 @@ impl Nodes {
         }
     }
 
-    /// The rank on a seat.
+    /// Returns the rank at a seat.
     ///
     /// # Panics
     /// If `seat` is not below [`Self::seats`].
@@ -163,7 +163,7 @@ impl Nodes {
         }
     }
 
-    /// The seats of a node, the leader's first.
+    /// Seats of a node, the leader's first.
     ///
     /// # Panics
     /// If `node` is not below [`Self::count`].
@@ -177,7 +177,7 @@ impl Nodes {
         }
     }
 
-    /// The leader of a node.
+    /// Leader of a node.
     ///
     /// # Panics
     /// If `node` is not below [`Self::count`].
@@ -185,7 +185,7 @@ impl Nodes {
         self.rank(self.seats_of(node).start)
     }
 
-    /// Where `rank` sits, if it is a member.
+    /// Position of `rank`, if it is a member.
     pub fn place(&self, rank: Rank) -> Option<Place> {
         match &self.0 {
             Form::OneEach(ranks) => {
@@ -205,17 +205,17 @@ impl Nodes {
         self.seats_of(place.node).start == place.seat
     }
 
-    /// All members, by seat.
+    /// All members, in order of their seats.
     pub fn ranks(&self) -> impl DoubleEndedIterator<Item = Rank> + ExactSizeIterator + '_ {
         (0..self.seats()).map(|seat| self.rank(seat))
     }
 
-    /// The leaders, by node.
+    /// Leaders of all nodes, by node.
     pub fn leaders(&self) -> impl DoubleEndedIterator<Item = Rank> + ExactSizeIterator + '_ {
         (0..self.count()).map(|node| self.leader(node))
     }
 
-    /// The members of a node, the leader first.
+    /// Members of a node, the leader first.
     ///
     /// # Panics
     /// If `node` is not below [`Self::count`].
@@ -223,12 +223,12 @@ impl Nodes {
         self.seats_of(node).map(|seat| self.rank(seat))
     }
 
-    /// The members of all nodes, as lists.
+    /// Members of all nodes, as one list per node; takes a step per member.
     pub fn to_lists(&self) -> Vec<Vec<Rank>> {
         (0..self.count()).map(|node| self.members(node).collect()).collect()
     }
 
-    /// What makes no sense in it, if something does: what came first.
+    /// First defect of the description, if it has any.
     pub(crate) fn flaw(&self) -> Option<Flaw> {
         match &self.0 {
             Form::OneEach(_) => None,
@@ -236,7 +236,7 @@ impl Nodes {
         }
     }
 
-    /// Ranks of the node that has most; `None` if there are none.
+    /// Number of ranks of the largest node; `None` if there are no members.
     pub(crate) fn widest(&self) -> Option<usize> {
         match &self.0 {
             Form::OneEach(ranks) => (*ranks > 0).then_some(1),
@@ -244,7 +244,7 @@ impl Nodes {
         }
     }
 
-    /// The highest rank of all members; `None` if there are none.
+    /// Highest rank among the members; `None` if there are no members.
     pub(crate) fn highest(&self) -> Option<Rank> {
         match &self.0 {
             Form::OneEach(ranks) => ranks.checked_sub(1).map(Rank),
@@ -281,7 +281,7 @@ impl PartialEq for Nodes {
                 Arc::ptr_eq(mine, others)
                     || mine.ranks == others.ranks && mine.first == others.first
             }
-            // A list is kept only of what is not one each.
+            // `Listed` is used only for groups that are not `OneEach`.
             _ => false,
         }
     }
@@ -289,7 +289,7 @@ impl PartialEq for Nodes {
 
 impl Eq for Nodes {}
 
-/// As lists of ranks, so that traces and replay lines name the members.
+/// Prints lists of ranks, so that traces and replay lines name the members.
 impl fmt::Debug for Nodes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.to_lists()).finish()

@@ -1,46 +1,50 @@
-//! Who is alive: every rank watches the next one, and tells all others when it has failed.
+//! Failure detection: every rank watches the next one, and tells all others when it has failed.
 //!
-//! The ranks form a ring, in which those of one node do not follow each other ([`ring`]): what a
-//! node has lost when its power fails is watched from other nodes, by a rank each. A rank asks its
-//! successor for a sign of life when it has not heard of it for a while, and four times as often
-//! while no answer comes, as questions and answers get lost; after [`LivenessConfig::timeout`]
-//! without one the successor has failed. Who finds a failure, here, by an answer that never came or
-//! by other means, tells every other rank and repeats that until it is confirmed; then the ring
-//! closes over the gap. Whole nodes that follow each other may fail at once, as those behind a
-//! switch do. So while none of those that a rank watches gives a sign of life, it watches and asks
-//! as many more, and lets them be when one does.
+//! The ranks form a ring in which ranks of one node are not adjacent ([`ring`]): when a node loses
+//! power, its ranks are watched from other nodes, by a different rank each. A rank asks its
+//! successor for a sign of life when it has not heard from it for some time, and four times as
+//! often while no answer arrives, as questions and answers may be lost; after
+//! [`LivenessConfig::timeout`] without one the successor has failed. A rank that finds a failure,
+//! by this watch, by an answer that never arrived or by other means, tells every other rank and
+//! repeats the report until it is confirmed; then the ring closes over the gap. Whole nodes that
+//! are adjacent in the ring may fail at the same time, for example those behind one switch. So
+//! while none of the ranks that a rank watches gives a sign of life, it watches and asks as many
+//! more, and stops watching those when one does.
 //!
-//! Whatever comes of the successor counts as a sign of life, but not for ever: somebody else may
-//! send again what it has sent before. Only the answer to a new question, by the question's own
-//! number, proves that it lives; one who talks is asked for that each half timeout.
+//! Any packet from the successor counts as a sign of life, but not indefinitely: another host may
+//! replay its earlier packets. Only the answer to a new question, with the question's own number,
+//! proves that the rank is alive; a rank that sends packets is asked for this proof every half
+//! timeout.
 //!
-//! A rank that has not run for a while, stopped or starved, has heard nothing in that time, and the
-//! others may have been stopped with it: silence counts from the end of such a pause on, and the
-//! successor is asked at once ([`Liveness::on_pause`]).
+//! A rank that did not run for some time, because it was stopped or starved, has heard nothing in
+//! that time, and the others may have been stopped with it: silence counts from the end of such a
+//! pause on, and the successor is asked immediately ([`Liveness::on_pause`]).
 //!
-//! Ranks may begin at different times, as the word to begin gets lost: for
-//! [`LivenessConfig::grace`] from the start on silence is no failure.
+//! Ranks may start at different times, as the start message may be lost: for
+//! [`LivenessConfig::grace`] from the start on, silence is not a failure.
 //!
-//! A rank that leaves says so once to each other one, which may get lost. So questions and answers
-//! carry a digest of who is gone: where two differ, each tells the other whom it knows of.
+//! A rank that leaves sends one farewell to each other rank, which may be lost. So questions and
+//! answers carry a digest of the gone ranks: if two digests differ, each rank tells the other which
+//! ones it knows of.
 //!
-//! Guarantees: a rank that dies or is cut off is named to all others, whether or not anyone waits
-//! for it,
+//! Guarantees: a rank that dies or is cut off is reported to all others, whether or not any rank
+//! waits for it,
 //!
 //! - within the timeout and a few round trips;
-//! - half an interval later for each doubling of the number of ranks that follow each other in the
-//!   ring and die at once;
-//! - within two timeouts where somebody else sends its packets again;
+//! - half an interval later for each doubling of the number of adjacent ranks of the ring that die
+//!   at the same time;
+//! - within two timeouts if another host replays its packets;
 //! - not before the grace is over; and the time starts anew with each pause of the rank that
+//!   watches, and when that rank leaves.
 //!   watches, and when that leaves.
 //!
-//! One that leaves is known to all within half a timeout, as long as the next rank of whoever
-//! missed it knows, or as one that has failed; of many farewells that one rank has missed, it hears
-//! of 32 at a time.
+//! The departure of a rank is known to all within half a timeout, provided that the successor of
+//! each rank that missed the farewell knows of it, though possibly as a failure; if a rank has
+//! missed many farewells, it is told of 32 at a time.
 //!
-//! Cost: at most two packets per rank and interval while the job is idle and nothing gets lost, two
-//! per half timeout where the successor talks anyway; one report and one answer per rank and
-//! failure. State: an entry for each rank that is gone.
+//! Cost: at most two packets per rank and interval while the job is idle and nothing is lost, two
+//! per half timeout if the successor sends packets anyway; one report and one answer per rank and
+//! failure. State: an entry for each gone rank.
 
 use crate::group::Nodes;
 use crate::lane::earliest;
@@ -58,8 +62,8 @@ pub struct LivenessConfig {
     pub interval: Duration,
     /// Silence after which the successor has failed.
     pub timeout: Duration,
-    /// Time from the start on in which nobody fails by silence: a rank may hear so much later than
-    /// others that it may begin.
+    /// Time from the start on in which no rank fails by silence: a rank may learn by so much later
+    /// than others that it may start.
     pub grace: Duration,
 }
 
@@ -74,18 +78,19 @@ impl Default for LivenessConfig {
 }
 
 /// Questions in each interval of silence after the first one: with a tenth of all packets lost on
-/// each link, one question in three remains unanswered, and seven in a row do now and then.
+/// each link, one question in three remains unanswered, and occasionally seven in a row.
 const QUESTIONS_PER_INTERVAL: u32 = 4;
-/// Questions without a sign of life after which others are watched as well: one gets lost often.
+/// Questions without a sign of life after which further ranks are watched as well: a single one is
+/// often lost.
 const QUESTIONS_TO_WIDEN: u32 = 2;
-/// Most ranks that are watched at once: the others behind them have to wait.
+/// Most ranks that are watched at the same time: the ranks after them have to wait.
 const WATCHED_MAX: usize = 1024;
-/// Repetitions of a report that nobody confirms.
+/// Most repetitions of an unconfirmed report.
 const REPORT_REPEATS_MAX: u32 = 16;
-/// Ranks that are told of at once where digests differ.
+/// Most ranks that are reported at a time if digests differ.
 const TOLD_AT_ONCE_MAX: usize = 32;
 
-/// What the endpoint is to send.
+/// Message for the endpoint to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WatchMessage {
     Ping { to: Rank, question: u32 },
@@ -93,30 +98,31 @@ pub(crate) enum WatchMessage {
     Departed { to: Rank, departed: Rank },
 }
 
-/// How a rank has gone.
+/// Reason why a rank is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Gone {
     Failed,
     Departed,
 }
 
-/// The last of those that a side of the ring was told of, and when it may be told of others.
+/// Last rank that a side of the ring was told of, and the time from which on it may be told of
+/// others.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     last: Rank,
     until: Instant,
 }
 
-/// One that is watched.
+/// Rank that is watched.
 #[derive(Clone, Copy, Debug)]
 struct Watched {
     rank: Rank,
     heard_at: Instant,
-    /// When it was last known to live, by its answer to a question then new.
+    /// Time at which it was last known to be alive, by its answer to a question that was new then.
     proved_at: Instant,
-    /// Number of the last question that it has answered; none is a rank's.
+    /// Number of the last question that it has answered; never equal to a rank.
     answered: u32,
-    /// Questions since it was heard.
+    /// Number of questions since it was last heard from.
     questions: u32,
     is_ping_due: bool,
 }
@@ -127,19 +133,19 @@ pub(crate) struct Liveness {
     me: Rank,
     size: u32,
     nodes: Nodes,
-    /// All others are there.
+    /// Ranks that have failed or left.
     gone: BTreeMap<Rank, Gone>,
-    /// Equal where the same ranks are gone, however.
+    /// Equal on two ranks if they know the same ranks as gone, for whatever reason.
     digest: u32,
-    /// What others than the successor were told of where digests differed, and what it was. Were it
-    /// one turn for both, one side might be told of the same ranks each time.
+    /// What the successor (index 1) and all other ranks (index 0) were last told when digests
+    /// differed. With one entry for both, one side might be told of the same ranks each time.
     told: [Told; 2],
     first_failed: Option<Rank>,
     config: LivenessConfig,
     started_at: Instant,
-    /// The next living ranks of the ring, in order: the successor, and more while all are silent.
+    /// Next living ranks of the ring, in order: the successor, and more while all are silent.
     watched: Vec<Watched>,
-    /// Number of the last question that was asked; none is a rank's.
+    /// Number of the last question that was asked; never equal to a rank.
     asked: u32,
     ping_at: Option<Instant>,
     unconfirmed: BTreeSet<(Rank, Rank)>,
@@ -173,7 +179,7 @@ impl Liveness {
     }
 
     pub(crate) fn is_gone(&self, rank: Rank) -> bool {
-        // Asked for each packet, and mostly nobody is.
+        // Called for each packet; usually no rank is gone.
         rank.0 >= self.size || !self.gone.is_empty() && self.gone.contains_key(&rank)
     }
 
@@ -181,17 +187,18 @@ impl Liveness {
         self.gone.get(&rank) == Some(&Gone::Departed)
     }
 
-    /// The rank whose failure became known first, the cause of whatever failed later.
+    /// Rank whose failure became known first; the cause of all later failures.
     pub(crate) fn first_failed(&self) -> Option<Rank> {
         self.first_failed
     }
 
-    /// True while there are ranks that have not confirmed what they were told.
+    /// True while ranks have not confirmed reports sent to them.
     pub(crate) fn is_telling(&self) -> bool {
         self.tell_at.is_some() && !self.unconfirmed.is_empty()
     }
 
-    /// The ring is that of `nodes`, all ranks of the job; without this each rank is a node.
+    /// Builds the ring from `nodes`, which contain all ranks of the job; by default each rank is a
+    /// node.
     pub(crate) fn use_nodes(&mut self, now: Instant, nodes: Nodes) {
         self.nodes = nodes;
         self.watched.clear();
@@ -202,13 +209,13 @@ impl Liveness {
         self.watched.first().map(|watched| watched.rank)
     }
 
-    /// The ranks before this one in the ring that are not gone, the nearest first: those who watch
-    /// it now, or would next.
+    /// Ranks before this one in the ring that are not gone, the nearest first: those that watch it
+    /// now, or would watch it next.
     pub(crate) fn watchers(&self) -> impl Iterator<Item = Rank> + '_ {
         ring(&self.nodes, self.me, Way::Back).filter(|rank| !self.is_gone(*rank))
     }
 
-    /// Forgets those that are gone, and watches the next living rank of the ring if nobody is left.
+    /// Stops watching gone ranks, and watches the next living rank of the ring if none is left.
     fn watch_next(&mut self, now: Instant) {
         let Self { watched, gone, .. } = self;
         watched.retain(|it| !gone.contains_key(&it.rank));
@@ -218,7 +225,7 @@ impl Liveness {
         }
     }
 
-    /// Watches `more` ranks behind those that are watched.
+    /// Watches `more` ranks after those that are watched.
     fn watch_more(&mut self, now: Instant, more: usize) {
         let ring = ring(&self.nodes, self.me, Way::On).filter(|rank| !self.is_gone(*rank));
         let next: Vec<Rank> = ring.skip(self.watched.len()).take(more).collect();
@@ -233,8 +240,8 @@ impl Liveness {
         }));
     }
 
-    /// Watches as many more ranks, and asks them, if all that are watched are silent; none behind
-    /// the first one that is not.
+    /// Doubles the number of watched ranks, and asks the new ones, if all watched ranks are silent;
+    /// stops watching the ranks after the first one that is not silent.
     fn widen(&mut self, now: Instant) {
         let is_well = |it: &Watched| it.questions == 0 && !it.is_ping_due;
         if let Some(first) = self.watched.iter().position(is_well) {
@@ -246,14 +253,14 @@ impl Liveness {
         }
     }
 
-    /// An authentic packet of `rank` came.
+    /// An authentic packet of `rank` has arrived.
     pub(crate) fn on_heard(&mut self, now: Instant, rank: Rank) {
         if let Some(watched) = self.watched.iter_mut().find(|it| it.rank == rank) {
             (watched.heard_at, watched.questions) = (now, 0);
         }
     }
 
-    /// An answer of `rank` came: to a question, or to the report that a rank has failed.
+    /// An answer of `rank` has arrived: to a question, or to a report that a rank has failed.
     pub(crate) fn on_answer(&mut self, now: Instant, rank: Rank, number: u32) {
         if number < self.size {
             self.unconfirmed.remove(&(rank, Rank(number)));
@@ -266,12 +273,12 @@ impl Liveness {
         }
     }
 
-    /// True while nobody fails by silence.
+    /// True while no rank fails by silence.
     pub(crate) fn is_starting(&self, now: Instant) -> bool {
         now.since(self.started_at) < self.config.grace
     }
 
-    /// This rank has not run for a while before `now`: the successor has a whole timeout from now
+    /// This rank did not run for some time before `now`: the successor has a whole timeout from now
     /// on, and is asked for a sign of life.
     pub(crate) fn on_pause(&mut self, now: Instant) {
         self.watched.truncate(1);
@@ -282,7 +289,7 @@ impl Liveness {
         }
     }
 
-    /// `rank` has failed; false if that was known.
+    /// Records that `rank` has failed; returns false if this was known.
     pub(crate) fn on_failed(&mut self, now: Instant, rank: Rank) -> bool {
         if self.is_gone(rank) || rank == self.me {
             return false;
@@ -292,7 +299,7 @@ impl Liveness {
         true
     }
 
-    /// The others have given up on this rank: if it leaves now, that is why.
+    /// The other ranks have excluded this rank: if it leaves now, this is the reason.
     pub(crate) fn on_excluded(&mut self) {
         self.first_failed.get_or_insert(self.me);
     }
@@ -304,13 +311,13 @@ impl Liveness {
         self.watch_next(now);
     }
 
-    /// What a question or an answer carries, for [`Self::on_digest`].
+    /// Digest that questions and answers carry, for [`Self::on_digest`].
     pub(crate) fn digest(&self) -> u32 {
         self.digest
     }
 
-    /// A question or an answer of `rank` carried `digest`: where it knows of others than this rank,
-    /// it is told of some of those, not more often than it is asked for a sign of life.
+    /// Handles a `digest` carried by a question or an answer of `rank`: if it differs, `rank` is
+    /// told of some of the gone ranks, no more often than it is asked for a sign of life.
     pub(crate) fn on_digest(&mut self, now: Instant, rank: Rank, digest: u32) {
         let side = &mut self.told[usize::from(self.successor() == Some(rank))];
         if digest == self.digest || now < side.until {
@@ -321,7 +328,7 @@ impl Liveness {
         let in_turn = later.chain(self.gone.range(..=side.last));
         let mut told: Vec<_> = in_turn.take(TOLD_AT_ONCE_MAX).collect();
         side.last = told.last().map_or(side.last, |(gone, _)| **gone);
-        // Taken from the end: failures first, for which others leave.
+        // Messages are taken from the end: failures first, because they make other ranks leave.
         told.sort_by_key(|(_, how)| **how == Gone::Failed);
         self.to_tell.extend(told.into_iter().map(|(&gone, how)| match how {
             Gone::Failed => WatchMessage::Failed { to: rank, failed: gone },
@@ -329,7 +336,7 @@ impl Liveness {
         }));
     }
 
-    /// Tells all others that `rank` has failed, until they confirm.
+    /// Tells all other ranks that `rank` has failed, until they confirm.
     pub(crate) fn tell_all(&mut self, now: Instant, failed: Rank) {
         let others = (0..self.size).map(Rank);
         let others = others.filter(|to| *to != self.me && !self.is_gone(*to));
@@ -341,7 +348,7 @@ impl Liveness {
         self.tell_at = Some(now + self.config.interval / 4);
     }
 
-    /// `rank` has left in good order; false if it was gone already.
+    /// Records that `rank` has left in good order; returns false if it was gone already.
     pub(crate) fn on_departed(&mut self, now: Instant, rank: Rank) -> bool {
         if self.is_gone(rank) || rank == self.me {
             return false;
@@ -354,7 +361,8 @@ impl Liveness {
         earliest([self.ping_at, self.tell_at])
     }
 
-    /// Runs due timers; a rank that has just failed, of which there may be more.
+    /// Fires the timers that are due; returns a rank that has just failed, of which there may be
+    /// more.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Rank> {
         self.repeat_reports(now);
         if self.ping_at.is_none_or(|at| at > now) {
@@ -402,21 +410,22 @@ impl Liveness {
         }
         let watched = self.watched.iter_mut().find(|it| it.is_ping_due)?;
         (watched.is_ping_due, watched.questions) = (false, watched.questions + 1);
-        // Four in a second for each that is watched: none is open for as long as it takes to wrap.
+        // Four per second for each watched rank: no question is outstanding for as long as a wrap
+        // takes.
         self.asked = self.asked.wrapping_add(1);
         Some(WatchMessage::Ping { to: watched.rank, question: self.asked })
     }
 }
 
-/// Which way round.
+/// Direction in the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     On,
     Back,
 }
 
-/// The other ranks in the order of the ring from `me` on. It goes through the first rank of each
-/// node, then through the second of each that has one, and so on.
+/// The other ranks in the order of the ring from `me` on. The ring contains the first rank of each
+/// node, then the second of each node that has one, and so on.
 fn ring(nodes: &Nodes, me: Rank, way: Way) -> impl Iterator<Item = Rank> + '_ {
     let place = nodes.place(me).expect("a rank of the job");
     let row = (place.seat - nodes.seats_of(place.node).start) as usize;

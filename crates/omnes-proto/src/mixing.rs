@@ -1,7 +1,6 @@
-//! Numbers that look drawn at random, and are the same wherever they are computed.
+//! Pseudorandom numbers that are the same wherever they are computed.
 
-/// One of them for each number: the finalizer of MurmurHash3, of numbers from 1 on, since it gives
-/// 0 for 0.
+/// Hash of `number`: the finalizer of MurmurHash3, applied to `number + 1` because it maps 0 to 0.
 pub(crate) fn mixed(number: u32) -> u32 {
     let mut mixed = number.wrapping_add(1);
     mixed = (mixed ^ mixed >> 16).wrapping_mul(0x85eb_ca6b);

@@ -1,42 +1,42 @@
-//! What passes between machines and drivers: packets going out, places for data coming in.
+//! Types exchanged between machines and drivers: outgoing packets, and placements of incoming data.
 //!
-//! The machines never hold user data. A packet going out names the [`Segment`] of a message that
-//! belongs to it, and the driver gathers it from the user's memory; for a packet coming in the
-//! machine answers with the [`Placement`] of its data, and the driver scatters it there. So data
+//! The machines never hold user data. An outgoing packet names the [`Segment`] of a message that
+//! belongs to it, and the driver gathers the data from the user's memory; for an incoming packet
+//! the machine returns the [`Placement`] of its data, and the driver scatters them there. So data
 //! are copied once on each side, and the simulator can run the same code without copying at all.
 
 use omnes_wire::{CommunicatorId, GAP_MAP_BYTES, HEADER_BYTES, PACKET_OVERHEAD_BYTES, Rank, Tag};
 
-/// The sender's name for a message in one channel.
+/// Identifier of a message in one channel, given by the sender.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SendId(pub u32);
 
-/// The receiver's name for a posted receive in one channel.
+/// Identifier of a posted receive in one channel, given by the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ReceiveId(pub u32);
 
-/// One buffer of the pool that all senders share; holds one packet's data.
+/// One buffer of the pool shared by all senders; holds the data of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SlotId(pub u32);
 
-/// Where data that go out lie.
+/// Location of outgoing data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// In a message to send.
+    /// A message to send.
     Message(SendId),
-    /// In a buffer of the pool, whose holder passes on what it has received.
+    /// A buffer of the pool, whose holder forwards data it has received.
     Slot(SlotId),
-    /// Nowhere yet: they are the exclusive or of several parts of one message, of which
-    /// [`Endpoint::coded_parts`](crate::endpoint::Endpoint::coded_parts) tells.
+    /// The data do not exist yet: they are the exclusive or of several parts of one message, listed
+    /// by [`Endpoint::coded_parts`](crate::endpoint::Endpoint::coded_parts).
     Coded,
 }
 
-/// Data that go out with a packet.
+/// Data sent with a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Where they lie.
+    /// Location of the data.
     pub source: Source,
-    /// First byte in the message or in the buffer.
+    /// Offset of the first byte in the message or the buffer.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u32,
@@ -59,13 +59,13 @@ impl Default for Head {
 }
 
 impl Head {
-    /// The bytes that go on the wire before the data.
+    /// Bytes that precede the data on the wire.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// Puts a packet's data behind its head, if they are few enough. False, without effect, if
-    /// they are not.
+    /// Appends a packet's data to its head if they fit. Returns false, without effect, if they do
+    /// not.
     pub fn try_append(&mut self, data: &[u8]) -> bool {
         let Some(room) = self.bytes.get_mut(self.length..self.length + data.len()) else {
             return false;
@@ -96,7 +96,7 @@ impl Head {
     }
 }
 
-/// Who gets a packet.
+/// Receiver of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Destination {
     /// One rank.
@@ -107,20 +107,21 @@ pub enum Destination {
     Nic {
         /// The rank.
         to: Rank,
-        /// The group whose barrier it is about.
+        /// Group of the barrier.
         communicator: CommunicatorId,
     },
-    /// This rank's own NIC, the kernel's, which takes the first step of a barrier on its way.
+    /// This rank's own kernel NIC, which takes the first step of a barrier when the packet passes
+    /// it.
     Doorbell {
-        /// Whom the step is for, or any other rank if it is for all.
+        /// Receiver of the step, or any other rank if the step is for all.
         to: Rank,
-        /// The group whose barrier it is about.
+        /// Group of the barrier.
         communicator: CommunicatorId,
     },
 }
 
 impl Destination {
-    /// The rank, if it is one.
+    /// Returns the rank, unless the destination is [`Self::Group`].
     pub fn rank(self) -> Option<Rank> {
         match self {
             Self::Group => None,
@@ -129,83 +130,83 @@ impl Destination {
     }
 }
 
-/// A packet that counts as sent: the driver gathers head and segment and sends them.
+/// Packet that counts as sent: the driver gathers head and segment and sends them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
-    /// Who gets it.
+    /// Receiver of the packet.
     pub to: Destination,
-    /// The channel that `segment` belongs to, as an index; see [`Placement::channel`].
+    /// Index of the channel that `segment` belongs to; see [`Placement::channel`].
     pub channel: usize,
-    /// The data that follow the head, if any.
+    /// Data that follow the head, if any.
     pub segment: Option<Segment>,
 }
 
-/// Where data go.
+/// Memory that data go to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Into the memory of a posted receive.
+    /// Memory of a posted receive.
     Receive(ReceiveId),
-    /// Into a buffer of the shared pool, as nobody has asked for them yet.
+    /// A buffer of the shared pool, since no receive has been posted for the data yet.
     Slot(SlotId),
 }
 
 /// Where the data of one packet go. The driver copies them before it does anything else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placement {
-    /// The channel that `target` belongs to, as an index; the one after the last channel is the
-    /// broadcast machine.
+    /// Index of the channel that `target` belongs to; the index after the last channel stands for
+    /// the broadcast machine.
     pub channel: usize,
-    /// The memory.
+    /// Destination memory.
     pub target: Target,
-    /// First byte in that memory.
+    /// Offset of the first byte in that memory.
     pub offset: u64,
-    /// Where the data start in the packet.
+    /// Offset of the data in the packet.
     pub packet_offset: usize,
-    /// Length in bytes; may be shorter than the packet where the receive is too small.
+    /// Length in bytes; shorter than the packet's data if the receive is too small.
     pub bytes: usize,
 }
 
-/// Where the data of a packet and of those that follow it would go: for reading them from the
-/// socket straight into place. Nothing has been decided yet.
+/// Where the data of a packet and of the packets that follow it would go, so that they can be read
+/// from the socket in place. Nothing has been decided yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preview {
-    /// The channel, as an index.
+    /// Index of the channel.
     pub channel: usize,
-    /// The receive whose memory it is.
+    /// Receive that owns the memory.
     pub receive: ReceiveId,
-    /// First byte in that memory.
+    /// Offset of the first byte in that memory.
     pub offset: u64,
-    /// Bytes from `offset` that nothing has been placed in yet.
+    /// Bytes from `offset` on in which nothing has been placed yet.
     pub bytes_max: u64,
-    /// Bytes of head before the data of the first packet; later ones have no control body.
+    /// Bytes of head before the data of the first packet; the later packets have no control body.
     pub head_bytes: usize,
 }
 
-/// What is moved.
+/// Source of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// Data in a buffer of the pool. It may be used anew afterwards, so the driver moves them
-    /// before it handles another packet.
+    /// Data in a buffer of the pool. The buffer may be reused afterwards, so the driver moves the
+    /// data before it handles another packet.
     Slot(SlotId),
-    /// What lies in the receive's memory from this byte on, and stays there: its exclusive or with
-    /// what lies where it is moved to takes the place of the latter. So coded data are decoded.
+    /// Data in the receive's memory from this byte on, which stay there: the destination is
+    /// replaced by its exclusive or with these data. Coded data are decoded in this way.
     Known(u64),
 }
 
-/// Data to move to a receive, after the data of the packet that has just come are in their place.
+/// Data to move to a receive, after the data of the packet that has just arrived are in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Move {
-    /// What.
+    /// Source of the data.
     pub origin: Origin,
-    /// The receive.
+    /// Destination receive.
     pub receive: ReceiveId,
-    /// First byte in the receive's memory.
+    /// Offset of the first byte in the receive's memory.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: usize,
 }
 
-/// Puts the exclusive or of both in the place of `data`; of `other`, as long as there are `data`.
+/// Replaces `data` by its exclusive or with `other`, up to the length of the shorter one.
 pub fn xor_into(data: &mut [u8], other: &[u8]) {
     data.iter_mut().zip(other).for_each(|(byte, other)| *byte ^= other);
 }

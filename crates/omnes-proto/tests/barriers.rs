@@ -1,4 +1,4 @@
-//! Barriers through endpoints: tags, ranks that go, and no allocation.
+//! Barriers through endpoints: tags, ranks that fail or leave, and no allocation.
 #![allow(clippy::unwrap_used)]
 
 use omnes_proto::LivenessConfig;
@@ -20,14 +20,14 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts for each thread how often it is asked.
+/// The system's allocator, with a count of allocations per thread.
 struct Counting;
 
-// SAFETY: all is passed on to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -74,7 +74,7 @@ fn next(endpoint: &mut Endpoint) -> Option<(Destination, Vec<u8>)> {
     Some((transmit.to, head.as_bytes().to_vec()))
 }
 
-/// Delivers packets until there are none.
+/// Delivers packets until no more are sent.
 fn pass(ends: &mut [Endpoint]) {
     let mut head = Head::default();
     let mut is_over = false;
@@ -129,7 +129,7 @@ fn a_barrier_allocates_nothing() {
         let mut counted = 0;
         for epoch in 1..=20 {
             ends.iter_mut().for_each(|end| assert_eq!(enter(end), epoch));
-            // What the endpoint keeps for each peer is made in the first barrier.
+            // The endpoint's state for each peer is allocated in the first barrier.
             let before = ALLOCATIONS.get();
             if runner == Runner::Host {
                 pass(&mut ends);
@@ -182,7 +182,7 @@ fn a_step_for_another_rank_or_changed_on_the_way_is_refused() {
         ends[0].handle_packet(Instant::ZERO, &forged, forged.len());
     }
     let counters = *ends[0].counters();
-    // The job's number is compared, all else is tagged.
+    // The job's number is compared, all other bytes are covered by the tag.
     assert_eq!((counters.foreign_job, counters.bad_tag), (4, 32));
     assert_eq!(ends[0].collective().counters(), &Default::default());
     ends[0].handle_packet(Instant::ZERO, &step, step.len());
@@ -198,7 +198,7 @@ fn a_step_that_the_farewell_has_overtaken_counts() {
     ends[1].handle_packet(Instant::ZERO, &step, step.len());
     assert_eq!(ends[1].collective().counters().steps_received, 1);
     assert_eq!((ends[1].counters().accepted, ends[1].counters().from_gone), (1, 0));
-    // Of a rank that has failed nothing counts.
+    // Packets of a failed rank do not count.
     ends[0].fail_rank(Instant::ZERO, Rank(2));
     let (to, step) = next(&mut ends[2]).unwrap();
     assert_eq!(to, Destination::Rank(Rank(0)));

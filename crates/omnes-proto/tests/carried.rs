@@ -23,7 +23,7 @@ fn endpoint(me: u32) -> Endpoint {
     endpoint
 }
 
-/// Everything that `from` sends, with data from `memory`, handled by `to`; the data placed.
+/// Lets `to` handle everything that `from` sends, with data from `memory`; returns the data placed.
 fn pass(now: Instant, from: &mut Endpoint, to: &mut Endpoint, memory: &[u8]) -> Vec<u8> {
     let (mut head, mut placed) = (Head::default(), Vec::new());
     while let Some(transmit) = from.poll_transmit(now, &mut head) {
@@ -45,7 +45,7 @@ fn at(us: u64) -> Instant {
     Instant::from_ns(us * 1000)
 }
 
-/// Root and leaf, which owes the root an acknowledgement that is not due.
+/// A root, and a leaf that owes the root an acknowledgement that is not due.
 fn pair_with_a_debt() -> (Endpoint, Endpoint) {
     let (mut root, mut leaf) = (endpoint(0), endpoint(1));
     for number in 0..3 {
@@ -55,7 +55,7 @@ fn pair_with_a_debt() -> (Endpoint, Endpoint) {
         assert_eq!(pass(at(number), &mut root, &mut leaf, b"12345678"), b"12345678");
         pass(at(number), &mut leaf, &mut root, b"");
     }
-    // Position 1 acknowledges after message 1 by itself, and owes message 2.
+    // Position 1 acknowledges unasked after message 1, and owes message 2.
     assert_eq!(root.broadcast_mut().unwrap().counters().acks_received, 1);
     (root, leaf)
 }
@@ -78,7 +78,7 @@ fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
     send(&mut root, &mut leaf, SENT);
     assert_eq!(root.broadcast_mut().unwrap().counters().acks_carried, 1);
     assert!(root.broadcast_mut().unwrap().is_idle() && leaf.broadcast_mut().unwrap().is_idle());
-    // Nothing is owed any more, so nothing more is said of it.
+    // Nothing is owed any more, so no further acknowledgement is sent.
     leaf.handle_timeout(at(100_000));
     root.handle_timeout(at(100_000));
     pass(at(100_000), &mut leaf, &mut root, SENT);

@@ -1,4 +1,4 @@
-//! An endpoint that has handed out all it had is not asked again before something has gone in.
+//! An endpoint without further output is not polled again before its next input.
 #![allow(clippy::unwrap_used)]
 
 mod pair;
@@ -14,7 +14,7 @@ fn endpoint(me: u32) -> Endpoint {
     Endpoint::new(Instant::ZERO, pair::config(me))
 }
 
-/// The packets that `endpoint` has to send at `now`, until it has none.
+/// All packets that `endpoint` sends at `now`.
 fn drain(now: Instant, endpoint: &mut Endpoint) -> Vec<Vec<u8>> {
     let mut head = Head::default();
     let packet = || {
@@ -36,7 +36,7 @@ fn what_a_departure_ends_is_told_before_it_also_where_it_tells_of_a_failure() {
     let pattern = Pattern { communicator: CommunicatorId(0), source, tag: None };
     let id = endpoint.channel_mut(0).receive(now, pattern, 100).unwrap();
     endpoint.depart_rank(now, Rank(1), Some(Rank(2)));
-    // No packet has been asked for in between.
+    // No packet has been polled for in between.
     let events: Vec<Event> = std::iter::from_fn(|| endpoint.poll_event(now)).collect();
     let ended = Event::Channel(0, ChannelEvent::ReceiveFailed { id, from: Rank(1) });
     assert_eq!(events, [Event::PeerFailed(Rank(2)), ended, Event::PeerDeparted(Rank(1))]);
@@ -58,7 +58,7 @@ fn whatever_goes_in_lets_packets_and_events_out() {
     from.channel_mut(0).send(message).unwrap();
     let sent = drain(at(1), &mut from);
     assert_eq!(sent.len(), 1);
-    // It comes before its receive is posted, so its data move then.
+    // The packet arrives before its receive is posted, so its data are moved then.
     to.handle_packet(at(2), &sent[0], sent[0].len()).unwrap();
     assert!(to.may_transmit() && to.poll_move().is_none() && to.poll_event(at(2)).is_none());
     let answers = drain(at(2), &mut to);
@@ -69,7 +69,7 @@ fn whatever_goes_in_lets_packets_and_events_out() {
     assert!(to.poll_event(at(3)).is_some() && to.poll_event(at(3)).is_none());
     from.handle_packet(at(3), &answers[0], answers[0].len());
     assert!(from.poll_event(at(3)).is_some());
-    // A timeout goes in, too: the other one is asked for a sign of life.
+    // A timeout is an input too: the other rank is asked for a sign of life.
     assert!(drain(at(3), &mut from).is_empty());
     let mut next = || {
         let due = from.poll_timeout().unwrap();
@@ -84,7 +84,7 @@ fn who_gets_no_more_of_a_message_hears_first_of_the_failure_that_is_why() {
     let three = |me| Endpoint::new(Instant::ZERO, EndpointConfig { size: 3, ..pair::config(me) });
     let (mut from, mut teller) = (three(0), three(1));
     let now = Instant::from_ns(1000);
-    // Rank 1 has found out that 2 has failed, and tells 0, which has nobody to tell.
+    // Rank 1 has detected the failure of 2, and tells 0, which has no other rank to tell.
     teller.fail_rank(now, Rank(2));
     drain(now, &mut teller).iter().for_each(|it| _ = from.handle_packet(now, it, it.len()));
     drain(now, &mut from);

@@ -1,5 +1,5 @@
-//! Runs are what their packets are one by one: two jobs that meet with the same fate, of which one
-//! hands out and takes in runs and the other does not, say and place the same.
+//! A run is equivalent to its packets one by one: of two jobs with the same faults, one hands out
+//! and accepts runs and the other does not, and both send and place the same.
 #![allow(clippy::unwrap_used)]
 
 use omnes_proto::LivenessConfig;
@@ -21,11 +21,11 @@ const GROUPS: [GroupId; 2] = [
 const RANKS: u32 = 3;
 const TRAIN: usize = 20;
 const STEP: Duration = Duration::from_micros(20);
-/// After the faulty steps, in which nothing may get through, everything does.
+/// After these steps, in which it is possible that no packet arrives, all packets arrive.
 const FAULTY_STEPS: u32 = 2000;
 const STEPS_MAX: u32 = 200_000;
 
-/// A packet on its way.
+/// Packet in flight.
 #[derive(Clone, PartialEq, Debug)]
 struct Packet {
     from: u32,
@@ -44,14 +44,15 @@ impl Packet {
         self.head.len() + self.segment.map_or(0, |segment| segment.bytes as usize)
     }
 
-    /// The heads as they are read from a train: without what they do not have.
+    /// True if this packet can follow `other` in a train: same sender, receiver and length, and no
+    /// control body.
     fn continues(&self, other: &Self) -> bool {
         (self.from, self.to, self.bytes()) == (other.from, other.to, other.bytes())
             && self.head.len() == PACKET_OVERHEAD_BYTES
     }
 }
 
-/// What a rank was told: where data went, and what happened.
+/// What a rank reported: where data went, and events.
 #[derive(PartialEq, Debug)]
 enum Told {
     Placed(Placement),
@@ -62,7 +63,7 @@ struct Job {
     ranks: Vec<Endpoint>,
     by_runs: bool,
     told: Vec<(u32, Told)>,
-    /// Packets that came in as part of a run.
+    /// Number of packets that arrived as part of a run.
     taken: u64,
     continued: u64,
 }
@@ -122,7 +123,7 @@ impl Job {
         }
     }
 
-    /// All that rank `from` has to send now.
+    /// All packets that rank `from` sends now.
     fn send(&mut self, now: Instant, from: u32) -> Vec<Packet> {
         let endpoint = &mut self.ranks[from as usize];
         let mut heads = [Head::default(); TRAIN];
@@ -142,7 +143,7 @@ impl Job {
         sent
     }
 
-    /// Rank `to` gets these packets, in trains where they fit.
+    /// Passes these packets to rank `to`, in trains where they fit.
     fn receive(&mut self, now: Instant, to: u32, packets: &[&Packet]) {
         let mut at = 0;
         while at < packets.len() {
@@ -168,7 +169,7 @@ impl Job {
         }
     }
 
-    /// Lets the ranks hear of the time, and notes what has happened.
+    /// Handles the timers that are due, and records events.
     fn settle(&mut self, now: Instant) {
         for (rank, endpoint) in (0..).zip(&mut self.ranks) {
             if endpoint.poll_timeout().is_some_and(|due| due <= now) {
@@ -196,12 +197,12 @@ impl Job {
     }
 }
 
-/// What becomes of a packet at each receiver.
+/// Applies a fate to a packet at one receiver; `None` if the packet is lost.
 fn spoil(fate: u8, packet: &Packet) -> Option<Packet> {
     match fate {
         0..=3 => None,
         4 => {
-            // A stranger's, by its tag.
+            // The tag of a stranger's packet.
             let mut other = packet.clone();
             other.head[PACKET_OVERHEAD_BYTES - 1] ^= 1;
             Some(other)
@@ -210,7 +211,7 @@ fn spoil(fate: u8, packet: &Packet) -> Option<Packet> {
     }
 }
 
-/// Both jobs, with the same fate for the same packets; they are compared after each step.
+/// Runs both jobs, with the same faults for the same packets; they are compared after each step.
 fn run(window_packets: u32, sizes: &[u64], fates: &[u8]) -> (u64, u64) {
     let mut jobs = [false, true].map(|by_runs| Job::new(by_runs, window_packets));
     let mut now = Instant::ZERO;

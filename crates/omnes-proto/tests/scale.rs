@@ -1,5 +1,5 @@
-//! What an endpoint of a very large job costs: little memory, the same whatever the job's size; and
-//! broadcasts and barriers of such jobs end.
+//! Cost of an endpoint in a very large job: little memory, the same whatever the job's size.
+//! Broadcasts and barriers of such jobs complete.
 #![allow(clippy::unwrap_used)]
 
 use omnes_proto::LivenessConfig;
@@ -17,27 +17,27 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Ranks of the large job; fewer where nothing is optimized, as only what a rank costs matters.
+/// Ranks of the large job; fewer in unoptimized builds, as only the cost of a rank matters.
 const RANKS: u32 = if cfg!(debug_assertions) { 1 << 13 } else { 1 << 16 };
 const BARRIERS: CommunicatorId = CommunicatorId(7);
 const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
 const POLICIES: [&str; 4] = ["combined", "tree-ack=8", "co-root=256", "nack"];
 const ROOT: u32 = 5;
-/// Most bytes that an endpoint may take with a group for broadcasts and one for barriers.
+/// Most bytes that an endpoint may use with a group for broadcasts and one for barriers.
 const BYTES_MAX: i64 = 17 << 9;
 
 thread_local! {
     static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts for each thread the bytes that it holds.
+/// The system's allocator, with a count of the bytes held per thread.
 struct Counting;
 
-// SAFETY: all is passed on to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE_BYTES.set(LIVE_BYTES.get() + layout.size() as i64);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller guarantees what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Settings that all ranks share.
+/// Settings shared by all ranks.
 struct Settings {
     channels: Vec<Checked>,
     broadcast: CheckedBroadcast,
@@ -93,14 +93,14 @@ impl Settings {
     }
 }
 
-/// A whole job on a network that delivers at once.
+/// A whole job on a network that delivers immediately.
 struct Job {
     ends: Vec<Endpoint>,
     now: Instant,
     /// Ranks that may have something to send.
     busy: VecDeque<u32>,
     is_busy: Vec<bool>,
-    /// When ranks are to be woken, and what is planned for each.
+    /// Times at which ranks are to be woken; `planned` has the one of each rank.
     wakes: BTreeSet<(Instant, u32)>,
     planned: Vec<Option<Instant>>,
     received: u32,
@@ -145,7 +145,7 @@ impl Job {
         self.mark(to);
     }
 
-    /// Lets one rank send all it has, and takes what it has to tell.
+    /// Lets one rank send all its packets, and handles its events.
     fn serve(&mut self, rank: u32) {
         let mut head = Head::default();
         while let Some(transmit) = self.ends[rank as usize].poll_transmit(self.now, &mut head) {
@@ -176,7 +176,7 @@ impl Job {
         self.wakes.extend(wake.map(|wake| (wake, rank)));
     }
 
-    /// Goes on until nothing is to be sent at present.
+    /// Continues until there is nothing to send at present.
     fn settle(&mut self) {
         while let Some(rank) = self.busy.pop_front() {
             self.is_busy[rank as usize] = false;
@@ -184,7 +184,7 @@ impl Job {
         }
     }
 
-    /// Goes on until it is so.
+    /// Continues until `is_over` returns true.
     fn run_until(&mut self, is_over: impl Fn(&Self) -> bool) {
         self.settle();
         while !is_over(self) {
@@ -222,7 +222,7 @@ impl Job {
     }
 }
 
-/// Bytes per endpoint that making `what` has taken.
+/// Makes `what`, and returns how many bytes per rank it has allocated.
 fn bytes_per_rank<T>(ranks: u32, what: impl FnOnce() -> T) -> (T, i64) {
     let before = LIVE_BYTES.get();
     let made = what();
@@ -239,7 +239,7 @@ fn an_endpoint_takes_as_little_in_a_large_job_as_in_a_small_one() {
         println!("{RANKS} ranks, {algorithm}: {bytes} B per endpoint; of 64: {bytes_small} B");
         assert_eq!(job.ranks(), RANKS);
         assert!(bytes <= BYTES_MAX, "{algorithm}: {bytes} B");
-        // A table of steps is as long as the longest; what else there is follows the steps.
+        // A table of steps has the length of the longest one; all other state depends on the steps.
         assert!(bytes <= bytes_small + 256, "{algorithm}: {bytes} B, of 64 ranks {bytes_small} B");
     }
 }
@@ -254,8 +254,8 @@ fn broadcasts_of_a_large_job_end_with_every_policy_and_take_little_memory() {
         let bytes = (LIVE_BYTES.get() - before) / i64::from(RANKS);
         let took = job.now.since(Instant::ZERO);
         println!("{policy}: {bytes} B per endpoint, {took:?}, {second:?}");
-        // Collectors keep a copy of what they may have to send again; where they are one in 32, as
-        // in the smaller job of a debug build, that shows.
+        // Collectors keep a copy of packets that they may have to repair; if one rank in 32 is a
+        // collector, as in the smaller job of a debug build, this is noticeable.
         let copies = if policy.starts_with("co-root") { 2 << 10 } else { 0 };
         assert!(bytes <= BYTES_MAX + copies, "{policy}: {bytes} B");
         // Four packets, and then one.

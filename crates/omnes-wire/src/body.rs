@@ -1,4 +1,4 @@
-//! Control bodies: what follows header and tag and is covered by the tag too.
+//! Control bodies, which follow the header and the tag of a packet and are covered by the tag too.
 
 use crate::{CommunicatorId, Flags, Header, Rank, Seq};
 
@@ -11,14 +11,14 @@ pub const GAP_MAP_BITS: u32 = 1024;
 /// Most bytes of a [`GapMap`].
 pub const GAP_MAP_BYTES: usize = GAP_MAP_BITS as usize / 8;
 
-/// What the first packet of a message says of it.
+/// Description of a message, carried by its first packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// The application's tag.
     pub tag: u32,
-    /// The sender's name for the message; a grant repeats it.
+    /// Identifier that the sender gave the message; a grant repeats it.
     pub token: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub bytes: u64,
 }
 
@@ -35,7 +35,7 @@ impl Envelope {
         })
     }
 
-    /// The envelope as it goes on the wire.
+    /// Encodes the envelope for the wire.
     pub fn emit(&self) -> [u8; ENVELOPE_BYTES] {
         let mut bytes = [0; ENVELOPE_BYTES];
         bytes[0..4].copy_from_slice(&self.tag.to_be_bytes());
@@ -48,15 +48,15 @@ impl Envelope {
 /// An acknowledgement of broadcasts that travels with a small message [BC-R15].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CastReport {
-    /// The communicator of the broadcasts.
+    /// Communicator of the broadcasts.
     pub communicator: CommunicatorId,
-    /// The communicator's group.
+    /// Group of the communicator.
     pub group: u8,
-    /// Their root.
+    /// Root of the broadcasts.
     pub root: Rank,
-    /// Everything before has arrived.
+    /// First missing number: every packet before it has arrived.
     pub expects: Seq,
-    /// Space that is offered, as in the header.
+    /// Advertised buffer space, in the unit of the header's field.
     pub credits: u16,
 }
 
@@ -77,7 +77,7 @@ impl CastReport {
         })
     }
 
-    /// The report as it goes on the wire.
+    /// Encodes the report for the wire.
     pub fn emit(&self) -> [u8; CAST_REPORT_BYTES] {
         let mut bytes = [0; CAST_REPORT_BYTES];
         bytes[0..4].copy_from_slice(&self.communicator.0.to_be_bytes());
@@ -89,20 +89,20 @@ impl CastReport {
     }
 }
 
-/// Words that a step of a barrier carries at most.
+/// Most words that one step of a barrier carries.
 pub const CARRIED_MAX: usize = 4;
-/// Bytes of each that follows the tag.
+/// Bytes of each word that follows the tag.
 const WORD_BYTES: usize = 8;
 const _: () = assert!(CARRIED_MAX - 1 == Flags::WORDS_BEHIND.0 as usize, "the flags count them");
 
-/// Bytes of the words that follow the tag, as the flags of a packet that carries words say.
+/// Bytes of the words that follow the tag, according to the flags of a packet that carries words.
 pub(crate) fn words_behind_bytes(flags: Flags) -> usize {
     usize::from(flags.0 & Flags::WORDS_BEHIND.0) * WORD_BYTES
 }
 
-/// What a step of a barrier carries: a word in its header, which is 0 where nothing is combined,
-/// and up to three others as its control body. In memory as the firmware has it, `struct
-/// omnes_words`.
+/// Words carried by a step of a barrier: one in its header, 0 if the barrier reduces nothing, and
+/// up to three more in its control body. The memory layout is that of `struct omnes_words` of the
+/// firmware.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Words {
@@ -112,10 +112,10 @@ pub struct Words {
 }
 
 impl Words {
-    /// Those of a barrier that combines nothing: a 0.
+    /// Words of a barrier that reduces nothing: a single 0.
     pub const NONE: Self = Self { word: [0; CARRIED_MAX], more: 0, reserved: 0 };
 
-    /// The first [`CARRIED_MAX`] of these; at least one, a 0 if there is none.
+    /// Takes the first [`CARRIED_MAX`] of `words`; a single 0 if `words` is empty.
     pub fn new(words: &[u64]) -> Self {
         let mut all = Self::NONE;
         all.word.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
@@ -123,22 +123,23 @@ impl Words {
         all
     }
 
-    /// All of them.
+    /// All words.
     pub fn as_slice(&self) -> &[u64] {
         &self.word[..=self.more as usize % CARRIED_MAX]
     }
 
-    /// The one in the header.
+    /// Word that travels in the header.
     pub fn first(&self) -> u64 {
         self.word[0]
     }
 
-    /// Those that follow the tag.
+    /// Words that follow the tag.
     pub fn behind(&self) -> &[u64] {
         &self.as_slice()[1..]
     }
 
-    /// Each combined with its like among `others`; as many as here.
+    /// Combines each word with the word of the same index in `others`; the result has as many words
+    /// as `self`.
     #[must_use]
     pub fn zip(self, others: Self, combined: impl Fn(u64, u64) -> u64) -> Self {
         let mut words = self;
@@ -149,12 +150,13 @@ impl Words {
         words
     }
 
-    /// Bytes that follow the tag of a packet that carries words, as its header says.
+    /// Bytes of the words that follow the tag, according to the header of a packet that carries
+    /// words.
     pub fn bytes_behind(header: &Header) -> usize {
         words_behind_bytes(header.flags)
     }
 
-    /// Reads those of a packet; `None` if the body is too short.
+    /// Reads the words of a packet; `None` if the body is too short.
     pub fn parse(header: &Header, body: &[u8]) -> Option<Self> {
         let behind = body.get(..Self::bytes_behind(header))?.as_chunks::<WORD_BYTES>().0;
         let mut words = Self { more: behind.len() as u32, ..Self::NONE };
@@ -165,7 +167,8 @@ impl Words {
         Some(words)
     }
 
-    /// The header of a packet that carries them.
+    /// Returns `header` with these words in it: the first one, and the number of words after the
+    /// tag.
     #[must_use]
     pub fn on(&self, header: Header) -> Header {
         let flags = header.flags.with(Flags(self.behind().len() as u8));
@@ -173,8 +176,8 @@ impl Words {
     }
 }
 
-/// Which packets after `expects` have arrived: bit `i` stands for `expects + 1 + i`, least
-/// significant bit of a byte first. All gaps of a window fit into one map.
+/// Bitmap of the packets after `expects` that have arrived: bit `i` stands for `expects + 1 + i`,
+/// least significant bit of a byte first. One map covers all gaps of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GapMap {
     bits: [u8; GAP_MAP_BYTES],
@@ -195,13 +198,13 @@ impl GapMap {
         map
     }
 
-    /// The map as it goes on the wire, as short as it can be.
+    /// Encodes the map for the wire, without trailing bytes that were never set.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bits[..self.bytes]
     }
 
-    /// Notes that `seq` has arrived. Numbers that the map cannot hold are left out: they count
-    /// as not reported, which is safe.
+    /// Records that `seq` has arrived. A number outside the map is left out: it counts as not
+    /// reported, which is safe.
     pub fn insert(&mut self, expects: Seq, seq: Seq) {
         let index = seq.since(expects.plus(1));
         if index < GAP_MAP_BITS {
@@ -211,7 +214,7 @@ impl GapMap {
         }
     }
 
-    /// True if the map says that `seq` has arrived.
+    /// True if the map reports that `seq` has arrived.
     pub fn contains(&self, expects: Seq, seq: Seq) -> bool {
         let index = seq.since(expects.plus(1));
         index < GAP_MAP_BITS && self.bits[index as usize / 8] & (1 << (index % 8)) != 0

@@ -1,38 +1,38 @@
-//! Which packets a coded repair combines.
+//! Set of packets that a coded repair combines.
 
 use crate::{Header, Seq};
 
-/// The packets whose data a [`Kind::CastCoded`](crate::Kind::CastCoded) combines: the exclusive or
-/// of all, each filled up with zeros to the length of a full packet. A rank that has all but one
-/// gets that one.
+/// Set of packets combined in a [`Kind::CastCoded`](crate::Kind::CastCoded): its data are the
+/// exclusive or of the data of all of them, each padded with zeros to the length of a full packet.
+/// A rank that has all but one of the packets recovers the missing one.
 ///
-/// The header holds the set where data have their index: the first of them in `seq`, and for those
-/// behind it one bit each in `argument` and `credits`, the nearest first.
+/// The header encodes the set in the fields that a data packet uses for its index: the first packet
+/// in `seq`, and one bit for each later packet in `argument` and then `credits`, nearest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodedSet {
     /// The first packet.
     pub first: Seq,
-    /// Bit `i` stands for the packet `1 + i` after the first; there are `SPAN - 1`.
+    /// Bit `i` stands for the packet `1 + i` after the first; `SPAN - 1` bits are in use.
     pub later: u64,
 }
 
 impl CodedSet {
-    /// Packets from the first on that may be in one set.
+    /// Largest distance between packets of one set, counting both ends.
     pub const SPAN: u32 = 1 + u32::BITS + u16::BITS;
 
-    /// The set of packet `first` and of those whose bit is in `bits`, where the lowest of the
+    /// Set of the packet `first` and of the packets whose bits are set in `bits`; the lowest of the
     /// [`Self::SPAN`] bits stands for `first` itself.
     pub fn new(first: Seq, bits: u64) -> Self {
         Self { first, later: bits >> 1 & ((1 << (Self::SPAN - 1)) - 1) }
     }
 
-    /// The set that a header names.
+    /// Reads the set from a header.
     pub fn of(header: &Header) -> Self {
         let later = u64::from(header.argument) | u64::from(header.credits) << 32;
         Self { first: header.seq, later }
     }
 
-    /// `header`, naming this set.
+    /// Returns `header` with this set encoded in it.
     #[must_use]
     pub fn name_in(self, header: Header) -> Header {
         Header {
@@ -43,13 +43,13 @@ impl CodedSet {
         }
     }
 
-    /// Its packets, in order.
+    /// Packets of the set, in order.
     pub fn packets(self) -> impl Iterator<Item = Seq> + Clone {
         let is_in = move |after: &u32| *after == 0 || self.later >> (*after - 1) & 1 == 1;
         (0..Self::SPAN).filter(is_in).map(move |after| self.first.plus(after))
     }
 
-    /// How many these are.
+    /// Number of packets in the set.
     pub fn count(self) -> u32 {
         1 + self.later.count_ones()
     }

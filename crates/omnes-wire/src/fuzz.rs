@@ -1,10 +1,10 @@
-//! Entry points for the fuzzer; the plain tests replay its corpus.
+//! Entry points for the fuzzer; the unit tests replay its corpus.
 
 use crate::{
     CastReport, CodedSet, Envelope, GapMap, HEADER_BYTES, Header, PACKET_OVERHEAD_BYTES, Seq, Words,
 };
 
-/// Parses any bytes; whatever parses must emit the same bytes again.
+/// Parses arbitrary bytes; input that parses must emit the same bytes again.
 pub fn header(bytes: &[u8]) {
     if let Ok((header, tag)) = Header::parse(bytes) {
         assert_eq!(header.emit()[..], bytes[..HEADER_BYTES]);

@@ -1,4 +1,4 @@
-//! The fixed header.
+//! The fixed header of every packet.
 
 use crate::body::{CAST_REPORT_BYTES, ENVELOPE_BYTES, GAP_MAP_BYTES, words_behind_bytes};
 use crate::{ChannelId, CommunicatorId, JobId, Rank, Seq, Tag};
@@ -6,16 +6,16 @@ use std::fmt;
 
 /// First two bytes of every packet: "Om".
 pub const MAGIC: u16 = 0x4f6d;
-/// Version of the wire format; others are counted and dropped.
+/// Version of the wire format; packets of other versions are counted and dropped.
 pub const VERSION: u8 = 2;
 /// Bytes of the header without the tag.
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of the tag.
 pub const TAG_BYTES: usize = 8;
-/// Bytes in front of every body.
+/// Bytes in front of every control body.
 pub const PACKET_OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
-/// Where each field begins.
+/// Offset of each field.
 mod at {
     pub(super) const MAGIC: usize = 0;
     pub(super) const VERSION: usize = 2;
@@ -33,70 +33,73 @@ mod at {
 }
 const _: () = assert!(at::ARGUMENT + size_of::<u32>() == HEADER_BYTES);
 
-/// Where the magic number stands, for filters that see packets before they are parsed.
+/// Offset of the magic number, for filters that see packets before they are parsed.
 pub const MAGIC_OFFSET: usize = at::MAGIC;
-/// Where the job's number stands, likewise.
+/// Offset of the job number, likewise.
 pub const JOB_OFFSET: usize = at::JOB;
-/// Where the communicator's number stands, likewise.
+/// Offset of the communicator number, likewise.
 pub const COMMUNICATOR_OFFSET: usize = at::COMMUNICATOR;
-/// Where the sender's rank stands, likewise.
+/// Offset of the sender's rank, likewise.
 pub const SOURCE_OFFSET: usize = at::SOURCE;
 
-/// What a packet is.
+/// Type of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Part of a message, numbered on its lane; `argument` is its index in that part of the
-    /// message. With [`Flags::FIRST`] an [`crate::Envelope`] stands before the data.
+    /// Part of a message, numbered on its lane; `argument` is the packet's index in that part of
+    /// the message. With [`Flags::FIRST`], an [`crate::Envelope`] precedes the data.
     Data = 1,
-    /// The receiver's buffer for a large message is known: `argument` is the sender's token.
-    /// Numbered on a lane of its own, with [`Flags::GRANTS`].
+    /// The receiver has a buffer for a large message: `argument` is the sender's token. Numbered on
+    /// a lane of its own, with [`Flags::GRANTS`].
     Grant = 2,
-    /// Everything before `expects` has arrived; `argument` is the delay in microseconds between
-    /// the newest arrival and this answer.
+    /// Every packet before `expects` has arrived; `argument` is the delay in microseconds between
+    /// the latest arrival and this acknowledgement.
     Ack = 3,
-    /// `expects` is missing, with a [`crate::GapMap`] of all that arrived beyond it; with
-    /// [`Flags::REJECT`] it came but found no buffer [PM-R15]; with [`Flags::ACK_NOW`] the sender
-    /// waits for a message.
+    /// Packet `expects` is missing; a [`crate::GapMap`] lists the packets after it that have
+    /// arrived. With [`Flags::REJECT`] the packet arrived but found no buffer [PM-R15]; with
+    /// [`Flags::ACK_NOW`] the sender of the NACK is waiting for a message.
     Nack = 4,
-    /// Are you there? `argument`, the question's number and no rank's, comes back in the answer;
-    /// `expects` is a digest of the ranks that the sender knows to be gone.
+    /// Liveness probe. `argument`, the number of the probe, which is not a rank, is returned in the
+    /// answer; `expects` is a digest of the ranks that the sender knows to be gone.
     Ping = 5,
-    /// I am here; `argument` is that of the question, or the rank of the report; `expects` is as
-    /// there.
+    /// Answer to a probe or a failure report; `argument` is copied from the probe, or is the rank
+    /// that was reported; `expects` is a digest as in [`Kind::Ping`].
     Pong = 6,
-    /// Rank `argument` has failed, says the sender; answered by [`Kind::Pong`].
+    /// The sender reports that rank `argument` has failed; answered by [`Kind::Pong`].
     Failed = 7,
-    /// The sender leaves the job in good order, or says that the rank has whose number plus one is
-    /// `seq`, unless that is 0. `argument` is the number plus one of the rank that failed first,
-    /// as far as the sender knows, else 0.
+    /// The sender leaves the job in good order; if `seq` is not 0, the sender reports instead that
+    /// rank `seq - 1` has left. `argument` is one plus the rank that failed first, as far as the
+    /// sender knows, or 0 if none has.
     Bye = 8,
     /// Part of a broadcast, numbered on the root's stream; `argument` is its index in the message,
-    /// `expects` the root's rank, as others repair too. With [`Flags::FIRST`] an
-    /// [`crate::Envelope`] stands before the data, whose token is the message's number.
+    /// and `expects` is the root's rank, since other ranks send repairs too. With [`Flags::FIRST`],
+    /// an [`crate::Envelope`], whose token is the message's number, precedes the data.
     Cast = 9,
-    /// Everything before `expects` of the stream of root `argument` has arrived; `seq` is the delay
-    /// in microseconds between the newest arrival and this report. With [`Flags::ACK_NOW`] the
-    /// sender collects the receiver's acknowledgements, and misses that of what it has itself.
+    /// Every packet before `expects` of the stream of root `argument` has arrived; `seq` is the
+    /// delay in microseconds between the latest arrival and this report. With [`Flags::ACK_NOW`],
+    /// the sender collects the receiver's acknowledgements, and has itself packets that the
+    /// receiver has not acknowledged.
     CastAck = 10,
-    /// As [`Kind::CastAck`], and `expects` is missing, with a [`crate::GapMap`] of what arrived
-    /// beyond it. With [`Flags::ACK_NOW`] it says so again, since nothing has come for a time; with
-    /// [`Flags::REJECT`] what it expects has come since the last report, and found no buffer.
+    /// As [`Kind::CastAck`], and packet `expects` is missing; a [`crate::GapMap`] lists the packets
+    /// after it that have arrived. With [`Flags::ACK_NOW`] the report is repeated because nothing
+    /// has arrived for some time; with [`Flags::REJECT`] packet `expects` has arrived since the
+    /// last report, but found no buffer.
     CastNack = 11,
-    /// To everybody: the sender's multicast works, and it has heard `argument` ranks by it.
+    /// Sent to all ranks: the sender's multicast works, and `argument` ranks have reached it by
+    /// multicast.
     Hello = 12,
-    /// A step of a barrier: `seq` is the barrier's number, `argument` the step [CB-R2], and
-    /// [`crate::Words`] are what it carries.
+    /// Step of a barrier: `seq` is the barrier's number, `argument` the step [CB-R2], and
+    /// [`crate::Words`] are the words it carries.
     Step = 13,
-    /// The step `argument` of barrier `seq`, which the receiver owes, is missing [CB-R6].
+    /// Step `argument` of barrier `seq`, which the receiver owes, is missing [CB-R6].
     StepNack = 14,
-    /// Has the receiver entered barrier `seq`? Asked when a barrier takes long.
+    /// Asks whether the receiver has entered barrier `seq`; sent when a barrier takes long.
     StepAsk = 15,
-    /// The newest barrier that the sender has entered is `seq`, the newest that it is done with
-    /// `argument`, whose results it carries as a step does.
+    /// `seq` is the newest barrier that the sender has entered, `argument` the newest that it has
+    /// completed, whose results it carries as a step does.
     StepTell = 16,
-    /// Data of several packets of a broadcast in one, for ranks that lack one each: see
-    /// [`crate::CodedSet`]. `expects` is the root's rank, as in [`Kind::Cast`].
+    /// Data of several packets of a broadcast combined in one packet, for ranks that lack one of
+    /// them each: see [`crate::CodedSet`]. `expects` is the root's rank, as in [`Kind::Cast`].
     CastCoded = 17,
 }
 
@@ -110,7 +113,7 @@ impl Kind {
         }
     }
 
-    /// All of them, in the order of their numbers, from 1.
+    /// All kinds, in the order of their numbers, from 1.
     pub(crate) const ALL: [Self; 17] = [
         Self::Data,
         Self::Grant,
@@ -136,33 +139,33 @@ impl Kind {
     }
 }
 
-/// Marks on a packet; unknown ones are kept and ignored.
+/// Flags of a packet; unknown ones are kept and ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No mark.
+    /// No flag.
     pub const NONE: Self = Self(0);
-    /// On [`Kind::Step`] and [`Kind::StepTell`]: how many words follow the tag, a number in these
-    /// bits.
+    /// On [`Kind::Step`] and [`Kind::StepTell`]: mask of the bits that hold the number of words
+    /// after the tag.
     pub const WORDS_BEHIND: Self = Self(3);
     /// `seq` and `expects` count on the bulk lane instead of the ordered one.
     pub const BULK: Self = Self(1);
-    /// First packet of a message: an envelope stands before the data.
+    /// First packet of a message: an envelope precedes the data.
     pub const FIRST: Self = Self(2);
     /// Last packet of a message or of its granted part.
     pub const LAST: Self = Self(4);
-    /// The sender waits for an acknowledgement: answer without delay.
+    /// The sender is waiting for an acknowledgement: the receiver answers without delay.
     pub const ACK_NOW: Self = Self(8);
-    /// No buffer was free for `expects`; on [`Kind::CastNack`], since the last one.
+    /// No buffer was free for packet `expects`; on [`Kind::CastNack`], since the last report.
     pub const REJECT: Self = Self(16);
-    /// On [`Kind::Data`], without data: nothing more of the message follows on this lane, because
+    /// On [`Kind::Data`], without data: no more packets of the message follow on this lane, because
     /// its sender has abandoned it.
     pub const CUT: Self = Self(16);
-    /// On [`Kind::Failed`] and [`Kind::Bye`], if it names a failed rank: that rank was given up
-    /// because long packets do not reach it, although it answers short ones.
+    /// On [`Kind::Failed`] and [`Kind::Bye`], if the packet names a failed rank: that rank was
+    /// declared failed because long packets do not reach it, although it answers short ones.
     pub const MTU_BLACK_HOLE: Self = Self(16);
-    /// Buffers are free again for `expects`.
+    /// Buffers are free again for packet `expects`.
     pub const RESUME: Self = Self(32);
 
     /// `seq` and `expects` count on the lane of grants.
@@ -170,12 +173,12 @@ impl Flags {
     /// On [`Kind::CastAck`] and [`Kind::CastNack`]: a packet to all ranks has arrived since the
     /// last report to the rank that repairs.
     pub const HEARS: Self = Self(64);
-    /// Sent to all by multicast: the tag names [`Rank::ALL`] instead of the receiver.
+    /// Sent to all ranks by multicast: the tag covers [`Rank::ALL`] instead of the receiver.
     pub const GROUP: Self = Self(128);
     /// On [`Kind::Data`] with [`Flags::FIRST`]: a [`crate::CastReport`] follows the envelope.
     pub const CARRIES_REPORT: Self = Self(128);
 
-    /// Both sets of marks.
+    /// Union of both sets of flags.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -187,54 +190,55 @@ impl Flags {
         if wanted { self.with(other) } else { self }
     }
 
-    /// True if every mark of `other` is set.
+    /// True if every flag of `other` is set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// The fixed part of every packet, in host order.
+/// Decoded form of the fixed header of every packet, in host byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What the packet is.
+    /// Type of the packet.
     pub kind: Kind,
-    /// The job it belongs to.
+    /// Job that the packet belongs to.
     pub job: JobId,
-    /// The communicator of the message; 0 where none is meant.
+    /// Communicator of the message; 0 if the packet concerns none.
     pub communicator: CommunicatorId,
-    /// The channel it travels on.
+    /// Channel that the packet travels on.
     pub channel: ChannelId,
-    /// Marks.
+    /// Flags.
     pub flags: Flags,
     /// Rank of the sender in the job, one of at most 65,536.
     pub source: Rank,
     /// Number on the lane, for the numbered kinds.
     pub seq: Seq,
-    /// Next number that the sender of this packet expects on the same lane the other way.
+    /// Next number that the sender of this packet expects on the same lane in the opposite
+    /// direction.
     pub expects: Seq,
-    /// Counts the sender's rounds of retransmission, or the packets of a broadcast that its root
-    /// has sent again; a report repeats the newest it saw [PM-R18].
+    /// Number of the sender's rounds of retransmission, or of the packets of a broadcast that its
+    /// root has sent again; a report repeats the newest value it has seen [PM-R18].
     pub epoch: u16,
-    /// Socket-buffer space that the sender of this packet offers to its receiver, in units of
+    /// Socket-buffer space that the sender of this packet advertises to its receiver, in units of
     /// 4,096 bytes of truesize.
     pub credits: u16,
-    /// Depends on the kind.
+    /// Meaning depends on the kind.
     pub argument: u32,
 }
 
-/// Where the argument of a first step for the NIC tells how the barrier combines words: the bits
-/// from this one on; those below it name the step.
+/// First bit of the part of `argument` that says how the barrier combines words, in a first step
+/// for the NIC; the bits below it hold the step.
 pub const COMBINE_SHIFT: u32 = 24;
 
-/// True if a packet that starts with these bytes is of a kind that carries user data. Looks only at
-/// the kind: the packet may still turn out to be none of ours.
+/// True if a packet that starts with these bytes is of a kind that carries user data. Only the kind
+/// is examined: the packet may still be rejected when it is parsed.
 pub fn carries_data(head: &[u8]) -> bool {
     let kind = head.get(at::KIND).and_then(|kind| Kind::from_wire(*kind));
     kind.is_some_and(Kind::carries_data)
 }
 
 impl Header {
-    /// A header of this kind from `source`, whose other fields are zero, for use as a base
+    /// Header of this kind from `source`, with all other fields zero, for use as a base
     /// (`..Header::blank(kind, source)`).
     pub const fn blank(kind: Kind, source: Rank) -> Self {
         Self {
@@ -252,13 +256,13 @@ impl Header {
         }
     }
 
-    /// The word that a step of a barrier carries, in the place of what it does not need: `expects`,
-    /// `epoch` and `credits`.
+    /// Word carried by a step of a barrier, in the fields that a step has no other use for:
+    /// `expects`, `epoch` and `credits`.
     pub fn word(&self) -> u64 {
         u64::from(self.expects.0) << 32 | u64::from(self.epoch) << 16 | u64::from(self.credits)
     }
 
-    /// The same header carrying `word`.
+    /// Returns this header with `word` in it.
     #[must_use]
     pub fn with_word(self, word: u64) -> Self {
         Self {
@@ -270,19 +274,19 @@ impl Header {
     }
 }
 
-/// Why bytes are not a packet of ours.
+/// Reason why bytes are not a valid Omnes packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderError {
-    /// Fewer bytes than header and tag need.
+    /// Fewer bytes than header and tag occupy.
     TooShort {
-        /// Bytes there were.
+        /// Number of bytes given.
         bytes: usize,
     },
-    /// Not our magic number.
+    /// The magic number is wrong.
     ForeignMagic,
-    /// A version that we do not speak.
+    /// A version of the wire format other than [`VERSION`].
     UnknownVersion(u8),
-    /// A kind that does not exist.
+    /// An undefined kind.
     UnknownKind(u8),
 }
 
@@ -303,27 +307,27 @@ impl fmt::Display for HeaderError {
 
 impl std::error::Error for HeaderError {}
 
-/// The `N` bytes from `offset`; the caller has checked that they are there.
+/// Returns the `N` bytes at `offset`. The array is long enough for every field.
 fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], offset: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[offset..offset + N]);
     out
 }
 
-/// Writes the `N` bytes from `offset`.
+/// Writes the `N` bytes of `value` at `offset`.
 fn set<const N: usize>(bytes: &mut [u8; HEADER_BYTES], offset: usize, value: [u8; N]) {
     bytes[offset..offset + N].copy_from_slice(&value);
 }
 
-/// True if a control body follows the tag in a packet that starts with these bytes. Looks only
-/// at kind and marks: the packet may still turn out to be none of ours.
+/// True if a packet that starts with these bytes may have a control body after its tag. Only kind
+/// and flags are examined: the packet may still be rejected when it is parsed.
 pub fn has_control_body(head: &[u8]) -> bool {
     let kind = head.get(at::KIND).and_then(|kind| Kind::from_wire(*kind));
     kind.zip(head.get(at::FLAGS))
         .is_some_and(|(kind, flags)| control_body_bytes(kind, Flags(*flags)) > 0)
 }
 
-/// Most bytes of the control body of a packet.
+/// Upper bound of the length of a packet's control body, in bytes.
 fn control_body_bytes(kind: Kind, flags: Flags) -> usize {
     match kind {
         Kind::Data | Kind::Cast if !flags.has(Flags::FIRST) => 0,
@@ -339,7 +343,7 @@ impl Header {
     /// Reads the header and the tag from the front of a packet.
     ///
     /// # Errors
-    /// [`HeaderError`] says what is wrong. The tag is read, not checked.
+    /// [`HeaderError`] if the bytes are not a valid packet. The tag is read, not verified.
     pub fn parse(packet: &[u8]) -> Result<(Self, Tag), HeaderError> {
         let too_short = HeaderError::TooShort { bytes: packet.len() };
         let (bytes, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(too_short)?;
@@ -367,13 +371,13 @@ impl Header {
         Ok((header, Tag(u64::from_be_bytes(*tag))))
     }
 
-    /// Bytes after the tag that the tag covers, at most; a gap map may be shorter.
+    /// Upper bound of the number of bytes after the tag that the tag covers; a gap map may be
+    /// shorter.
     pub fn control_body_bytes(&self) -> usize {
         control_body_bytes(self.kind, self.flags)
     }
 
-    /// Makes this the header of the packet that follows in a run, and so `bytes`, in which it is as
-    /// it goes on the wire.
+    /// Advances this header, and `bytes`, its encoded form, to the next packet of a run.
     pub(crate) fn count_on(&mut self, bytes: &mut [u8; HEADER_BYTES]) {
         self.seq = self.seq.plus(1);
         self.argument = self.argument.wrapping_add(1);
@@ -381,10 +385,10 @@ impl Header {
         set(bytes, at::ARGUMENT, self.argument.to_be_bytes());
     }
 
-    /// The header as it goes on the wire, without the tag.
+    /// Encodes the header for the wire, without the tag.
     ///
     /// # Panics
-    /// If the source is none of the 65,536 ranks that a job may have.
+    /// If the source is not one of the 65,536 ranks that a job may have.
     pub fn emit(&self) -> [u8; HEADER_BYTES] {
         let source = u16::try_from(self.source.0).expect("a rank of a job");
         let mut bytes = [0; HEADER_BYTES];

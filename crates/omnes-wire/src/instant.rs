@@ -1,9 +1,9 @@
-//! Time as the machines see it: given, never asked for.
+//! Time as the machines see it: passed in by the driver, never read from a clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// Nanoseconds since an origin that the driver chose.
+/// Nanoseconds since an origin chosen by the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(u64);
 

@@ -1,8 +1,9 @@
 //! The wire format of Omnes packets: the only crate that knows byte offsets.
 //!
 //! Every packet starts with one fixed [`Header`] of 32 bytes and an 8-byte [`Tag`], both
+//! Every packet starts with one fixed [`Header`] of 32 bytes and an 8-byte [`Tag`], both
 //! big-endian. The control body of a packet (envelope, report, words or gap map) follows and is
-//! covered by the tag; user data come last and are covered by the UDP checksum, since a SipHash
+//! covered by the tag. User data are last and covered by the UDP checksum only, since a SipHash
 //! over them would cost more than sending them, unless the job encrypts them.
 //!
 //! ```text
@@ -12,9 +13,9 @@
 //!  | seq | expects | epoch | credits | argument | tag | body ...
 //! ```
 //!
-//! Guarantees: parsing never panics and never reads past the given bytes; what has been parsed is
-//! emitted as the same bytes again. Assumes nothing about the sender: a parsed header is *not*
-//! trusted before its tag is checked with [`SenderKey::verify`].
+//! Guarantees: parsing never panics and never reads past the given bytes; emitting a parsed header
+//! yields the same bytes. Assumes nothing about the sender: a parsed header is *not* trusted until
+//! its tag has been checked with [`SenderKey::verify`].
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 

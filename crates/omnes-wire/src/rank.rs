@@ -1,4 +1,4 @@
-//! Identities that packets carry.
+//! Identifiers that packets carry.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// Stands for all ranks of a job where one is meant otherwise; no rank has this number.
+    /// Stands for all ranks of a job in the place of a single rank; no rank has this number.
     pub const ALL: Self = Self(u32::MAX);
 
     /// The rank as an index into a table with one row per rank.
@@ -28,17 +28,19 @@ impl fmt::Display for Rank {
     }
 }
 
-/// One run of a parallel program; random, so that stale packets of an earlier run are foreign.
+/// Identifier of one run of a parallel program; random, so that stale packets of an earlier run are
+/// recognized as foreign.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct JobId(pub u32);
 
-/// The context that keeps the messages of one communicator apart from those of all others. A job
-/// gives no number to two of them: packets may be late for longer than a communicator lives.
+/// Context that separates the messages of one communicator from those of all others. A job never
+/// reuses a number, because packets may be delayed for longer than a communicator lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CommunicatorId(pub u32);
 
 impl CommunicatorId {
-    /// That of notices, which are empty messages that need no receive; no communicator has it.
+    /// Number used by notices, which are empty messages that need no receive; no communicator has
+    /// it.
     pub const NOTICES: Self = Self(u32::MAX);
 }
 

@@ -1,41 +1,41 @@
-//! Packets of a run: headers that differ by their numbers alone, as they go on the wire, each with
-//! its tag.
+//! Packets of a run, encoded for the wire: their headers differ only in their numbers, and each has
+//! its own tag.
 //!
-//! A long message is thousands of them. In SipHash each operation waits for the one before, so the
-//! tags of several packets are made side by side, in vector registers where the processor has them,
-//! and what all headers start with is hashed once.
+//! A long message is thousands of packets. Within one SipHash every operation depends on the one
+//! before, so the tags of several packets are computed side by side, in vector registers where the
+//! processor has them, and the common start of the headers is hashed once.
 
 use crate::header::Header;
 use crate::tag::{SenderKey, Tag};
 use crate::{HEADER_BYTES, Rank};
 use multiversion::multiversion;
 
-/// Tags that are made side by side.
+/// Number of tags that are computed side by side.
 const LANES: usize = 8;
 /// Bytes at the front of the header that are the same for all packets of a run.
 const SHARED_BYTES: usize = 16;
 
-/// A word of SipHash's state, or of what is hashed, for each lane.
+/// One word of SipHash's state, or of its input, for each lane.
 type Words = [u64; LANES];
 type State = [Words; 4];
 
 /// See [`SenderKey::run`].
 #[derive(Clone)]
 pub struct TaggedRun {
-    /// Of the next packet to be made.
+    /// Header of the next packet to be made.
     header: Header,
     to: u64,
-    /// SipHash's state after what all headers start with.
+    /// SipHash's state after the common start of the headers.
     shared: [u64; 4],
     packets: [([u8; HEADER_BYTES], Tag); LANES],
-    /// Of these, those that have been handed out.
+    /// Number of `packets` that have been handed out.
     given: usize,
 }
 
 impl SenderKey {
-    /// The packets of the run that starts with `first`, for `to`, without end: headers that have
-    /// everything in common with it but sequence number and argument, which count on, and the tags
-    /// that [`SenderKey::tag`] gives them without a control body.
+    /// Returns the packets of the run that starts with `first`, for `to`, as an endless iterator:
+    /// headers that equal `first` except for sequence number and argument, which count up, each
+    /// with the tag that [`SenderKey::tag`] gives it without a control body.
     pub fn run(&self, first: Header, to: Rank) -> TaggedRun {
         let mut state = start(self.to_bytes()).map(|word| [word; LANES]);
         for word in words::<2>(&first.emit()) {
@@ -81,7 +81,7 @@ fn words<const COUNT: usize>(bytes: &[u8]) -> [u64; COUNT] {
     std::array::from_fn(|at| u64::from_le_bytes(words[at]))
 }
 
-/// What is hashed last: the receiver, and the length of all that is.
+/// Last word of the hash input: the receiver, and the length of the whole input.
 fn last_word(to: Rank) -> u64 {
     let length = (HEADER_BYTES + size_of::<Rank>()) as u64;
     length << 56 | u64::from(u32::from_le_bytes(to.0.to_be_bytes()))
@@ -123,13 +123,13 @@ fn take_in(state: &mut State, words: &Words) {
     (0..LANES).for_each(|lane| state[0][lane] ^= words[lane]);
 }
 
-/// The hashes that come of a state in common and what each lane takes in last.
+/// Hashes that result from a shared state and the remaining words of each lane.
 #[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2"))]
 fn finish(shared: [u64; 4], rest: &[Words; 3]) -> Words {
     finish_here(shared, rest)
 }
 
-/// The same with the instructions that the caller may use.
+/// The same, compiled for the instruction set of the caller.
 #[inline(always)]
 fn finish_here(shared: [u64; 4], rest: &[Words; 3]) -> Words {
     let mut state = shared.map(|word| [word; LANES]);

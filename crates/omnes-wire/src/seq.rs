@@ -5,8 +5,8 @@
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// The first packet's. All jobs soon come to where numbers wrap, so that what does not bear it
-    /// is found at once and not after hours.
+    /// Number of the first packet. It lies just before the wrap, so that every job passes it soon
+    /// and code that cannot handle it fails early, not after hours.
     pub const FIRST: Self = Self(64_u32.wrapping_neg());
 
     /// Number of the packet that `index` others precede.
@@ -14,7 +14,7 @@ impl Seq {
         Self(Self::FIRST.0.wrapping_add(index))
     }
 
-    /// How many packets precede it, modulo 2^32.
+    /// Number of packets that precede `self`, modulo 2^32.
     pub const fn index(self) -> u32 {
         self.0.wrapping_sub(Self::FIRST.0)
     }
@@ -25,13 +25,13 @@ impl Seq {
         ahead != 0 && ahead < 1 << 31
     }
 
-    /// The number `packets` later.
+    /// Number `packets` after `self`.
     #[must_use]
     pub fn plus(self, packets: u32) -> Self {
         Self(self.0.wrapping_add(packets))
     }
 
-    /// How many packets `self` lies after `earlier`; wraps when it lies before.
+    /// Number of packets from `earlier` to `self`; wraps if `self` precedes `earlier`.
     pub fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }

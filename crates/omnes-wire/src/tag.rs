@@ -1,9 +1,9 @@
-//! Who may speak: a 64-bit SipHash-2-4 tag under a key per (job, sender).
+//! Packet authentication: a 64-bit SipHash-2-4 tag under a key per (job, sender).
 //!
 //! The key of a sender is derived from the job's key, so a packet cannot be passed off as another
-//! rank's. The tag covers the header, the rank it is meant for and the control body. All ranks of
-//! a job are one trust domain: a member could forge another member's tag, a stranger cannot, but
-//! for one try in 2^64.
+//! rank's. The tag covers the header, the receiving rank and the control body. All ranks of a job
+//! are one trust domain: a member could forge another member's tag; a stranger has a chance of one
+//! in 2^64 per attempt.
 
 use crate::{GAP_MAP_BYTES, HEADER_BYTES, Rank};
 use siphasher::sip::SipHasher24;
@@ -16,11 +16,11 @@ const TAGGED_BYTES_MAX: usize = HEADER_BYTES + 4 + GAP_MAP_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag(pub u64);
 
-/// The secret that all ranks of a job share.
+/// Secret shared by all ranks of a job.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JobKey([u8; 16]);
 
-/// A job key that is not 32 hexadecimal digits.
+/// Error: a job key is not 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyError;
 
@@ -52,7 +52,7 @@ impl JobKey {
     /// Reads 32 hexadecimal digits.
     ///
     /// # Errors
-    /// [`KeyError`] for anything else; the text is not repeated, as it is a secret.
+    /// [`KeyError`] for anything else; the error does not repeat the text, as it is a secret.
     pub fn from_hex(text: &str) -> Result<Self, KeyError> {
         let mut bytes = [0; 16];
         if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -64,7 +64,7 @@ impl JobKey {
         Ok(Self(bytes))
     }
 
-    /// The key under which `sender` tags its packets.
+    /// Key under which `sender` tags its packets.
     pub fn sender(&self, sender: Rank) -> SenderKey {
         let half = |which: u8| {
             let mut hasher = SipHasher24::new_with_key(&self.0);
@@ -79,7 +79,7 @@ impl JobKey {
         SenderKey(bytes)
     }
 
-    /// Proof of knowing the key: a hash of `challenge` that does not reveal it.
+    /// Proves knowledge of the key: a hash of `challenge` that does not reveal the key.
     pub fn answer(&self, challenge: &[u8]) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(b"omnes answer");
@@ -88,17 +88,17 @@ impl JobKey {
     }
 }
 
-/// The key of one sender. No more than its bytes: a rank may have many senders.
+/// Key of one sender. It holds only its bytes, because a rank may have many senders.
 #[derive(Clone, Copy)]
 pub struct SenderKey([u8; 16]);
 
 impl SenderKey {
-    /// The tag of a packet for `to` with this header and control body.
+    /// Tag of a packet for `to` with this header and control body.
     ///
     /// # Panics
-    /// If the control body is longer than any that exists, [`crate::GAP_MAP_BYTES`].
+    /// If the control body is longer than the longest valid one, [`crate::GAP_MAP_BYTES`].
     pub fn tag(&self, header: &[u8; HEADER_BYTES], to: Rank, body: &[u8]) -> Tag {
-        // In one piece: hashing piece by piece costs twice as much.
+        // All in one buffer: hashing piece by piece costs twice as much.
         let mut bytes = [0; TAGGED_BYTES_MAX];
         let length = HEADER_BYTES + 4 + body.len();
         bytes[..HEADER_BYTES].copy_from_slice(header);
@@ -116,7 +116,7 @@ impl SenderKey {
         SipHasher24::new_with_key(&self.0)
     }
 
-    /// True if `tag` is right. One 64-bit comparison: constant in time.
+    /// True if `tag` is right. A single 64-bit comparison, so it takes constant time.
     pub fn verify(&self, tag: Tag, header: &[u8; HEADER_BYTES], to: Rank, body: &[u8]) -> bool {
         self.tag(header, to, body) == tag
     }

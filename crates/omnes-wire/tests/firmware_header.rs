@@ -1,4 +1,4 @@
-//! `firmware/wire.h` says what this crate says. `OMNES_BLESS=1` writes it anew.
+//! Checks that `firmware/wire.h` agrees with this crate. `OMNES_BLESS=1` regenerates it.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_wire::{
@@ -20,12 +20,12 @@ const END: &str = "
 #endif
 ";
 
-/// A header whose fields are zero, but for those that are always there.
+/// A header whose fields are zero, except for the constant ones.
 fn zeros() -> Header {
     Header::blank(Kind::Step, Rank(0))
 }
 
-/// Where a field stands, found out by setting it: offset and length of what changes.
+/// Position of a field, found by setting it: offset and length of the bytes that change.
 fn place(set: impl FnOnce(&mut Header)) -> (usize, usize) {
     let before = zeros().emit();
     let mut header = zeros();
@@ -37,13 +37,13 @@ fn place(set: impl FnOnce(&mut Header)) -> (usize, usize) {
     (first, changed.len())
 }
 
-/// Name and place of each field.
+/// Name and position of each field.
 fn fields() -> Vec<(&'static str, (usize, usize))> {
     let magic = zeros().emit().windows(2).position(|pair| pair == MAGIC.to_be_bytes()).unwrap();
     let kind = place(|it| it.kind = Kind::Data);
     vec![
         ("MAGIC", (magic, 2)),
-        // Between the two: nothing of a header can change it.
+        // Between the two: no field of the header changes it.
         ("VERSION", (magic + 2, kind.0 - magic - 2)),
         ("KIND", kind),
         ("JOB", place(|it| it.job = JobId(u32::MAX))),
@@ -105,7 +105,7 @@ fn firmware_header_is_up_to_date() {
     assert_eq!(there, header(), "firmware/wire.h: write it anew with OMNES_BLESS=1");
 }
 
-/// The firmware reads a step's word from where the expected number, the epoch and the credits are.
+/// The firmware reads a step's word from the position of expected number, epoch and credits.
 #[test]
 fn words_stand_in_order_where_the_firmware_reads_them() {
     let header = zeros().with_word(0x0102_0304_0506_0708);

@@ -1,5 +1,5 @@
-//! Bytes as they have to be on the wire: other versions and the firmware read them. Whoever changes
-//! one of these changes [`VERSION`], too.
+//! Exact bytes on the wire: other versions and the firmware read them. A change of any of these
+//! requires a new [`VERSION`].
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_wire::{
@@ -11,7 +11,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A header in which no two bytes are alike, but for those of magic, version and kind.
+/// A header in which all bytes differ, except for those of magic, version and kind.
 fn header() -> Header {
     Header {
         kind: Kind::Data,

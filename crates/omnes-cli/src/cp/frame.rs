@@ -305,10 +305,10 @@ pub enum FrameError {
     /// A frame reaches beyond its chunk.
     #[error("a frame is cut off")]
     Truncated,
-    /// No frame has this kind.
+    /// No frame starts like this.
     #[error("unknown frame kind {0}")]
     Kind(u8),
-    /// Invalid chunk header.
+    /// What follows is not said.
     #[error("invalid chunk header: state {state}, {bytes} bytes")]
     ChunkHeader {
         /// State in the header.

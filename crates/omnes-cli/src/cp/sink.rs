@@ -52,7 +52,7 @@ pub enum SinkError {
     /// The stream ended too early.
     #[error("the stream is damaged: its end is missing")]
     Unfinished,
-    /// Data were damaged on the way.
+    /// Something was damaged on its way.
     #[error("{}: the {part} arrived damaged: the checksum differs", .path.display())]
     Checksum {
         /// The destination.

@@ -1,4 +1,4 @@
-//! Barriers: how they start and end, and the pages by which the kernel NIC tells of them.
+//! Barriers: how they start and end, and the pages by which the kernel NIC reports on them.
 
 use super::Core;
 use super::blame::Blame;
@@ -13,31 +13,31 @@ use omnes_wire::{CommunicatorId, Instant};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often slots for multi-send that are of no use are looked for: each look is a system call.
+/// Interval between checks for unusable multi-send slots: each check is a system call.
 const LOST_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Barriers that somebody waits for, and slots of the NIC.
+/// Barriers that callers wait for, and slots of the NIC.
 #[derive(Default)]
 pub(super) struct Barriers {
-    /// In the order in which they were entered: those of a group end in it, so that the one that is
-    /// looked for is near the front.
+    /// In the order in which they were entered: those of a group end in this order, so the one that
+    /// is searched for is near the front.
     awaited: VecDeque<Awaited>,
     slots: Vec<Slot>,
-    /// What slots had counted when they were given back.
+    /// Counters of slots that were given back.
     given_back: Counters,
-    /// When slots for multi-send that are of no use were looked for.
+    /// Time of the last check for unusable multi-send slots.
     looked_at: Instant,
 }
 
 struct Awaited {
     communicator: CommunicatorId,
     epoch: u32,
-    /// Who waits, if somebody does.
+    /// The operation that waits, if any.
     operation: Option<OperationId>,
 }
 
 impl Barriers {
-    /// Nobody waits for a barrier any more.
+    /// Records that no caller waits for a barrier any more.
     pub(super) fn forget(&mut self, id: OperationId) {
         let of = self.awaited.iter_mut().find(|it| it.operation == Some(id));
         if let Some(awaited) = of {
@@ -50,12 +50,12 @@ impl Barriers {
 struct Slot {
     communicator: CommunicatorId,
     slot: OpenSlot,
-    /// What the machine was shown last.
+    /// State of the page when it was last shown to the machine.
     shown: Shown,
     blame: Blame,
 }
 
-/// How far a page was when the machine was shown it.
+/// Progress of a page when it was shown to the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Shown {
     entered: u32,
@@ -64,10 +64,10 @@ struct Shown {
 }
 
 impl Core {
-    /// Makes a group known; with `slot`, the kernel NIC runs its barriers.
+    /// Opens a group; with `slot`, the kernel NIC runs its barriers.
     pub(crate) fn open_barrier_group(&mut self, group: BarrierGroupConfig, slot: Option<OpenSlot>) {
         let communicator = group.communicator;
-        // The end of a barrier that the kernel NIC runs is in its page.
+        // If the kernel NIC runs a barrier, its page shows the end.
         let goes_to_all = group.is_multicast && group.runner == Runner::Host;
         if goes_to_all && self.leads_in(&group.nodes) {
             self.links.hear_group_for(HeardFor::Barriers(communicator));
@@ -82,7 +82,7 @@ impl Core {
         self.barriers.slots.extend(slot);
     }
 
-    /// Forgets a group, and gives its slot back.
+    /// Closes a group, and gives its slot back.
     pub(crate) fn close_barrier_group(&mut self, communicator: CommunicatorId) {
         self.endpoint.collective_mut().close(communicator);
         self.barriers.awaited.retain(|it| it.communicator != communicator);
@@ -93,7 +93,7 @@ impl Core {
         }
     }
 
-    /// Forgets a communicator's multi-send, and gives its slot back.
+    /// Closes a communicator's multi-send, and gives its slot back.
     pub(crate) fn close_multisend(&mut self, communicator: CommunicatorId) {
         let closed = self.links.remove_multisend(communicator);
         if let Some(slot) = closed.as_ref().and_then(MultiSend::slot) {
@@ -152,8 +152,8 @@ impl Core {
         }
     }
 
-    /// Shows the machine the pages of the NIC in which barriers have moved on; true if any is done.
-    /// What follows from that is the next step's; from a step of the NIC alone nothing does.
+    /// Shows the machine the pages of the NIC in which barriers have made progress; true if any is
+    /// done. The consequences are handled by the next step; a step of the NIC alone has none.
     pub(super) fn look_at_pages(&mut self) -> bool {
         if self.barriers.slots.is_empty() {
             return false;
@@ -164,7 +164,7 @@ impl Core {
             let seen = Shown { entered: page.entered(), done: page.done(), at: page.at() };
             if seen != *shown {
                 has_news |= seen.done != shown.done;
-                *blame = Blame::default(); // It has seen something.
+                *blame = Blame::default(); // The NIC has seen packets.
                 *shown = seen;
                 let now = self.clock.now();
                 self.endpoint.collective_mut().handle_nic(now, *communicator, &view(page));
@@ -173,8 +173,8 @@ impl Core {
         has_news
     }
 
-    /// Shows the machine all pages, before it asks for what is missing: who has reported to a rank
-    /// that waits for all is not news. Slots that are gone are noticed here.
+    /// Shows the machine all pages before it asks for missing packets: a report to a rank that
+    /// waits for all ranks does not count as news. Slots that are gone are detected here.
     pub(super) fn show_pages(&mut self) {
         let (mut lost, mut unheard) = (Vec::new(), Vec::new());
         let now = self.clock.now();
@@ -201,8 +201,8 @@ impl Core {
         }
     }
 
-    /// The NIC has not seen the doorbells of a group: true if it is to blame. Else their count
-    /// begins anew.
+    /// Called when the NIC has not seen the doorbells of a group: true if the NIC is to blame.
+    /// Otherwise the count starts anew.
     fn blames_nic(&mut self, communicator: CommunicatorId) -> bool {
         let answers = self.endpoint.signs_of_life();
         let slot = self.barriers.slots.iter_mut().find(|slot| slot.communicator == communicator);
@@ -216,7 +216,7 @@ impl Core {
         false
     }
 
-    /// The slot of a group is gone: its barriers cannot end any more.
+    /// Ends the barriers of a group whose slot is gone: they cannot complete any more.
     fn end_barriers_of(&mut self, communicator: CommunicatorId) {
         let is_of = |it: &Awaited| it.communicator == communicator;
         let ended = self.barriers.awaited.iter().filter(|it| is_of(it));
@@ -227,14 +227,14 @@ impl Core {
         self.close_barrier_group(communicator);
     }
 
-    /// Asks the NIC for a packet when a barrier ends, or not any more.
+    /// Requests a packet from the NIC when a barrier ends, or cancels the request.
     pub(super) fn set_pages_sleeping(&mut self, sleeps: bool) {
         for slot in &self.barriers.slots {
             slot.slot.page().set_sleeping(sleeps);
         }
     }
 
-    /// What the NIC has counted for all slots so far.
+    /// Sum of the NIC's counters for all slots so far.
     pub(crate) fn nic_counters(&self) -> Counters {
         let mut sum = self.barriers.given_back;
         let barriers = self.barriers.slots.iter().map(|slot| &slot.slot);
@@ -245,7 +245,7 @@ impl Core {
     }
 }
 
-/// All that a page shows.
+/// The complete state of a page.
 fn view(page: &Page) -> NicView {
     let (entered, done, at) = (page.entered(), page.done(), page.at());
     NicView { entered, done, at, results: page.results(), arrived: page.arrived() }

@@ -1,23 +1,24 @@
-//! Whether the kernel NIC is to blame that it does not see doorbells.
+//! Decides whether the kernel NIC is to blame for not seeing doorbells.
 //!
-//! It sees one when it leaves this host. One that does not leave, as the link is down or the other
-//! host's Ethernet address is not known, it cannot see; how long that may last is the peer
-//! timeout's matter. So at each doubt the rank that doorbells lead to is asked for a sign of life,
-//! and the NIC is to blame if it has seen no doorbell from one answer until after the next: the
-//! first shows that packets leave for that host, the second that they still did.
+//! The NIC sees a doorbell when it leaves this host. It cannot see a doorbell that does not leave
+//! because the link is down or the other host's Ethernet address is not known; how long that may
+//! last is up to the peer timeout. So at each doubt, the rank to which doorbells are addressed is
+//! asked for a sign of life, and the NIC is to blame if it has seen no doorbell from one answer
+//! until after the next: the first shows that packets leave for that host, the second that they
+//! still did.
 
 /// Doubts about the NIC of one group, for one barrier.
 #[derive(Default)]
 pub(super) struct Blame {
-    /// Answers before the last doubt.
+    /// Number of answers at the last doubt.
     answers: Option<u32>,
-    /// One had come by then.
+    /// A new answer had arrived by then.
     has_answered: bool,
 }
 
 impl Blame {
-    /// The NIC has seen none of many doorbells, and so many answers have come so far: true if it is
-    /// to blame. Else the rank is to be asked again.
+    /// Called when the NIC has seen none of many doorbells and `answers` answers have arrived so
+    /// far: true if the NIC is to blame. Otherwise the rank must be asked again.
     pub(super) fn is_for_nic(&mut self, answers: u32) -> bool {
         let before = self.answers.replace(answers);
         let has_answered = before.is_some_and(|before| before != answers);
@@ -29,7 +30,7 @@ impl Blame {
 mod tests {
     use super::*;
 
-    /// What is found doubt by doubt, with so many answers by then.
+    /// Result of each doubt, given the number of answers by then.
     fn found(answers: &[u32]) -> Vec<bool> {
         let mut blame = Blame::default();
         answers.iter().map(|answers| blame.is_for_nic(*answers)).collect()

@@ -1,4 +1,4 @@
-//! Broadcasts over multicast: how they start and end. In between their packets travel as all do.
+//! Broadcasts over multicast: how they start and end. Their packets travel like all others.
 
 use super::Core;
 use super::messages::{SCATTER_BYTES, fitted, slice};
@@ -18,38 +18,38 @@ use std::ptr::NonNull;
 /// A message to broadcast.
 #[derive(Clone, Copy, Debug)]
 pub struct Cast {
-    /// To whom.
+    /// The destination.
     pub group: GroupId,
-    /// When its memory may be used again.
+    /// When the memory of the message may be reused.
     pub hold: Hold,
-    /// Its memory.
+    /// Address of the message.
     pub base: NonNull<u8>,
     /// Its length in bytes.
     pub bytes: u64,
-    /// What happens to a short one while the window is full.
+    /// What happens to a short message while the window is full.
     pub when_full: WhenFull,
 }
 
-/// What happens to a message that would be copied, were there room for it in the window [BC-R5].
+/// What happens to a message that would be copied if the window had room for it [BC-R5].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenFull {
-    /// Its caller waits for room.
+    /// The caller waits for room.
     Wait,
-    /// It is lent, as longer ones are, and its operation ends when all have it.
+    /// The message is lent, as longer ones are, and its operation ends when all ranks have it.
     Lend,
 }
 
-/// What the engine sends.
+/// Memory that the engine sends from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Backing {
-    /// A copy; nobody waits for its arrival.
+    /// A copy; no caller waits for its arrival.
     Copy,
     /// The caller's memory.
     Loan,
 }
 
 impl Core {
-    /// The index of the broadcast machine's memory and of its operations.
+    /// Index of the broadcast machine's memory and operations.
     pub(crate) fn cast_channel(&self) -> usize {
         self.endpoint.channels().len()
     }
@@ -84,13 +84,14 @@ impl Core {
         }
     }
 
-    /// True if this rank leads its node among these.
+    /// True if this rank leads its node in `nodes`.
     pub(super) fn leads_in(&self, nodes: &Nodes) -> bool {
         nodes.place(self.me).is_some_and(|place| nodes.is_leader(place))
     }
 
-    /// A communicator has been dropped: closes its groups, and its multi-send when this rank has
-    /// nothing under way there any more; what those below still lack goes to them one by one.
+    /// Closes the groups of a communicator that has been dropped, and its multi-send when this rank
+    /// has nothing in progress there any more; data that ranks below still lack go to them one by
+    /// one.
     pub(crate) fn close_groups(&mut self, communicator: CommunicatorId) {
         if let Some(machine) = self.endpoint.broadcast_mut() {
             machine.close(communicator);
@@ -134,18 +135,18 @@ impl Core {
         self.endpoint.broadcast_mut().map_or_else(BroadcastCounters::default, |it| *it.counters())
     }
 
-    /// True if all that was broadcast has arrived, and nothing is owed for what came.
+    /// True if all broadcasts have arrived, and this rank owes no answer for any.
     pub(crate) fn has_cast_all(&mut self) -> bool {
         self.endpoint.broadcast_mut().is_none_or(|machine| machine.is_idle())
     }
 
-    /// Does without multicast from now on.
+    /// Disables multicast from now on.
     pub(crate) fn disable_multicast(&mut self, reason: &str) {
         self.links.leave_group();
         self.multicast = MulticastState::Off { reason: reason.to_owned() };
     }
 
-    /// Starts a broadcast and sends what may be sent of it; `None` if it waits for room in the
+    /// Starts a broadcast and sends as much of it as possible; `None` if it waits for room in the
     /// window. Otherwise as [`Core::send`].
     ///
     /// # Safety
@@ -182,8 +183,8 @@ impl Core {
         backing: Backing,
     ) -> Result<Option<Operation>, OperationError> {
         let Cast { group, hold, base, bytes, .. } = cast;
-        // A full window means a stream of messages, which is acknowledged without being asked for,
-        // also where they are lent: else each of them would bring an answer from everybody.
+        // A full window means a stream of messages, which is acknowledged without a request, also
+        // if the messages are lent: otherwise each of them would cause an answer from every rank.
         let reply = if hold.copies(bytes) { Reply::Lazy } else { Reply::Soon };
         let sent = self.machine()?.send(CastMessage { group, bytes, reply });
         let id = sent.map_err(|error| self.refused(error))?;
@@ -199,7 +200,7 @@ impl Core {
         Ok(Some(Operation { id: operation, channel, kind, spot, is_long: bytes >= LONG_BYTES }))
     }
 
-    /// Starts to receive the next message of `root` that no receive waits for.
+    /// Starts to receive the next message of `root` that has no receive yet.
     ///
     /// # Safety
     /// As for [`Core::receive`].

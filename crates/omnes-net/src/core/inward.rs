@@ -1,5 +1,5 @@
-//! Packets coming in: read from a socket, a large one straight into user memory, and put where the
-//! endpoint says.
+//! Incoming packets: read from a socket, a large one straight into user memory, and placed where
+//! the endpoint decides.
 
 use super::{Core, DATAGRAM_BYTES};
 use crate::cipher::in_clear;
@@ -14,22 +14,23 @@ use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES};
 
 /// Reads of a socket in one step, so that sending gets its turn.
 const READS_PER_STEP: usize = 4;
-/// The same of trains of a long message: what answers them can wait until most of a window is read.
+/// The same for trains of a long message: answers to them can wait until most of a window is read.
 const TRAINS_PER_STEP: usize = 16;
-/// Reads that brought nothing but strangers' packets, beside these.
+/// Additional reads per step that returned only packets of strangers.
 const READS_IN_VAIN_MAX: usize = 64;
-/// Times that a socket is read for a few calls where all that has come is to be read.
+/// Read rounds per socket when all packets that have arrived are to be read.
 const READS_TO_THE_END_MAX: usize = 256;
-/// Packets taken from each ring before it is looked who may go on, and how often in one step.
+/// Packets taken from each ring before ended operations are checked for, and rounds of that per
+/// step.
 const RING_PACKETS: usize = 16;
 const ROUNDS_PER_STEP: usize = 4;
 
 impl Core {
-    /// Reads a socket until it is empty, or for a few calls. The first datagram is mostly the only
-    /// one, so it is read alone, the others many at a time.
+    /// Reads a socket until it is empty, or for a few calls. The first datagram is usually the only
+    /// one, so it is read alone, the following ones many at a time.
     ///
-    /// True if any packet was the job's: what strangers send must keep nobody from sleeping. It
-    /// must not keep the job's packets waiting either, so it is read on beyond it.
+    /// True if any packet was the job's: packets of strangers must keep no thread from sleeping.
+    /// They must not delay the job's packets either, so reading continues past them.
     pub(crate) fn read(&mut self, index: usize) -> bool {
         let ended = self.operations.ended;
         let (mut calls, mut calls_in_vain) = (0, 0);
@@ -51,7 +52,7 @@ impl Core {
                 let now = self.now();
                 self.settle(now);
             }
-            // Somebody may have what it waits for: then the rest can wait.
+            // An awaited operation may have ended: then the remaining packets can wait.
             if !is_more || self.operations.ended != ended {
                 break;
             }
@@ -59,10 +60,11 @@ impl Core {
         calls > 0
     }
 
-    /// Reads what has come while nobody looked, wherever it lies: what is there of a rank shows
-    /// that the rank was not silent. Not without end where more comes faster than it is read.
+    /// Reads all packets that arrived while no thread polled, from all sources: a packet of a rank
+    /// shows that the rank was not silent. Bounded, in case packets arrive faster than they are
+    /// read.
     pub(super) fn read_all(&mut self) {
-        // What is in the queue has come before what is in the sockets.
+        // Packets in the queue arrived before those in the sockets.
         for _ in 0..READS_TO_THE_END_MAX {
             if !(self.read_rings() | self.read_queue()) {
                 break;
@@ -73,8 +75,8 @@ impl Core {
         }
     }
 
-    /// Takes what the ranks of this node have sent, in a few rounds; true if any packet was the
-    /// job's. The data of a packet are copied from the ring straight to their place.
+    /// Takes packets from the ranks of this node, in a few rounds; true if any packet was the
+    /// job's. The data of a packet are copied from the ring straight to their destination.
     pub(crate) fn read_rings(&mut self) -> bool {
         if self.rings.is_empty() {
             return false;
@@ -85,7 +87,7 @@ impl Core {
             let now = self.now();
             let Self { rings, endpoint, memory, line, .. } = self;
             let packets = rings.receive(RING_PACKETS, |packet| {
-                // Judged is a copy: what is shared might change meanwhile.
+                // A copy is checked: the shared memory might change meanwhile.
                 let mut head = [0; HEAD_BYTES_MAX];
                 let head = packet.copy_head(&mut head);
                 if let Some(placement) = endpoint.handle_packet(now, head, packet.bytes()) {
@@ -109,8 +111,8 @@ impl Core {
         self.endpoint.counters().accepted != accepted
     }
 
-    /// True if a receive is pending whose data are worth a look before they are read; none are that
-    /// must be decrypted first.
+    /// True if a receive is pending whose data are worth a peek before they are read; never for
+    /// data that must be decrypted first.
     fn awaits_large(&self, socket: usize) -> bool {
         if self.cipher.is_some() {
             return false;
@@ -135,7 +137,7 @@ impl Core {
         count
     }
 
-    /// Handles a train that lies in the bounce buffer and came in by socket `index`.
+    /// Handles a train that is in the bounce buffer and arrived at socket `index`.
     fn handle_train(&mut self, now: Instant, index: usize, start: usize, train: Received) {
         let end = start + train.bytes.min(DATAGRAM_BYTES);
         if self.links.passes_on(index) {
@@ -157,7 +159,7 @@ impl Core {
         }
     }
 
-    /// Looks at the head of the next datagram and reads a large one straight into place.
+    /// Peeks at the head of the next datagram and reads a large one straight into place.
     fn read_scattered(&mut self, index: usize) -> bool {
         let socket = self.links.socket(index);
         let Some(seen) = self.scatter.look(socket) else { return false };
@@ -189,14 +191,14 @@ impl Core {
         true
     }
 
-    /// Handles a train that was read with its data apart: runs of packets as one.
+    /// Handles a train that was read with its data separate from its heads: runs of packets as one.
     fn handle_scattered(&mut self, train: &ScatteredTrain) {
         let now = self.now();
         let mut index = 0;
         while index < train.packets() {
             let heads = self.scatter.heads(train, index);
             if let Some(run) = self.endpoint.handle_run(now, heads, train.packet_bytes()) {
-                // If the first packet's data are in place, so are those behind.
+                // If the first packet's data are in place, so are the following ones.
                 if !self.is_in_place(train, index, run.placement) {
                     for (place, placement) in (index..).zip(run.placements()) {
                         self.put_in_place(train, place, placement);
@@ -217,7 +219,7 @@ impl Core {
         }
     }
 
-    /// True if the data of packet `index` and those behind it were read to where they belong.
+    /// True if the data of packet `index` and those after it were read to their destination.
     fn is_in_place(&mut self, train: &ScatteredTrain, index: usize, placement: Placement) -> bool {
         let Placement { channel, target, offset, packet_offset, bytes } = placement;
         let target = match target {
@@ -250,7 +252,7 @@ impl Core {
     }
 }
 
-/// Handles a packet and puts its data where they belong.
+/// Handles a packet and copies its data to their destination.
 pub(super) fn take_in(
     now: Instant,
     packet: &[u8],
@@ -271,7 +273,7 @@ pub(super) fn drain_moves(endpoint: &mut Endpoint, memory: &mut Memory) {
     }
 }
 
-/// What is lined up from a slot must not be sent any more once the slot holds something else.
+/// Data lined up from a slot must not be sent any more once the slot is reused.
 pub(super) fn vacate(line: &mut Line, placement: Placement) {
     if let Target::Slot(slot) = placement.target {
         line.withdraw(Holding { channel: placement.channel, source: Source::Slot(slot) });

@@ -1,4 +1,4 @@
-//! Messages over channels: how they start and end, and how any operation lets go of its memory.
+//! Messages over channels: how they start and end, and how any operation releases its memory.
 
 use super::{Core, LINES_PER_PUSH};
 use crate::line::Holding;
@@ -17,13 +17,12 @@ use std::ptr::NonNull;
 pub(super) const SCATTER_BYTES: u64 = 16 << 10;
 
 impl Core {
-    /// Starts a send, and sends what may be sent of it; `None` if it is done as far as the caller
-    /// is concerned. Of a message that is not `available` yet the rest follows by
-    /// [`Self::extend`].
+    /// Starts a send, and sends as much of it as possible; `None` if the send is complete for the
+    /// caller. Data of a message that are not `available` yet are sent by [`Self::extend`].
     ///
     /// # Safety
     /// `base` must be valid for reading `message.bytes` until the operation returned has ended or
-    /// was released, and bytes that are available must not change.
+    /// been released, and bytes that are available must not change.
     pub(crate) unsafe fn send(
         &mut self,
         channel: usize,
@@ -39,8 +38,8 @@ impl Core {
             return Ok(None);
         }
         let is_short = self.endpoint.channels()[channel].copies(message.bytes) && is_whole;
-        // Nobody waits for the answer to a message that has been copied; where there are too many
-        // for that, they are a stream, which is acknowledged without being asked for.
+        // No caller waits for the acknowledgement of a message that has been copied; messages that
+        // are too many for that are a stream, which is acknowledged without a request.
         let reply = if is_short { Reply::Lazy } else { message.reply };
         let is_copied = is_short && self.memory.has_room(channel, message.to, message.bytes);
         let now = self.now();
@@ -77,8 +76,8 @@ impl Core {
     /// Starts a receive.
     ///
     /// # Safety
-    /// `base` must be valid for writing `capacity` bytes, and used by nobody else, until the
-    /// operation returned has ended or was released.
+    /// `base` must be valid for writing `capacity` bytes, and not be used otherwise, until the
+    /// operation returned has ended or been released.
     pub(crate) unsafe fn receive(
         &mut self,
         channel: usize,
@@ -118,7 +117,8 @@ impl Core {
                 if capacity >= SCATTER_BYTES {
                     self.large_receives += 1;
                 }
-                // The rest of a message that has come already is asked for now.
+                // The remaining data of a message that has already started to arrive are requested
+                // now.
                 self.push_at(now);
             }
             Err(_) => {
@@ -130,8 +130,8 @@ impl Core {
         Ok(operation)
     }
 
-    /// The oldest message that fits and has no receive yet, if one is here; it stays. Otherwise it
-    /// is awaited, until another such message comes or somebody receives.
+    /// The oldest matching message that has no receive yet, if one has arrived; it stays in place.
+    /// Otherwise it is awaited, until another such message arrives or a receive is posted.
     fn probe(
         &mut self,
         channel: usize,
@@ -155,7 +155,7 @@ impl Core {
         Ok(None)
     }
 
-    /// What a wait for such a message ends with, if it is here or a rank that concerns the caller
+    /// Outcome of a wait for such a message, if it has arrived or a rank that concerns the caller
     /// has failed or left.
     pub(crate) fn try_probe(
         &mut self,
@@ -167,20 +167,20 @@ impl Core {
         found.or_else(|| self.failure(concerns).map(Err))
     }
 
-    /// Lets go of an operation's memory, whatever the others do: a receive without message is
-    /// taken back, or takes it without memory; what is under way goes on in memory of the engine's
-    /// own. Returns the outcome if the operation has ended.
+    /// Releases an operation's memory, regardless of other ranks: a receive without a message is
+    /// cancelled, or takes its message without memory; transfers in progress continue from the
+    /// engine's own memory. Returns the outcome if the operation has ended.
     pub(crate) fn release(&mut self, operation: Operation) -> Option<Outcome> {
         self.let_go(operation, u64::MAX)
     }
 
-    /// As [`Self::release`], of an operation that an error has ended, or the program: of a long
-    /// message the rest is not sent any more, and its receiver is told.
+    /// As [`Self::release`], for an operation that an error or the program has ended: the remaining
+    /// data of a long message are not sent any more, and its receiver is notified.
     pub(crate) fn abandon(&mut self, operation: Operation) {
         self.let_go(operation, KEPT_BYTES_MAX);
     }
 
-    /// Of a message of which more than `rest_max` bytes have not been sent, they never are.
+    /// If more than `rest_max` bytes of a message have not been sent, they never are.
     fn let_go(&mut self, operation: Operation, rest_max: u64) -> Option<Outcome> {
         let Operation { id, channel, kind, spot, .. } = operation;
         self.relay_no_more(id);
@@ -191,7 +191,7 @@ impl Core {
             OperationKind::Send(send) => {
                 self.withdraw(channel, send);
                 let wanted = if channel == self.cast_channel() {
-                    0..u64::MAX // All of it may be wanted again.
+                    0..u64::MAX // All of it may be needed again.
                 } else {
                     self.endpoint.cut(channel, send, rest_max);
                     let channel = &self.endpoint.channels()[channel];
@@ -217,7 +217,7 @@ impl Core {
     }
 
     fn release_receive(&mut self, channel: usize, receive: ReceiveId) {
-        // A broadcast, or another collective's message, stands before others of its root.
+        // A broadcast, or another collective's message, precedes others of its root.
         let stays = channel == self.cast_channel() || self.keeping_place.contains(&channel);
         if !stays && self.endpoint.channel_mut(channel).cancel(receive) {
             self.close(channel, receive);
@@ -226,19 +226,19 @@ impl Core {
         }
     }
 
-    /// What is lined up of a message must not be sent from memory that is its owner's again.
+    /// Data lined up of a message must not be sent from memory that has been returned to its owner.
     pub(super) fn withdraw(&mut self, channel: usize, id: SendId) {
         self.line.withdraw(Holding { channel, source: Source::Message(id) });
     }
 
-    /// Ends a receive as far as its memory goes.
+    /// Ends the use of a receive's memory.
     pub(super) fn close(&mut self, channel: usize, id: ReceiveId) -> Option<Sink> {
         let sink = self.memory.close_sink(channel, id)?;
         self.uncount(channel, sink);
         Some(sink)
     }
 
-    /// A receive has no memory any more, if it had.
+    /// Stops counting a large receive whose memory is released, if it had any.
     fn uncount(&mut self, channel: usize, sink: Sink) {
         if sink.base.is_some() && sink.capacity >= SCATTER_BYTES {
             if channel == self.cast_channel() {
@@ -268,7 +268,7 @@ impl Core {
         }
     }
 
-    /// The end of what this rank has done and that says nothing more.
+    /// Completion of an operation that has no sender, tag or length to report.
     pub(crate) fn own_completion(&self) -> Completion {
         Completion { peer: self.me, tag: 0, bytes: 0, words: Words::NONE }
     }
@@ -309,7 +309,7 @@ impl Core {
     }
 }
 
-/// How a receive ends whose message has come.
+/// Outcome of a receive whose message has arrived.
 pub(super) fn fitted(sink: Sink, peer: Rank, tag: u32, bytes: u64) -> Outcome {
     match sink.capacity {
         capacity if bytes > capacity => Err(OperationError::Truncated { bytes, capacity }),

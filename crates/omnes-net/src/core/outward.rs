@@ -1,4 +1,4 @@
-//! Packets going out: put into rings for the ranks of this node, lined up into trains for the other
+//! Outgoing packets: put into rings for the ranks of this node, lined up into trains for the other
 //! peers and the group, and given to the sockets.
 
 use super::Core;
@@ -8,13 +8,13 @@ use crate::ring::Neighbours;
 use omnes_proto::packet::{Destination, Head, Source, Transmit};
 use omnes_wire::{Instant, Rank, carries_data};
 
-/// Bytes put into rings in place of a line of trains, and those after which they are shown.
+/// Bytes put into rings instead of a line of trains, and bytes after which they are published.
 const RING_BYTES_PER_LINE: usize = 64 << 10;
 const RING_BYTES_SHOWN: usize = 16 << 10;
 
 impl Core {
-    /// Sends what may be sent, at most `lines_max` lines: between lines it pays to look for
-    /// answers, which free the window and report what is lost.
+    /// Sends what may be sent, at most `lines_max` lines: between lines it pays to poll for
+    /// answers, which free the window and report losses.
     pub(super) fn transmit(&mut self, now: Instant, lines_max: usize) {
         self.has_more = false;
         for _ in 0..lines_max {
@@ -25,7 +25,7 @@ impl Core {
         self.has_more = self.flush();
     }
 
-    /// Takes packets from the machines; false if there was none.
+    /// Takes packets from the machines; false if there were none.
     fn line_up(&mut self, now: Instant) -> bool {
         self.line.clear();
         let (mut in_rings, mut shown) = (0, 0);
@@ -51,12 +51,12 @@ impl Core {
                     // SAFETY: as above.
                     in_rings += unsafe { into_ring(&mut self.rings, rank, head, lent) };
                     if in_rings - shown >= RING_BYTES_SHOWN {
-                        // The reader copies while the rest is prepared [PM-R7].
+                        // The reader copies while the remaining packets are prepared [PM-R7].
                         self.rings.publish();
                         shown = in_rings;
                     }
                 }
-                // Without a way it is lost, as on a network.
+                // A packet without a route is lost, as on a network.
                 to => {
                     let Some(route) = self.links.route(to, head) else { continue };
                     let lent = match &mut self.cipher {
@@ -90,7 +90,7 @@ impl Core {
         self.line.push_run(packets, lent.data);
     }
 
-    /// Sends what is lined up; false if the socket is full.
+    /// Sends the packets lined up; false if the socket is full.
     fn flush(&mut self) -> bool {
         let line = &mut self.line;
         if !line.is_pending() {
@@ -101,7 +101,7 @@ impl Core {
     }
 }
 
-/// Puts a packet into the ring of a rank of this node; its length. Without room it is lost,
+/// Puts a packet into the ring of a rank of this node; returns its length. Without room it is lost,
 /// and will be repaired: the channels keep less in flight than the rings hold.
 ///
 /// # Safety
@@ -117,7 +117,7 @@ unsafe fn into_ring(rings: &mut Neighbours, rank: Rank, head: &Head, lent: Optio
     head.iov_len + data.iov_len
 }
 
-/// Encrypts what a packet carries, if it is of a kind that carries data.
+/// Encrypts the data of a packet, if the packet is of a kind that carries data.
 ///
 /// # Safety
 /// The data must be valid for reading.
@@ -138,12 +138,12 @@ unsafe fn seal(
     let sealed = sealed.next(data.len() + SEALED_BYTES);
     cipher.seal(head.as_bytes(), data, sealed);
     let data = libc::iovec { iov_base: sealed.as_mut_ptr().cast(), iov_len: sealed.len() };
-    // The memory that was read may be its owner's again.
+    // The memory that was read may be returned to its owner.
     let holding = Holding { channel: 0, source: Source::Coded };
     Some(Lent { data, holding })
 }
 
-/// Puts a few bytes of data behind their head, as one part is sent faster than two.
+/// Appends a few bytes of data to their head, because one part is sent faster than two.
 ///
 /// # Safety
 /// The data must be valid for reading.

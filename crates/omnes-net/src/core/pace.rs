@@ -1,55 +1,55 @@
-//! When the core looks where, and when its timers fire: what follows from the time between steps.
+//! When the core polls which sources, and when its timers fire: decided by the time between steps.
 
 use super::suspension::Pauses;
 use super::timer_grace::{Grace, Occasion};
 use omnes_wire::Instant;
 use std::time::Duration;
 
-/// Looks that have found nothing after which timers are looked at too, and the same if one is late.
+/// Polls without result after which timers are checked, too, and the same if a timer is late.
 const LOOKS_PER_STEP: u32 = 4;
 const LOOKS_IF_LATE: u32 = 2;
-/// Time after a look for a test in which another test does not look again: who has many operations
-/// under way asks for all of them in turn.
+/// Time after the poll of a test in which another test does not poll again: a caller with many
+/// operations in progress tests all of them in turn.
 const TEST_LOOK_INTERVAL: Duration = Duration::from_micros(2);
-/// Longest time that a rank which only starts operations goes without hearing what others say.
+/// Longest time that a rank which only starts operations does not poll for packets of others.
 const DEAF_MAX: Duration = Duration::from_micros(100);
-/// Longest time between two looks at all sockets while callers wait now and then.
+/// Longest time between two polls of all sockets while callers wait now and then.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
-/// The same while callers come and go without waiting; longer, as callers that wait for a core of
-/// their own soon look again, and must not be disturbed.
+/// The same while callers come and go without waiting; longer, because callers that wait for a core
+/// of their own soon poll again, and must not be disturbed.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);
-/// Time without a step after which nobody's silence is judged before all that has come is read.
+/// Time without a step after which silence is judged only when all packets that arrived are read.
 const UNHEARD_MAX: Duration = Duration::from_millis(20);
-/// Time between two looks at the connections to other ranks while callers come and go.
+/// Time between two checks of the connections to other ranks while callers come and go.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// See the module header.
 pub(super) struct Pace {
     stepped_at: Instant,
-    /// The last step before a look everywhere.
+    /// The last step before a poll of everything.
     swept_at: Instant,
-    /// The last step before a look at the connections to other ranks.
+    /// The last step before a check of the connections to other ranks.
     watched_at: Instant,
-    /// When a test has looked last.
+    /// Time of the last test that polled.
     tested_at: Instant,
     idle_looks: u32,
-    /// The last step has put off a timer that was late.
+    /// The last step has deferred a late timer.
     is_late: bool,
     pauses: Pauses,
     grace: Grace,
 }
 
-/// What the time since the step before means for a step.
+/// Consequences for a step of the time since the previous one.
 pub(super) struct Interval {
     /// This process has not run for a while.
     pub(super) is_pause: bool,
-    /// Much may have come since.
+    /// Many packets may have arrived since.
     pub(super) is_long: bool,
 }
 
 impl Pace {
-    /// For callers that wait for `patience` before timers that had run out when they came may fire,
-    /// in a job in which silence of `peer_timeout` means failure.
+    /// For callers that wait for `patience` before timers that had expired when they entered may
+    /// fire, in a job in which silence of `peer_timeout` means failure.
     pub(super) fn new(patience: Duration, peer_timeout: Duration) -> Self {
         Self {
             stepped_at: Instant::ZERO,
@@ -63,30 +63,30 @@ impl Pace {
         }
     }
 
-    /// When the last step was made.
+    /// Time of the last step.
     pub(super) fn stepped_at(&self) -> Instant {
         self.stepped_at
     }
 
-    /// How often this process has not run for a while, as far as steps have shown.
+    /// How often this process has not run for a while, as detected by steps.
     pub(super) fn pauses(&self) -> u64 {
         self.pauses.count()
     }
 
     // ---- looks ----------------------------------------------------------------------------
 
-    /// Somebody looks; true if a step is due even if nothing has come.
+    /// Counts a poll; true if a step is due even if no packet has arrived.
     pub(super) fn on_look(&mut self) -> bool {
         self.idle_looks += 1;
         self.idle_looks >= if self.is_late { LOOKS_IF_LATE } else { LOOKS_PER_STEP }
     }
 
-    /// True if nobody has looked everywhere for a while.
+    /// True if no thread has polled everything for a while.
     pub(super) fn is_sweep_due(&self) -> bool {
         self.stepped_at.since(self.swept_at) >= SWEEP_INTERVAL
     }
 
-    /// The same for whoever looks after callers that come and go.
+    /// The same for the thread that catches up for callers that come and go.
     pub(super) fn is_catch_up_due(&self, now: Instant) -> bool {
         now.since(self.swept_at) >= CATCH_UP_INTERVAL
     }
@@ -95,12 +95,12 @@ impl Pace {
         self.swept_at = self.stepped_at;
     }
 
-    /// True if nobody has heard what others say for a while.
+    /// True if no thread has polled for packets of others for a while.
     pub(super) fn is_deaf(&self, now: Instant) -> bool {
         now.since(self.stepped_at) >= DEAF_MAX
     }
 
-    /// True, once, if a look at the connections to other ranks is due.
+    /// True, once, if a check of the connections to other ranks is due.
     pub(super) fn take_watch(&mut self) -> bool {
         let is_due = self.stepped_at.since(self.watched_at) >= WATCH_INTERVAL;
         if is_due {
@@ -109,12 +109,12 @@ impl Pace {
         is_due
     }
 
-    /// A caller begins to wait.
+    /// Called when a caller begins to wait.
     pub(super) fn begin_wait(&mut self) {
         self.grace.begin_wait();
     }
 
-    /// A caller tests an operation; true if it looks what has come.
+    /// Called when a caller tests an operation; true if the test polls for packets.
     pub(super) fn begin_test(&mut self, now: Instant) -> bool {
         let untested = now.since(self.tested_at);
         if untested >= self.grace.patience() {
@@ -123,7 +123,7 @@ impl Pace {
         untested >= TEST_LOOK_INTERVAL
     }
 
-    /// It has looked.
+    /// Called after the test has polled.
     pub(super) fn end_test(&mut self, now: Instant) {
         self.tested_at = now;
     }
@@ -137,7 +137,7 @@ impl Pace {
         Interval { is_pause, is_long: unstepped >= UNHEARD_MAX }
     }
 
-    /// True if a timer that runs out at `due` may fire in this step.
+    /// True if a timer that expires at `due` may fire in this step.
     pub(super) fn fires(&mut self, due: Option<Instant>, now: Instant, occasion: Occasion) -> bool {
         let mut may_fire =
             |occasion| due.is_some_and(|at| self.grace.fire_at(at, now, occasion) <= now);
@@ -146,7 +146,7 @@ impl Pace {
         fires
     }
 
-    /// Time until such a timer may fire if nothing comes before.
+    /// Time until such a timer may fire if no packet arrives before.
     pub(super) fn until(&mut self, due: Instant, now: Instant) -> Duration {
         self.grace.fire_at(due, now, Occasion::Idle).since(now)
     }

@@ -1,16 +1,16 @@
-//! The receive queue: small packets that the kernel NIC puts into this process's memory, and what
-//! it tells of the sockets.
+//! The receive queue: small packets that the kernel NIC puts into this process's memory, and its
+//! report on the sockets.
 //!
-//! The queue belongs to some sockets, and the NIC counts what it lets go on to them. While all of
-//! that has been read, a look at them would find nothing and cost a system call; so a waiting
-//! caller looks at the queue and the count, in memory. Until then the NIC lets small packets go to
-//! the sockets too, in their order.
+//! The queue serves some sockets, and the NIC counts the packets that it passes to them. While all
+//! of these have been read, a poll of the sockets would find nothing and cost a system call, so a
+//! waiting caller polls the queue and the count, in memory. Until then, the NIC passes small
+//! packets to the sockets, too, in their order.
 //!
-//! Counts may differ: a socket that is full drops what was counted, and strangers' packets are read
-//! uncounted. So the sockets are also taken for empty if a look at all of them [`SETTLING_TIME`]
-//! after the last packet has found nothing, and are looked at now and then in any case. What is
-//! found there and was not counted has come another way, from this host or by another interface:
-//! such a socket is looked at from then on as if there were no queue.
+//! Counts may differ: a full socket drops packets that were counted, and packets of strangers are
+//! read without being counted. So the sockets also count as empty if a poll of all of them
+//! [`SETTLING_TIME`] after the last packet has found nothing, and are polled now and then in any
+//! case. A packet that is found there and was not counted has arrived by another path, from this
+//! host or by another interface: such a socket is polled from then on as if there were no queue.
 
 use super::inward::take_in;
 use super::{Core, Look};
@@ -26,23 +26,23 @@ const SETTLING_TIME: Duration = Duration::from_micros(20);
 /// Packets taken in one step, so that sending gets its turn.
 const PACKETS_PER_STEP: u32 = 32;
 
-/// A queue of the NIC, and what is known of the sockets.
+/// A queue of the NIC, and the state of the sockets as far as it is known.
 pub(super) struct ReceiveQueue {
     opened: OpenQueue,
-    /// Of sockets by index: the NIC counts what comes to it, as far as is known.
+    /// By socket index: true if the NIC counts the packets to that socket, as far as is known.
     is_covered: Vec<bool>,
     is_all_covered: bool,
-    /// Packets that had gone on to the sockets at the last look, and when that changed.
+    /// Packets that had been passed to the sockets at the last poll, and when that number changed.
     passed: u32,
     passed_at: Instant,
-    /// Of these, those that have been read.
+    /// Of these, the packets that have been read.
     drained: u32,
-    /// The sockets may still hold what came before the queue was in use.
+    /// The sockets may still hold packets from before the queue was in use.
     is_new: bool,
     counters: QueueCounters,
 }
 
-/// What came by a queue so far.
+/// Packets received by a queue so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueCounters {
     /// Packets.
@@ -52,7 +52,7 @@ pub struct QueueCounters {
 }
 
 impl ReceiveQueue {
-    /// True if packets have gone on to the sockets that were not read.
+    /// True if packets have been passed to the sockets that were not read.
     fn has_passed(&mut self, clock: Clock) -> bool {
         let passed = self.opened.queue().passed();
         if passed != self.passed {
@@ -65,7 +65,7 @@ impl ReceiveQueue {
         self.is_new || self.passed != self.drained
     }
 
-    /// So many trains have been read from a socket.
+    /// Records that `trains` trains have been read from a socket.
     fn on_read(&mut self, index: usize, trains: u64, clock: Clock) {
         if self.is_covered[index] && self.has_passed(clock) && !self.is_new {
             let unread = self.passed.wrapping_sub(self.drained);
@@ -80,12 +80,12 @@ impl ReceiveQueue {
         }
     }
 
-    /// True if what had gone on at the last look is in the sockets by now.
+    /// True if packets passed at the last poll have reached the sockets by now.
     fn is_settled(&self, now: Instant) -> bool {
         now.since(self.passed_at) >= SETTLING_TIME
     }
 
-    /// All sockets were found empty.
+    /// Records that all sockets were found empty.
     fn on_empty(&mut self, clock: Clock) {
         let passed = self.passed;
         if self.is_settled(clock.now()) && self.has_passed(clock) && self.passed == passed {
@@ -96,14 +96,14 @@ impl ReceiveQueue {
 }
 
 impl Core {
-    /// Takes small packets from a queue of the NIC from now on; `sockets` are those it is for.
+    /// Takes small packets from a queue of the NIC from now on; `sockets` are those that it serves.
     pub(crate) fn use_queue(&mut self, opened: OpenQueue, sockets: &[usize]) {
         let mut is_covered = vec![false; self.links.readable()];
         for index in sockets {
             is_covered[*index] = true;
         }
-        // What has gone on to the sockets so far is looked for there as what came before is; small
-        // packets may come into the queue at once.
+        // Packets passed to the sockets so far are read there like those from before; small packets
+        // may arrive in the queue immediately.
         let passed = opened.queue().passed();
         opened.queue().set_drained(passed);
         opened.queue().set_sleeping(self.sleepers > 0);
@@ -119,19 +119,19 @@ impl Core {
         });
     }
 
-    /// True if the NIC says that the sockets are empty.
+    /// True if the NIC reports that the sockets are empty.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let clock = self.clock;
         self.queue.as_mut().is_some_and(|queue| !queue.has_passed(clock))
     }
 
-    /// What came by the queue so far.
+    /// Packets received by the queue so far.
     pub(crate) fn queue_counters(&self) -> QueueCounters {
         self.queue.as_ref().map(|queue| queue.counters).unwrap_or_default()
     }
 
-    /// Takes the packets that are in the queue; true if any was the job's. What follows from them
-    /// is the next step's.
+    /// Takes the packets that are in the queue; true if any was the job's. The next step handles
+    /// the consequences.
     pub(crate) fn read_queue(&mut self) -> bool {
         let Some(queue) = &mut self.queue else { return false };
         if !queue.opened.queue().has_packets() {
@@ -163,8 +163,8 @@ impl Core {
         self.endpoint.counters().accepted != accepted
     }
 
-    /// Reads what is in the sockets, as far as a look promises something; true if any packet was
-    /// the job's.
+    /// Reads the sockets that `look` includes, if they may hold packets; true if any packet was the
+    /// job's.
     pub(super) fn read_sockets(&mut self, look: Look, poller: &Poller) -> bool {
         let index = match look {
             Look::At(rank) if self.rings.hears(rank) => return false,
@@ -182,11 +182,11 @@ impl Core {
         {
             return false;
         }
-        // Who never has to look twice would not sweep: then a count that differs would stay.
+        // A caller that never has to poll twice would not sweep: then a wrong count would persist.
         self.read_socket(index) || self.may_be_empty() && self.sweep(poller)
     }
 
-    /// True if a look at all sockets may show them to be empty, although the count says otherwise.
+    /// True if a poll of all sockets may show them to be empty, although the count says otherwise.
     fn may_be_empty(&self) -> bool {
         let queue = self.queue.as_ref().filter(|queue| queue.has_unread());
         queue.is_some_and(|queue| queue.is_settled(self.now()))
@@ -197,7 +197,7 @@ impl Core {
         is_all_covered && !self.links.has_multisend() && self.is_quiet()
     }
 
-    /// Reads a socket as [`Self::read`] does, and counts what the NIC has counted.
+    /// Reads a socket as [`Self::read`] does, and records the trains that the NIC has counted.
     pub(crate) fn read_socket(&mut self, index: usize) -> bool {
         let before = self.links.socket(index).counters.trains_received;
         let has_news = self.read(index);
@@ -208,7 +208,8 @@ impl Core {
         has_news
     }
 
-    /// Reads every socket that has packets, and learns of which the NIC's count tells nothing.
+    /// Reads every socket that has packets, and detects sockets whose packets the NIC does not
+    /// count.
     fn sweep(&mut self, poller: &Poller) -> bool {
         self.pace.on_sweep();
         let clock = self.clock;
@@ -241,7 +242,7 @@ impl Core {
         self.queue.as_ref().is_some_and(|queue| queue.opened.queue().has_packets())
     }
 
-    /// Asks the NIC for all packets by the sockets, or not any more.
+    /// Asks the NIC to pass all packets to the sockets, or to use the queue again.
     pub(super) fn set_queue_sleeping(&self, sleeps: bool) {
         if let Some(queue) = &self.queue {
             queue.opened.queue().set_sleeping(sleeps);

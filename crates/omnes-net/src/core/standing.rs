@@ -1,5 +1,5 @@
-//! Who has failed, left or given notice, this rank among them, and the error that follows for a
-//! caller whom it concerns.
+//! Ranks that have failed, left or given notice, including this rank, and the resulting error for a
+//! caller whom they concern.
 
 use super::Core;
 use crate::operations::{Disruption, OperationError};
@@ -7,20 +7,20 @@ use omnes_wire::Rank;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What has become of the job's ranks, as far as this one knows.
+/// State of the job's ranks, as far as this one knows.
 #[derive(Default)]
 pub(crate) struct Standing {
-    /// This rank has said farewell: it hears nothing any more.
+    /// This rank has said farewell and hears nothing any more.
     has_left: bool,
-    /// Who says that this rank has failed.
+    /// The rank that has declared this rank failed.
     excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
     left: Vec<Rank>,
-    /// Tags of the notices that have arrived, each with the rank that gave it first.
+    /// The tag of each notice, with the rank that gave it first.
     notices: Vec<(Rank, u32)>,
-    /// Set once there are some.
+    /// Set while there are notices.
     pub(crate) has_notices: Arc<AtomicBool>,
-    /// Times that any of this has changed: who waits need not look again before.
+    /// Number of changes of this state: a waiting caller need not check it again before the next.
     pub(super) changes: u64,
 }
 
@@ -45,7 +45,7 @@ impl Standing {
         self.changes += 1;
     }
 
-    /// `from` gives notice; it may do so again, and others the same.
+    /// Records a notice of `from`. It may be repeated, also by other ranks.
     pub(super) fn on_notice(&mut self, from: Rank, tag: u32) {
         if self.notices.iter().all(|(_, known)| *known != tag) {
             self.notices.push((from, tag));
@@ -54,7 +54,7 @@ impl Standing {
         }
     }
 
-    /// Forgets notices that concern nobody any more; true if there were any.
+    /// Forgets notices that cannot concern any caller any more; returns true if there were any.
     pub(crate) fn forget_notices(&mut self, is_over: impl Fn(u32) -> bool) -> bool {
         let before = self.notices.len();
         self.notices.retain(|(_, tag)| !is_over(*tag));
@@ -68,9 +68,9 @@ impl Core {
         self.standing.excluded_by.map_or(Ok(()), |by| Err(self.excluded(by)))
     }
 
-    /// The first rank that has failed or left or given notice and concerns the caller; failures
-    /// before all else, as ranks leave when they hear of a failure. It is this rank itself once
-    /// that has left.
+    /// The first rank that has failed, left or given notice and concerns the caller; failures
+    /// before all else, because ranks leave when they learn of a failure. It is this rank itself
+    /// after it has left.
     pub(crate) fn failure(
         &self,
         concerns: &impl Fn(Disruption<'_>) -> bool,
@@ -102,12 +102,12 @@ impl Core {
         }
     }
 
-    /// Why this rank is out of the job, as `by` says.
+    /// Why this rank has been excluded from the job by `by`.
     fn excluded(&self, by: Rank) -> OperationError {
         self.mtu_black_hole(self.me).unwrap_or(OperationError::Excluded { by })
     }
 
-    /// The error of `rank` if it was given up as long packets do not get to it.
+    /// The error for `rank` if it was given up because long packets do not reach it.
     fn mtu_black_hole(&self, rank: Rank) -> Option<OperationError> {
         let is_lost = self.endpoint.is_mtu_black_hole(rank);
         is_lost.then_some(OperationError::MtuBlackHole { rank, bytes: self.packet_bytes })

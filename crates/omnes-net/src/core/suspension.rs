@@ -1,22 +1,23 @@
-//! Whether this process has run.
+//! Detects that this process has not run.
 //!
-//! While it is stopped (by a signal, by a batch system that suspends the job, with its container)
-//! or gets no processor, it hears nobody, and mostly the others are stopped too. Whoever drives the
-//! core sleeps for [`SLEEP_MAX`] at most and then makes a step, so a step that comes far later
-//! shows that this process could not have heard the others meanwhile: then their silence counts
-//! from that step on ([`Endpoint::on_pause`](omnes_proto::endpoint::Endpoint::on_pause)).
+//! While the process is stopped (by a signal, by a batch system that suspends the job, with its
+//! container) or gets no processor, it hears no other rank, and usually the other ranks are
+//! stopped, too. The thread that drives the core sleeps for [`SLEEP_MAX`] at most and then makes a
+//! step, so a step that is far later shows that this process could not have heard the others
+//! meanwhile: then their silence counts from that step on
+//! ([`Endpoint::on_pause`](omnes_proto::endpoint::Endpoint::on_pause)).
 //!
-//! A caller whose callback runs that long during a wait looks the same: a silent rank is then named
-//! that much later.
+//! A caller whose callback runs that long during a wait has the same effect: a silent rank is then
+//! reported that much later.
 
 use crate::driver::SLEEP_MAX;
 use omnes_wire::Instant;
 use std::time::Duration;
 
-/// Sleeps that a step may be late before the process counts as not having run: the processor may
-/// have much to do.
+/// Number of sleeps by which a step may be late before the process counts as not having run: the
+/// processor may be busy.
 const SLEEPS: u32 = 5;
-/// The part of the peer timeout that it may be late, where that is longer.
+/// Fraction of the peer timeout by which a step may be late, if that is longer.
 const TIMEOUT_PART: u32 = 4;
 
 /// See the module header.

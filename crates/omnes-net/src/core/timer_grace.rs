@@ -1,24 +1,24 @@
-//! When timers that have run out may fire.
+//! When expired timers may fire.
 //!
-//! A rank that computes looks at no timer until it calls the library again, and then mostly sends
-//! what an acknowledgement can travel with, or finds the answer that a timer was set for. So timers
-//! that have run out meanwhile wait until the caller has waited for a moment, or until they are
-//! late: answers can be expected soon, and losses be found soon, without an extra packet for a rank
-//! that is never seen waiting. Even a late timer first lets the caller go on with what has just
-//! come, and fires when the next wait begins and finds nothing.
+//! A rank that computes checks no timer until it calls the library again, and then usually sends a
+//! packet that can carry an acknowledgement, or finds the answer that a timer was set for. So
+//! timers that have expired meanwhile wait until the caller has waited for a moment, or until they
+//! are late: answers are sent soon, and losses found soon, without an extra packet for a rank that
+//! is never seen waiting. Even a late timer first lets the caller process the packets that have
+//! just arrived, and fires when the next wait begins and finds nothing.
 
 use omnes_wire::Instant;
 use std::time::Duration;
 
-/// Longest time that a timer which has run out is left alone while there is nothing else to do.
+/// Longest time that an expired timer is deferred while there is nothing else to do.
 const LATE_MAX: Duration = Duration::from_millis(1);
-/// The same where something has just come.
+/// The same if a packet has just arrived.
 const LATE_BUSY_MAX: Duration = Duration::from_millis(2);
 
-/// What a step is made for.
+/// The reason for a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Occasion {
-    /// Something has come.
+    /// A packet has arrived.
     News,
     /// Time has passed.
     Idle,
@@ -27,12 +27,12 @@ pub(super) enum Occasion {
 /// See the module header.
 pub(super) struct Grace {
     patience: Duration,
-    /// The first look at timers for the caller that waits.
+    /// Time of the first check of timers for the caller that waits.
     waits_since: Option<Instant>,
 }
 
 impl Grace {
-    /// Timers that have run out wait for a caller that has waited for less than `patience`.
+    /// Defers expired timers while the caller has waited for less than `patience`.
     pub(super) fn new(patience: Duration) -> Self {
         Self { patience, waits_since: None }
     }
@@ -41,12 +41,12 @@ impl Grace {
         self.patience
     }
 
-    /// A caller begins to wait.
+    /// Called when a caller begins to wait.
     pub(super) fn begin_wait(&mut self) {
         self.waits_since = None;
     }
 
-    /// When a timer that runs out `at` may fire, as things stand at `now`.
+    /// Time at which a timer that expires `at` may fire, as of `now`.
     pub(super) fn fire_at(&mut self, at: Instant, now: Instant, occasion: Occasion) -> Instant {
         let waits_since = *self.waits_since.get_or_insert(now);
         let late_max = match occasion {
@@ -65,7 +65,7 @@ mod tests {
         Instant::from_ns(us * 1000)
     }
 
-    /// A caller waits since 1000 us, with a patience of 40 us.
+    /// A caller that has waited since 1000 us, with a patience of 40 us.
     fn waiting() -> Grace {
         let mut grace = Grace::new(Duration::from_micros(40));
         grace.fire_at(at(900), at(10), Occasion::Idle);

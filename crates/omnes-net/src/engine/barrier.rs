@@ -1,4 +1,4 @@
-//! Barriers: groups, who runs their network part, and the operations.
+//! Barriers: groups, the slots of the kernel NIC that run them, and the operations.
 
 use super::Engine;
 use crate::links::NicAddresses;
@@ -10,16 +10,16 @@ use omnes_wire::{CommunicatorId, Rank};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A slot of the kernel NIC that is to be opened.
+/// A request to open a slot of the kernel NIC.
 pub struct SlotRequest {
     plan: SlotPlan,
-    /// Descriptors of the sockets, which need to be open only while it is opened.
+    /// Descriptors of the sockets, which need to be open only while the slot is opened.
     own: OwnedFd,
     group: Option<OwnedFd>,
 }
 
 impl SlotRequest {
-    /// Opens the slot, which may wait for tens of milliseconds.
+    /// Opens the slot, which may take tens of milliseconds.
     ///
     /// # Errors
     /// [`NicError`].
@@ -29,8 +29,8 @@ impl SlotRequest {
 }
 
 impl Engine {
-    /// The UDP ports of this rank's NIC sockets, for steps and for multi-send; 0 where the job has
-    /// one node only.
+    /// UDP ports of this rank's NIC sockets, for steps and for multi-send; 0 if the job has only
+    /// one node.
     pub fn nic_ports(&self) -> (u16, u16) {
         self.enter(|core| core.links.nic_ports())
     }
@@ -45,27 +45,27 @@ impl Engine {
         self.job
     }
 
-    /// Makes the ports of all ranks' NIC sockets known, in order of ranks.
+    /// Sets the ports of all ranks' NIC sockets, in order of ranks.
     pub fn know_nics(&self, ports: &[(u16, u16)]) {
         self.enter(|core| core.links.know_nics(ports));
     }
 
-    /// Where packets for each rank's NIC go, in order of ranks; empty before
-    /// [`Self::know_nics`].
+    /// Addresses of each rank's NIC, in order of ranks; empty before [`Self::know_nics`].
     pub fn nics(&self) -> Vec<NicAddresses> {
         self.enter(|core| core.links.nics().to_vec())
     }
 
-    /// What is needed to open a slot of the kernel NIC, by any thread: packets of this rank's NIC
-    /// socket find it, and, if the plan says so, those to the job's multicast group; of the plan,
-    /// the doorbell is filled in here. The slot must go before the engine does.
+    /// Returns a request with which any thread can open a slot of the kernel NIC. The slot takes
+    /// packets of this rank's NIC socket and, if the plan says so, those to the job's multicast
+    /// group; the plan's doorbell is filled in here. The slot must be closed before the engine is
+    /// dropped.
     ///
     /// # Errors
-    /// [`NicError::Plan`] for a plan that makes no sense, or where there is no such socket;
-    /// [`NicError::System`] if the process may open no more files.
+    /// [`NicError::Plan`] for an invalid plan, or if there is no such socket; [`NicError::System`]
+    /// if the process may open no more files.
     pub fn slot_request(&self, mut plan: SlotPlan) -> Result<SlotRequest, NicError> {
         let failed = |source| NicError::System { what: "a slot's socket", source };
-        // Loading firmware for nothing would take its time.
+        // Loading firmware for an invalid plan would waste time.
         plan.check()?;
         let (own, doorbell, group) = self.enter(|core| {
             let links = &core.links;
@@ -86,37 +86,37 @@ impl Engine {
         Ok(SlotRequest { own: double(own)?, group, plan })
     }
 
-    /// Makes a group known; with `slot`, the kernel NIC runs its barriers. The same on all of its
-    /// ranks, but they need not wait for each other, unless the NIC runs them.
+    /// Opens a group; with `slot`, the kernel NIC runs its barriers. The group is the same on all
+    /// of its ranks, but they need not wait for each other, unless the NIC runs the barriers.
     pub fn open_barrier_group(&self, group: BarrierGroupConfig, slot: Option<OpenSlot>) {
         self.enter(|core| core.open_barrier_group(group, slot));
     }
 
-    /// Forgets a group, and gives its slot back.
+    /// Closes a group, and gives its slot back.
     pub fn close_barrier_group(&self, communicator: CommunicatorId) {
         self.enter(|core| core.close_barrier_group(communicator));
     }
 
-    /// Lets others of this rank's core take the message to all that it has just waited for, before
-    /// it waits for them; nothing happens where that is not due.
+    /// Lets other ranks of this rank's core process the broadcast that this rank has just waited
+    /// for, before it waits for them; does nothing if that is not due.
     pub fn let_others_go_first(&self) {
         self.shared.let_others_go_first();
     }
 
-    /// Enters a group's next barrier. Several may be under way.
+    /// Enters a group's next barrier. Several may be in progress.
     ///
     /// # Errors
-    /// [`OperationError`] for a group that is not known, or if a rank has failed or left.
+    /// [`OperationError`] if the group is not open, or if a rank has failed or left.
     pub fn start_barrier(&self, communicator: CommunicatorId) -> Result<Operation, OperationError> {
         self.start_reduction(communicator, Contribution::default())
     }
 
     /// As [`Self::start_barrier`], with words that all members combine on the way; the operation
-    /// ends with what they make, [`Completion::words`](crate::Completion::words). Only for groups
-    /// whose algorithm is a tree, and whose members all bring as many words.
+    /// ends with the combined words, [`Completion::words`](crate::Completion::words). Only for
+    /// groups whose algorithm is a tree, and whose members all contribute the same number of words.
     ///
     /// # Errors
-    /// As [`Self::start_barrier`], also for a group that cannot combine words.
+    /// As [`Self::start_barrier`], and if the group cannot combine words.
     pub fn start_reduction(
         &self,
         communicator: CommunicatorId,
@@ -126,7 +126,7 @@ impl Engine {
     }
 
     /// Waits for an operation as [`Self::wait`] does, but at most `limit`; `None` if it has not
-    /// ended by then, and goes on.
+    /// ended by then, in which case it continues.
     pub fn wait_at_most(
         &self,
         operation: Operation,
@@ -136,14 +136,14 @@ impl Engine {
         self.wait_for(operation, Some(limit), concerns)
     }
 
-    /// Asks the members of a group who has entered its barrier, and waits for answers for at most
-    /// `limit`: the ranks that, as far as is known then, have not.
+    /// Asks the members of a group which ranks have entered its barrier, and waits for answers for
+    /// at most `limit`. Returns the ranks that, as far as is known then, have not.
     pub fn missing(&self, communicator: CommunicatorId, limit: Duration) -> Vec<Rank> {
         self.enter(|core| {
             core.endpoint.collective_mut().ask(communicator);
             core.push();
         });
-        // Interrupted or late: what is known then counts.
+        // Also if the wait was interrupted or timed out, the answers received so far count.
         let _ = self.wait_until(Some(limit), Spot::Anywhere, |core| {
             core.endpoint.collective_mut().has_asked_all(communicator).then_some(())
         });

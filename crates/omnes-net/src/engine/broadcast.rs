@@ -1,7 +1,7 @@
-//! Broadcast over multicast: what a rank can set up, groups, and the operations.
+//! Broadcast over multicast: availability, groups, and the operations.
 //!
-//! Whether multicast reaches the other ranks, only they can tell: whoever uses these operations
-//! first lets all ranks [`announce`](Engine::announce) themselves, and goes without
+//! Only the other ranks can tell whether multicast reaches them. So a user of these operations
+//! first lets all ranks [`announce`](Engine::announce) themselves, and turns multicast off
 //! ([`disable_multicast`](Engine::disable_multicast)) unless each has heard all others.
 
 use super::Engine;
@@ -15,12 +15,12 @@ use omnes_wire::{CommunicatorId, Rank};
 use std::ptr::NonNull;
 
 impl Engine {
-    /// What this rank could set up, as far as it can tell alone.
+    /// What this rank could set up, as far as it can tell by itself.
     pub fn multicast(&self) -> MulticastState {
         self.enter(|core| core.multicast.clone())
     }
 
-    /// Says by multicast that this rank is there; nothing happens without multicast.
+    /// Announces this rank by multicast; does nothing without multicast.
     pub fn announce(&self) {
         self.enter(|core| {
             core.announce();
@@ -28,7 +28,7 @@ impl Engine {
         });
     }
 
-    /// Ranks whose multicast has reached this one so far, this one not counted.
+    /// Number of ranks whose multicast has reached this one so far, not counting this one.
     pub fn heard(&self) -> usize {
         self.enter(|core| {
             core.listen(&self.shared.poller);
@@ -36,39 +36,40 @@ impl Engine {
         })
     }
 
-    /// Leaves the job's group and does without multicast from now on, for a reason that
-    /// [`Self::multicast`] tells. Call it before any group is opened, on all ranks.
+    /// Leaves the job's group and uses no multicast from now on, for a reason that
+    /// [`Self::multicast`] returns. To be called before any group is opened, on all ranks.
     pub fn disable_multicast(&self, reason: &str) {
         self.enter(|core| core.disable_multicast(reason));
     }
 
-    /// Makes a group known; nothing happens if it is, or if there is no multicast. The same on all
-    /// of its ranks, but they need not wait for each other.
+    /// Opens a group; does nothing if the group is open, or without multicast. The group is the
+    /// same on all of its ranks, but they need not wait for each other.
     pub fn open_group(&self, group: CastGroupConfig) {
         self.enter(|core| core.open_group(group));
     }
 
-    /// Closes the groups of a communicator, and its multi-send when this rank has nothing under way
-    /// there any more. To be called when it starts nothing more there; what is under way goes on.
+    /// Closes the groups of a communicator, and its multi-send when this rank has nothing in
+    /// progress there any more. To be called when the rank starts nothing more there; operations in
+    /// progress continue.
     pub fn close_groups(&self, communicator: CommunicatorId) {
         self.enter(|core| core.close_groups(communicator));
     }
 
-    /// As [`Self::close_groups`], for a communicator whose collectives were given up half-way:
-    /// broadcasts that still arrive there are acknowledged and discarded.
+    /// As [`Self::close_groups`], for a communicator whose collectives were given up: broadcasts
+    /// that still arrive in its groups are acknowledged and discarded.
     pub fn abandon_groups(&self, communicator: CommunicatorId) {
         self.enter(|core| core.abandon_groups(communicator));
     }
 
-    /// Starts to broadcast to a group. `None` if the memory may be used again at once: with
-    /// [`Hold::Window`], messages of up to 64 KiB are copied while the window has room for them.
-    /// Where it has none, [`Cast::when_full`] says whether such a message waits here, and then no
-    /// longer than until a rank for which `concerns` is true has failed or left. It goes out also
-    /// where that wait is interrupted: the others take the next message of this rank for it.
+    /// Starts to broadcast to a group. Returns `None` if the memory may be reused immediately: with
+    /// [`Hold::Window`], messages of up to 64 KiB are copied while the window has room for them. If
+    /// it has none, [`Cast::when_full`] decides whether such a message waits here, at most until a
+    /// rank for which `concerns` is true has failed or left. The message is also sent if that wait
+    /// is interrupted: the other ranks take the next message of this rank for it.
     ///
     /// # Safety
     /// `cast.base` must be valid for reading `cast.bytes` bytes, which must not change, until the
-    /// operation has ended or was released.
+    /// operation has ended or been released.
     ///
     /// # Errors
     /// [`OperationError::NoMulticast`]; [`OperationError::Broadcast`] for a group that is not open,
@@ -97,14 +98,14 @@ impl Engine {
         }
     }
 
-    /// Starts to receive the next message of `root` to a group that no receive waits for.
+    /// Starts to receive the next message of `root` to a group that has no receive yet.
     ///
-    /// The operation ends with [`OperationError::Truncated`] where the message is longer than
-    /// `capacity` bytes. When it is released, its message still comes, and is dropped.
+    /// The operation ends with [`OperationError::Truncated`] if the message is longer than
+    /// `capacity` bytes. If the operation is released, its message still arrives, and is dropped.
     ///
     /// # Safety
-    /// `base` must be valid for writing `capacity` bytes, and used by nobody else, until the
-    /// operation has ended or was released.
+    /// `base` must be valid for writing `capacity` bytes, and not be used otherwise, until the
+    /// operation has ended or been released.
     ///
     /// # Errors
     /// As for [`Self::broadcast`].
@@ -120,8 +121,8 @@ impl Engine {
     }
 }
 
-/// A message that waits for room in the window. Dropped, as when the callback ends the wait or
-/// panics, it goes out from a copy.
+/// A message that waits for room in the window. If this is dropped because the callback ends the
+/// wait or panics, the message is sent from a copy.
 struct Unsent<'a> {
     engine: &'a Engine,
     cast: Cast,
@@ -131,7 +132,7 @@ impl Drop for Unsent<'_> {
     fn drop(&mut self) {
         let cast = Cast { when_full: WhenFull::Lend, ..self.cast };
         self.engine.enter(|core| {
-            // SAFETY: its memory is valid until `broadcast` returns; releasing copies what is not
+            // SAFETY: its memory is valid until `broadcast` returns; releasing copies the data not
             // sent yet.
             let started = unsafe { core.try_broadcast(cast, &|_| false) };
             if let Some(Ok(Some(operation))) = started {

@@ -1,4 +1,4 @@
-//! Joining the job: meeting the other ranks, and opening what this one needs to reach them.
+//! Joining the job: meeting the other ranks, and opening the sockets that reach them.
 
 use super::Engine;
 use super::settings::{
@@ -32,29 +32,28 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Part of the time in which a silent rank counts as failed for which the other ranks of the node
-/// are waited for after the word to go, if that is not too short: nobody speaks to other nodes
-/// meanwhile.
+/// Divisor of the peer timeout for the time in which a rank waits for the other ranks of its node
+/// after the go, unless that is too short: no rank sends to other nodes meanwhile.
 const NEIGHBOURS_SHARE: u32 = 2;
-/// The longest silence that counts: ten years.
+/// Longest silence that counts: ten years.
 const PEER_TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Largest IP packet of any Ethernet; also what is taken where the kernel does not know the way.
+/// Largest IP packet of any Ethernet; also used if the kernel does not know the path.
 const MTU: u32 = 1500;
-/// Part of a ring that data in flight may take, as numerator and denominator; the rest is for
-/// answers, which no window limits.
+/// Fraction of a ring that data in flight may take, as numerator and denominator; the remainder is
+/// for answers, which no window limits.
 const RING_FLIGHT: (usize, usize) = (7, 8);
 
 impl Engine {
     /// Joins the job: meets all other ranks, and starts the progress thread.
     ///
     /// # Errors
-    /// [`NetError`] says what is wrong and what to do.
+    /// [`NetError`], which says what is wrong and what to do.
     pub fn join(config: JobConfig) -> Result<Self, NetError> {
         Self::join_through(config, None)
     }
 
-    /// As [`Self::join`]; at rank 0 through a `listener` that listens at the rendezvous address
-    /// already, so that the address could be told to the others with the port that was free.
+    /// As [`Self::join`]; at rank 0 through a `listener` that already listens at the rendezvous
+    /// address, so that the address with its free port could be given to the other ranks before.
     ///
     /// # Errors
     /// As [`Self::join`].
@@ -65,7 +64,7 @@ impl Engine {
         if config.size > RANKS_MAX {
             return Err(NetError::TooManyRanks { size: config.size });
         }
-        // More ends no wait before clocks do.
+        // A longer timeout would exceed the range of clocks.
         config.peer_timeout = config.peer_timeout.min(PEER_TIMEOUT_MAX);
         if config.encryption && config.key.is_none() {
             return Err(NetError::KeyWanted);
@@ -160,7 +159,7 @@ impl Engine {
     }
 }
 
-/// The machines of this rank, which watch ranks of other nodes.
+/// Creates the machines of this rank, which watch ranks of other nodes.
 fn endpoint(
     config: &JobConfig,
     met: &Met,
@@ -184,7 +183,7 @@ fn endpoint(
     endpoint
 }
 
-/// Starts the thread that moves things on while no caller is inside.
+/// Starts the thread that makes progress while no caller is inside.
 fn start_progress(
     shared: &Arc<Shared>,
     request: Option<QueueRequest>,
@@ -198,7 +197,7 @@ fn start_progress(
     })
 }
 
-/// Joins the job's group, if this rank can and may; what it could.
+/// Joins the job's group, if this rank can and may; returns the resulting state.
 fn join_group(
     config: &JobConfig,
     met: &Met,
@@ -224,11 +223,12 @@ fn join_group(
     })
 }
 
-/// Meets the ranks of this rank's node. Without shared memory they are reached by UDP, as others.
+/// Meets the ranks of this rank's node. Without shared memory they are reached by UDP, as all
+/// others.
 fn meet_neighbours(config: &JobConfig, met: &Met) -> Neighbours {
     let own = met.nodes.iter().find(|node| node.contains(&config.rank));
     let ranks: Vec<Rank> = own.into_iter().flatten().copied().map(Rank).collect();
-    // The others of this node may have gone later, or earlier.
+    // The other ranks of this node may have received the go later, or earlier.
     let patience = (config.peer_timeout / NEIGHBOURS_SHARE).max(2 * GO_TIME_MAX);
     let node = NodeConfig {
         job: met.job,
@@ -241,8 +241,8 @@ fn meet_neighbours(config: &JobConfig, met: &Met) -> Neighbours {
     Neighbours::meet(node).unwrap_or_default()
 }
 
-/// Keeps less in flight to a rank of this node than its ring holds, so that it is never full while
-/// that rank looks at it now and then.
+/// Keeps less in flight to a rank of this node than its ring holds, so that the ring is never full
+/// while that rank polls it now and then.
 fn limit_flight(endpoint: &mut Endpoint, rings: &Neighbours) {
     let channels = endpoint.channels().len();
     for rank in rings.reached() {
@@ -253,8 +253,8 @@ fn limit_flight(endpoint: &mut Endpoint, rings: &Neighbours) {
     }
 }
 
-/// The sockets on the address under which rank 0 sees this rank, and what fits the way to each of
-/// `peers`.
+/// Opens the sockets on the address under which rank 0 sees this rank, and determines the packet
+/// length that fits the paths to all of `peers`.
 fn open_links(
     config: &JobConfig,
     address: IpAddr,
@@ -265,7 +265,7 @@ fn open_links(
     let mtus = peers.iter().map(|peer| UdpSocket::path_mtu(address, *peer).unwrap_or(MTU));
     let mtu = mtus.chain(config.mtu_bytes).min().unwrap_or(MTU);
     let payload_of = |mtu| payload_bytes(mtu, overhead_bytes(config, address));
-    // Whoever names packets that any Ethernet takes knows the ways better.
+    // A user who sets a length that any Ethernet carries knows the paths better.
     let is_known = config.mtu_bytes.is_some_and(|mtu| mtu <= MTU);
     let trial = (!is_known).then(|| Trial::open(address)).transpose();
     let trial = trial.map_err(|source| NetError::Socket { address, source })?;
@@ -273,8 +273,8 @@ fn open_links(
     Ok((links, Local { ports, payload_bytes: payload_of(mtu), lesser_payloads, trial }))
 }
 
-/// The words of [`Engine::mtu_warning`], in a job whose IP packets have `packet_bytes`, and
-/// `payload_bytes` of payload in them.
+/// Text of [`Engine::mtu_warning`], for a job whose IP packets have `packet_bytes`, of which
+/// `payload_bytes` are payload.
 fn mtu_warning(narrow: &Narrow, packet_bytes: u32, payload_bytes: u16) -> String {
     let tried = packet_bytes + u32::from(narrow.payload_bytes - payload_bytes);
     format!(
@@ -286,7 +286,7 @@ fn mtu_warning(narrow: &Narrow, packet_bytes: u32, payload_bytes: u16) -> String
     )
 }
 
-/// What encrypts this rank's data, if the job does.
+/// The cipher for this rank's data, if the job encrypts.
 fn cipher(config: &JobConfig, met: &Met) -> Result<Option<Cipher>, NetError> {
     if !config.encryption {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Multi-send: the way of packets to all where there is no multicast group.
+//! Multi-send: how packets reach all ranks if there is no multicast group.
 
 use super::Engine;
 use crate::multisend::{MultiSend, MultiSendPlan};
@@ -7,8 +7,8 @@ use omnes_wire::CommunicatorId;
 use std::sync::Arc;
 
 impl Engine {
-    /// Packets to all go by multi-send from now on, for the communicators that open one. Call it
-    /// before any group is opened, on all ranks, after [`Self::disable_multicast`].
+    /// Sends packets to all ranks by multi-send from now on, for the communicators that open one.
+    /// To be called before any group is opened, on all ranks, after [`Self::disable_multicast`].
     pub fn use_multisend(&self) {
         self.enter(|core| core.links.use_multisend());
     }
@@ -28,10 +28,11 @@ impl Engine {
         })
     }
 
-    /// What gives a communicator's multi-send a slot of the kernel NIC, with the same tree, which
-    /// also passes on what comes in if `forwards`: from any thread, as long as the engine is there.
-    /// Ranks do it when they like, without each other. The slot acts on packets from the moment
-    /// when it is open, beside this rank itself until it is given, so that should be at once.
+    /// Returns a function that gives a communicator's multi-send a slot of the kernel NIC, with the
+    /// same tree; if `forwards`, the slot also forwards incoming packets. It may be called from any
+    /// thread while the engine exists; ranks need not coordinate. A slot acts on packets from the
+    /// moment it is opened, in addition to this rank itself until it is given, so it should be
+    /// given immediately.
     pub fn multisend_slot_giver(
         &self,
         communicator: CommunicatorId,
@@ -45,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// Forgets the multi-send of a communicator, and gives its slot back.
+    /// Closes the multi-send of a communicator, and gives its slot back.
     pub fn close_multisend(&self, communicator: CommunicatorId) {
         self.enter(|core| core.close_multisend(communicator));
     }

@@ -1,4 +1,4 @@
-//! Settings that follow from the network and from how many ranks share a core.
+//! Settings that follow from the network and from the number of ranks per core.
 
 use crate::cipher::SEALED_BYTES;
 use crate::core_sharing::CoreSharing;
@@ -16,33 +16,33 @@ use omnes_proto::limits::{
 use omnes_wire::PACKET_OVERHEAD_BYTES;
 use std::net::IpAddr;
 
-/// Bytes that a lane may have in flight where ranks outnumber the cores.
+/// Bytes that a lane may have in flight if ranks outnumber the cores.
 const OVERSUBSCRIBED_WINDOW_BYTES: u32 = 256 << 10;
-/// The same of a broadcast, whose data all receivers find in one place.
+/// The same for a broadcast, whose data all receivers find in one place.
 const OVERSUBSCRIBED_CAST_WINDOW_BYTES: u32 = 1 << 20;
 const OVERSUBSCRIBED_WINDOW_PACKETS_MIN: u32 = 16;
 
-/// Bytes of an IP packet from or to `address` that are no payload.
+/// Bytes of an IP packet from or to `address` that are not payload.
 pub(super) fn overhead_bytes(config: &JobConfig, address: IpAddr) -> u32 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
     let sealed = if config.encryption { SEALED_BYTES } else { 0 };
     headers + (PACKET_OVERHEAD_BYTES + sealed) as u32
 }
 
-/// Payload of a packet that fits `mtu`, as what stands around it takes `overhead_bytes`.
+/// Payload of a packet that fits `mtu`, with headers and tags of `overhead_bytes`.
 pub(super) fn payload_bytes(mtu: u32, overhead_bytes: u32) -> u16 {
     let payload = mtu.saturating_sub(overhead_bytes);
     payload.clamp(u32::from(PAYLOAD_BYTES_MIN), u32::from(PAYLOAD_BYTES_MAX)) as u16
 }
 
-/// What of a socket buffer of `granted` bytes may be offered to senders.
+/// Part of a socket buffer of `granted` bytes that may be offered to senders.
 fn offered(granted: usize) -> u32 {
     let share = u32::try_from(granted / 4 * 3).unwrap_or(u32::MAX);
-    // Offers are counted in such units, of which so many can be named.
+    // Offers are counted in these units, in a field of 16 bits.
     share.clamp(4 * CREDIT_UNIT_BYTES, CREDIT_UNIT_BYTES * u32::from(u16::MAX))
 }
 
-/// The channels' settings, as the network allows.
+/// Settings of the channels, limited by the network.
 pub(super) fn channel_configs(
     config: &JobConfig,
     met: &Met,
@@ -65,7 +65,7 @@ pub(super) fn channel_configs(
     channels.map(ChannelConfig::build).collect()
 }
 
-/// The broadcast machine's, if there is multicast or multi-send.
+/// Settings of the broadcast machine, if there is multicast or multi-send.
 pub(super) fn broadcast_config(
     config: &JobConfig,
     met: &Met,
@@ -93,8 +93,8 @@ pub(super) fn broadcast_config(
     checked.build().map(Some)
 }
 
-/// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through
-/// its cache, if they pass on little enough at a time.
+/// Packets that a lane may have in flight. Ranks that take turns on a core pass data through its
+/// cache if they pass little enough at a time.
 fn window_packets(
     core_sharing: &CoreSharing,
     payload_bytes: u16,
@@ -107,7 +107,7 @@ fn window_packets(
     }
 }
 
-/// How callers wait: as suits the number of ranks per core, unless settings say otherwise.
+/// How callers wait: as suits the number of ranks per core, unless settings override it.
 pub(super) fn wait_policy(config: &JobConfig, core_sharing: &CoreSharing) -> WaitPolicy {
     let ranks = config.local_size.unwrap_or(core_sharing.local_ranks);
     let usual = WaitPolicy::for_ranks(ranks, core_sharing.local_cores);

@@ -9,12 +9,12 @@ use omnes_wire::Instant;
 pub(super) struct GroupLink {
     pub(super) receiver: usize,
     pub(super) sender: usize,
-    /// None once the rank has left the group.
+    /// `None` once the rank has left the group.
     pub(super) membership: Option<Membership>,
 }
 
 impl Links {
-    /// The socket that packets to the multicast group come in by.
+    /// The socket at which packets to the multicast group arrive.
     pub(crate) fn group_socket(&self) -> Option<&UdpSocket> {
         Some(&self.sockets[self.group.as_ref()?.receiver])
     }
@@ -28,7 +28,8 @@ impl Links {
         self.group = Some(GroupLink { receiver: first, sender: first + 1, membership });
     }
 
-    /// Hears the group from now on, as this rank leads its node in a communicator.
+    /// Receives the group's packets from now on, because this rank leads its node in a
+    /// communicator.
     pub(crate) fn hear_group_for(&mut self, reason: HeardFor) {
         let Some(group) = &mut self.group else { return };
         if let Some(membership) = &mut group.membership {
@@ -36,7 +37,7 @@ impl Links {
         }
     }
 
-    /// Nothing more is to come of that by the group.
+    /// Ends a reason to receive the group's packets.
     pub(crate) fn forget_in_group(&mut self, reason: HeardFor) {
         let Some(group) = &mut self.group else { return };
         if let Some(membership) = &mut group.membership {
@@ -44,7 +45,7 @@ impl Links {
         }
     }
 
-    /// Reports the membership in the group again if it is time, lest switches forget it.
+    /// Renews the membership report if that is due, so that switches do not forget it.
     pub(crate) fn renew_membership(&mut self, now: Instant) {
         let Some(group) = &mut self.group else { return };
         if let Some(membership) = &mut group.membership {
@@ -52,11 +53,11 @@ impl Links {
         }
     }
 
-    /// Leaves the group: nothing comes in by it any more.
+    /// Leaves the group: no packets arrive by it any more.
     pub(crate) fn leave_group(&mut self) {
         let Some(group) = &mut self.group else { return };
         if let Some(membership) = group.membership.take() {
-            // Not a member any more in any case.
+            // The rank is not a member any more in any case.
             let _ = membership.leave(&self.sockets[group.receiver]);
         }
     }

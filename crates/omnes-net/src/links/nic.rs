@@ -1,7 +1,7 @@
-//! The NIC's sockets: one for steps of barriers, without UDP checksums, since the tag covers every
-//! byte of them and the kernel NIC would have to mend a checksum in each; one for multi-send
-//! ([`crate::multisend`]), which takes the group's place where there is no multicast; and one by
-//! which only this rank's own NIC is told something ([`crate::doorbell`]).
+//! The NIC's sockets: one for steps of barriers, without UDP checksums, because the tag covers
+//! every byte of a step and the kernel NIC would have to correct the checksum of each; one for
+//! multi-send ([`crate::multisend`]), which replaces the group if there is no multicast; and one
+//! that only notifies this rank's own NIC ([`crate::doorbell`]).
 
 use super::{Links, SOCKET_BUFFER_BYTES};
 use crate::doorbell::{self, Doorbell};
@@ -13,7 +13,7 @@ use omnes_nic::OpenSlot;
 use omnes_wire::{CommunicatorId, Rank};
 use std::net::SocketAddr;
 
-/// Socket buffer asked for of the socket for steps, by which only wake-ups come in, in bytes.
+/// Requested buffer of the socket for steps, which only receives wake-ups, in bytes.
 const NIC_BUFFER_BYTES: usize = 64 << 10;
 
 /// The NIC's sockets.
@@ -21,19 +21,19 @@ pub(super) struct NicLink {
     pub(super) steps: usize,
     pub(super) multisend: usize,
     pub(super) doorbell: Option<Doorbell>,
-    /// Those of all ranks, in order of ranks; empty until they have told each other.
+    /// Addresses of all ranks, in order of ranks; empty until the ranks have exchanged them.
     pub(super) peers: Vec<NicAddresses>,
-    /// Packets to all go by multi-send.
+    /// Packets to all ranks go by multi-send.
     pub(super) has_multisend: bool,
     pub(super) multisends: Vec<MultiSend>,
 }
 
-/// Where packets for a rank's NIC go.
+/// Addresses of packets for a rank's NIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NicAddresses {
     /// Steps of barriers.
     pub steps: SocketAddr,
-    /// Packets to all.
+    /// Packets to all ranks.
     pub multisend: SocketAddr,
 }
 
@@ -59,7 +59,7 @@ impl Links {
         Ok(())
     }
 
-    /// Opens the doorbell, where there is a NIC; after all other sockets.
+    /// Opens the doorbell, if there is a NIC; after all other sockets.
     pub(crate) fn open_doorbell(&mut self) {
         let Some(nic) = &mut self.nic else { return };
         let opened = Doorbell::open(&self.sockets[nic.steps], &self.peers, self.sockets.len());
@@ -80,7 +80,7 @@ impl Links {
         Some(&self.sockets[doorbell.index])
     }
 
-    /// A rank of the host that packets to this rank's own NIC leave for.
+    /// A rank of the host to which packets for this rank's own NIC are addressed.
     pub(crate) fn doorbells_lead_to(&self) -> Option<Rank> {
         let nic = self.nic.as_ref()?;
         match &nic.doorbell {
@@ -94,7 +94,7 @@ impl Links {
         self.nic.as_ref().map(|nic| &self.sockets[nic.multisend])
     }
 
-    /// The ports of this rank's NIC sockets, for steps and for multi-send; 0 where there are none.
+    /// Ports of this rank's NIC sockets, for steps and for multi-send; 0 if there are none.
     pub(crate) fn nic_ports(&self) -> (u16, u16) {
         let port = |socket: Option<&UdpSocket>| {
             let address = socket.and_then(|socket| socket.local_address().ok());
@@ -103,7 +103,7 @@ impl Links {
         (port(self.steps_socket()), port(self.multisend_socket()))
     }
 
-    /// Makes the ports of all ranks' NIC sockets known, in order of ranks.
+    /// Sets the ports of all ranks' NIC sockets, in order of ranks.
     pub(crate) fn know_nics(&mut self, ports: &[(u16, u16)]) {
         let Some(nic) = &mut self.nic else { return };
         let addresses = |(peer, (steps, multisend)): (&SocketAddr, &(u16, u16))| NicAddresses {
@@ -113,19 +113,19 @@ impl Links {
         nic.peers = self.peers.iter().zip(ports).map(addresses).collect();
     }
 
-    /// Where packets for each rank's NIC go, in order of ranks; empty before they are known.
+    /// Addresses of each rank's NIC, in order of ranks; empty before they are known.
     pub(crate) fn nics(&self) -> &[NicAddresses] {
         self.nic.as_ref().map_or(&[], |nic| &nic.peers)
     }
 
-    /// Packets to all go by multi-send from now on, for communicators that have one.
+    /// Sends packets to all ranks by multi-send from now on, for communicators that have one.
     pub(crate) fn use_multisend(&mut self) {
         if let Some(nic) = &mut self.nic {
             nic.has_multisend = true;
         }
     }
 
-    /// True if packets to all go by multi-send.
+    /// True if packets to all ranks go by multi-send.
     pub(crate) fn has_multisend(&self) -> bool {
         self.nic.as_ref().is_some_and(|nic| nic.has_multisend)
     }
@@ -137,7 +137,7 @@ impl Links {
         }
     }
 
-    /// Forgets the multi-send of a communicator.
+    /// Removes the multi-send of a communicator.
     pub(crate) fn remove_multisend(&mut self, communicator: CommunicatorId) -> Option<MultiSend> {
         let multisends = &mut self.nic.as_mut()?.multisends;
         let place =
@@ -151,27 +151,27 @@ impl Links {
         multisends.iter_mut().find(|multisend| multisend.communicator() == communicator)
     }
 
-    /// Slots of the kernel NIC that clone.
+    /// Slots of the kernel NIC that clone packets.
     pub(crate) fn multisend_slots(&self) -> impl Iterator<Item = &OpenSlot> {
         let multisends = self.nic.iter().flat_map(|nic| &nic.multisends);
         multisends.filter_map(MultiSend::slot)
     }
 
-    /// Slots for multi-send that are gone or blind: it goes on in user space. A system call for
-    /// each.
+    /// Takes slots for multi-send that are gone or blind: multi-send continues in user space. One
+    /// system call for each slot.
     pub(crate) fn take_useless_slots(&mut self) -> impl Iterator<Item = OpenSlot> {
         let multisends = self.nic.iter_mut().flat_map(|nic| &mut nic.multisends);
         multisends.filter_map(MultiSend::take_useless_slot)
     }
 
-    /// True if packets from another rank for all, which came in by this socket, must be passed on
-    /// by this rank.
+    /// True if this rank must forward packets from another rank to all ranks that arrived at this
+    /// socket.
     pub(crate) fn passes_on(&self, socket: usize) -> bool {
         self.nic.as_ref().is_some_and(|nic| nic.has_multisend && nic.multisend == socket)
     }
 
-    /// Passes a train on that came in by multi-send and lies in `parts`, to whom this host does so;
-    /// `names` are its communicator and source. What finds no room is lost.
+    /// Forwards a train that arrived by multi-send and is in `parts`, to the targets of this host;
+    /// `names` are its communicator and source. Packets that find no space are lost.
     pub(crate) fn pass_on(
         &mut self,
         names: Option<(CommunicatorId, Rank)>,

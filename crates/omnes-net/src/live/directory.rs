@@ -1,11 +1,11 @@
-//! Private directories of live files: where they are, whose they must be, and what is in them.
+//! Private directories of live files: their paths, their required owners, and their contents.
 //!
 //! A rank uses the first of these that it can: `$XDG_RUNTIME_DIR/omnes`, `/run/omnes-<uid>`,
-//! `/tmp/omnes-<uid>`; a reader looks at all of them, and the superuser at those of all users.
+//! `/tmp/omnes-<uid>`; a reader reads all of them, and the superuser those of all users.
 //!
-//! Guarantees: a directory that belongs to somebody else, or that others may enter, is refused;
-//! files are opened, made and removed by the open directory, so that nobody can exchange it for
-//! another one meanwhile; links are not followed, and no open waits for a pipe's other end.
+//! Guarantees: a directory that belongs to another user, or that others may enter, is rejected;
+//! files are opened, created and removed relative to the open directory, so that nobody can replace
+//! it by another one meanwhile; links are not followed, and no open waits for a pipe's other end.
 
 use super::LiveError;
 use crate::peer_user::own_user;
@@ -21,23 +21,22 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-/// How files of live counters end.
+/// Suffix of files of live counters.
 const ENDING: &str = ".live";
-/// What follows the name of a file until it is complete.
+/// Suffix after the name of a file until the file is complete.
 const INCOMPLETE: &str = ".new";
-/// Age from which a file that is not complete belongs to a rank that was killed as it made it.
+/// Age from which an incomplete file belongs to a rank that was killed while it created the file.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
-/// Names looked at in one directory.
+/// Most names read in one directory.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Where a rank's live counters lie.
+/// Where a rank publishes its live counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum StatsPlace {
-    /// The first of the usual directories that can be used; see the module header of
-    /// [`live`](super).
+    /// The first usable one of the default directories; see the module header of [`live`](super).
     #[default]
     Usual,
-    /// This directory; it is made if it is not there.
+    /// This directory; it is created if it does not exist.
     In(PathBuf),
     /// Nowhere.
     Off,
@@ -68,17 +67,17 @@ fn usual() -> Vec<PathBuf> {
     let user = own_user();
     let is_own = |path: &Path| path.metadata().is_ok_and(|data| data.uid() == user);
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // Somebody who has become another user still has the first one's variable.
+    // A process that has changed its user still has the variable of the previous one.
     let runtime = runtime.filter(|path| path.is_absolute() && is_own(path));
     let fixed = ["run", "tmp"].map(|parent| PathBuf::from(format!("/{parent}/omnes-{user}")));
     runtime.map(|path| path.join("omnes")).into_iter().chain(fixed).collect()
 }
 
-/// Directories in which a reader looks, with the user whom each must belong to.
+/// Directories that a reader reads, with the user to whom each must belong.
 pub(super) fn to_read(place: &StatsPlace) -> BTreeMap<PathBuf, u32> {
     let user = own_user();
     if let StatsPlace::In(path) = place {
-        // The superuser reads what other users have named, too.
+        // The superuser also reads directories of other users.
         let others = || path.metadata().map_or(user, |data| data.uid());
         return BTreeMap::from([(path.clone(), if user == 0 { others() } else { user })]);
     }
@@ -109,10 +108,10 @@ fn of_all_users() -> Vec<(PathBuf, u32)> {
 }
 
 impl Directory {
-    /// The directory for the files of this process's ranks; it is made if it is not there.
+    /// Opens the directory for the files of this process's ranks; creates it if it does not exist.
     ///
     /// # Errors
-    /// [`LiveError`] says what is wrong with the last one that was tried.
+    /// [`LiveError`] for the last directory that was tried.
     pub(super) fn for_writing(place: &StatsPlace) -> Result<Self, LiveError> {
         let candidates = match place {
             StatsPlace::In(path) => vec![path.clone()],
@@ -135,7 +134,7 @@ impl Directory {
         }
     }
 
-    /// Opens a directory that must be private and of `owner`.
+    /// Opens a directory that must be private and belong to `owner`.
     ///
     /// # Errors
     /// [`LiveError::Directory`], [`LiveError::DirectoryOwner`], [`LiveError::DirectoryMode`].
@@ -181,11 +180,11 @@ impl Directory {
         Ok(names)
     }
 
-    /// Makes a file that only its owner may read; another one of that name goes. It has its name,
-    /// and readers see it, once it holds `content`.
+    /// Creates a file that only its owner may read, replacing a file of the same name. The file
+    /// gets its name, and readers see it, once it holds `content`.
     ///
     /// # Errors
-    /// What the kernel says; nothing is left then.
+    /// The kernel's error; no file remains then.
     pub(super) fn create(&self, name: &OsStr, content: &[u8]) -> io::Result<File> {
         let mut incomplete = name.to_owned();
         incomplete.push(INCOMPLETE);
@@ -198,22 +197,22 @@ impl Directory {
             .write_all_at(content, 0)
             .and_then(|()| Ok(rustix::fs::renameat(&self.fd, &incomplete, &self.fd, name)?));
         if let Err(error) = written {
-            // What cannot be removed now goes later, as what a killed rank left.
+            // A file that cannot be removed now is removed later, like that of a killed rank.
             let _ = self.remove(&incomplete);
             return Err(error);
         }
         Ok(file)
     }
 
-    /// Removes what ranks left that were killed as they made their files.
+    /// Removes incomplete files of ranks that were killed while they created them.
     ///
     /// # Errors
-    /// [`LiveError::Directory`] if it cannot be listed, [`LiveError::File`] if one cannot be
-    /// removed.
+    /// [`LiveError::Directory`] if the directory cannot be listed, [`LiveError::File`] if a file
+    /// cannot be removed.
     pub(super) fn remove_given_up(&self) -> Result<(), LiveError> {
         for name in self.names_with(&format!("{ENDING}{INCOMPLETE}"))? {
             let Some(modified) = self.modified(&name) else { continue };
-            // A time that is yet to come counts, too: the clock was wrong, then or now.
+            // A time in the future counts, too: the clock was wrong, then or now.
             let distance = modified.elapsed().unwrap_or_else(|early| early.duration());
             if distance > GIVEN_UP_AFTER {
                 self.remove(&name)?;
@@ -222,7 +221,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Opens a file for reading; also its size.
+    /// Opens a file for reading; also returns its size.
     ///
     /// # Errors
     /// [`LiveError::NoRegularFile`], [`LiveError::FileOwner`], [`LiveError::File`].
@@ -245,14 +244,14 @@ impl Directory {
         Ok((File::from(fd), u64::try_from(data.st_size).unwrap_or(u64::MAX)))
     }
 
-    /// When a file was last written, if there is one of that name.
+    /// Time at which a file was last written, if it exists.
     pub(super) fn modified(&self, name: &OsStr) -> Option<SystemTime> {
         let data = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let since_1970 = Duration::from_secs(u64::try_from(data.st_mtime).ok()?);
         SystemTime::UNIX_EPOCH.checked_add(since_1970)
     }
 
-    /// Removes a file; that it is not there is no error.
+    /// Removes a file; a file that does not exist is not an error.
     pub(super) fn remove(&self, name: &OsStr) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),

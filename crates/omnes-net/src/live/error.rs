@@ -3,28 +3,28 @@
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// See the variants; whoever shows one names the file before it.
+/// See the variants; code that shows an error names the file before it.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// The setting of where to publish makes no sense.
+    /// The setting for the place to publish is invalid.
     #[error("must be on, off, or a directory that starts with /")]
     Place,
-    /// The directory cannot be made, opened or listed.
+    /// The directory cannot be created, opened or listed.
     #[error("cannot use the directory {}: {source}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The directory belongs to somebody else, who could put anything into it.
+    /// The directory belongs to another user, who could put anything into it.
     #[error("the directory {} belongs to user {owner}, not to user {wanted}", path.display())]
     DirectoryOwner {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The user to whom it belongs.
         owner: u32,
-        /// Whose it should be.
+        /// The user to whom it should belong.
         wanted: u32,
     },
     /// Others may enter the directory.
@@ -38,21 +38,21 @@ pub enum LiveError {
         /// Its permissions.
         mode: u32,
     },
-    /// The file cannot be made, opened, read or mapped.
+    /// The file cannot be created, opened, read or mapped.
     #[error("{0}")]
     File(#[from] std::io::Error),
-    /// A pipe, a device or a directory.
+    /// The file is a pipe, a device or a directory.
     #[error("is not a regular file")]
     NoRegularFile,
-    /// The file belongs to somebody else than its directory.
+    /// The file belongs to another user than its directory.
     #[error("belongs to user {owner}, and its directory to user {wanted}")]
     FileOwner {
-        /// Whose it is.
+        /// The user to whom it belongs.
         owner: u32,
-        /// Whose it should be.
+        /// The user to whom it should belong.
         wanted: u32,
     },
-    /// No file of live counters has this size.
+    /// The file is larger than any file of live counters.
     #[error("has {bytes} bytes; a file of live counters has at most {bytes_max}")]
     TooLong {
         /// Size of the file.
@@ -60,48 +60,48 @@ pub enum LiveError {
         /// The limit.
         bytes_max: u64,
     },
-    /// The file is cut off, or has more than it says.
+    /// The file is truncated, or longer than its header says.
     #[error("has {bytes} bytes in place of {needed}")]
     WrongSize {
         /// Size of the file.
         bytes: usize,
-        /// What it should be.
+        /// The size that it should have.
         needed: usize,
     },
-    /// Nothing is in it, as after a loss of power.
+    /// The file contains nothing, as after a loss of power.
     #[error("is empty")]
     Empty,
-    /// The first bytes are others.
+    /// The magic number is wrong.
     #[error("is not a file of live counters")]
     NoLiveFile,
-    /// Another version of Omnes has written it.
+    /// Another version of Omnes has written the file.
     #[error("has layout {found}, this program knows {known}: use the omnes command of the ranks")]
     Version {
         /// Version of the file.
         found: u32,
-        /// Version that is known here.
+        /// Version that this program knows.
         known: u32,
     },
-    /// No rank has so many.
+    /// The file claims more counters than any rank has.
     #[error("claims {counters} counters; there are at most {counters_max}")]
     TooManyCounters {
-        /// What the file says.
+        /// Number in the file.
         counters: u32,
         /// The limit.
         counters_max: u32,
     },
-    /// There is no such rank in a job of that size.
+    /// A job of that size has no such rank.
     #[error("claims to be of rank {rank} of {size}")]
     RankOutOfRange {
-        /// What the file says of the rank.
+        /// Rank in the file.
         rank: u32,
-        /// What it says of the size.
+        /// Size of the job in the file.
         size: u32,
     },
-    /// Counters are named as fields are.
+    /// The name of a counter is not a valid field name.
     #[error("claims a counter named '{name}'")]
     CounterName {
-        /// The name, without what a terminal would obey.
+        /// The name, without control characters that a terminal would obey.
         name: String,
     },
 }

@@ -1,12 +1,11 @@
 //! One rank's file, mapped into its memory, as the rank writes it.
 //!
-//! What never changes is written before the file has its name.
-//! Values change under a sequence word ([`sequence`]), so that a reader has values of one moment
-//! and nobody waits for anybody.
+//! The constant parts are written before the file gets its name. Values change under a sequence
+//! word ([`sequence`]), so a reader has values of one moment and neither side waits for the other.
 //!
 //! The blocks are allocated by writing them, so that a full file system is an error at the start
-//! and no signal later. Only its owner can shorten the file; whoever does that to a running rank
-//! kills it.
+//! and not a signal later. Only its owner can shorten the file; doing so to a running rank kills
+//! it.
 
 use super::LiveError;
 use super::directory::Directory;
@@ -20,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Words that change, from the first of them: sequence, last update, end, values.
+/// Indices of the words that change, after the sequence: last update, end, values.
 const UPDATED: usize = 1;
 const ENDED: usize = 2;
 const VALUES: usize = 3;
@@ -44,10 +43,10 @@ pub(super) fn now_ns() -> u64 {
 }
 
 impl LiveFile {
-    /// Makes the file of a rank; all values are 0.
+    /// Creates the file of a rank; all values are 0.
     ///
     /// # Errors
-    /// [`LiveError::File`] if it cannot be made, written or mapped; nothing is left then.
+    /// [`LiveError::File`] if it cannot be created, written or mapped; no file remains then.
     pub(super) fn create(
         directory: Directory,
         identity: &Identity,
@@ -64,7 +63,7 @@ impl LiveFile {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)
         };
         let base = mapped.map_err(|error| {
-            // What cannot be removed stays as that of a rank that says nothing.
+            // A file that cannot be removed remains as that of a silent rank.
             let _ = directory.remove(&name);
             std::io::Error::from(error)
         })?;
@@ -87,7 +86,7 @@ impl LiveFile {
         self.word(layout::values_at(self.counters) / 8 + index)
     }
 
-    /// Publishes new values, in the order of the names; those beyond the names are left out.
+    /// Publishes new values, in the order of the names; values beyond the names are ignored.
     pub(super) fn publish(&mut self, values: &[u64]) {
         sequence::change(self.changing(0), || {
             for (index, value) in values.iter().take(self.counters).enumerate() {
@@ -97,21 +96,22 @@ impl LiveFile {
         });
     }
 
-    /// Notes that the rank has ended, though its process may go on.
+    /// Records that the rank has ended, although its process may continue.
     pub(super) fn end(&mut self) {
         self.changing(ENDED).store(now_ns(), Ordering::Relaxed);
     }
 
-    /// Takes the file away.
+    /// Removes the file.
     pub(super) fn remove(self) {
-        // It may have been removed by hand; and there is nobody to tell.
+        // The file may have been removed by hand; there is nobody to report an error to.
         let _ = self.directory.remove(&self.name);
     }
 }
 
 impl Drop for LiveFile {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `create` with this length, and nobody can reach it now.
+        // SAFETY: the mapping was made by `create` with this length, and no reference to it exists
+        // now.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }

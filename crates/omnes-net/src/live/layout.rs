@@ -1,4 +1,4 @@
-//! Byte offsets of a live file: what is written once, then the values.
+//! Byte offsets of a live file: the constant part, then the values.
 //!
 //! ```text
 //!    0  magic u64                 4·u32  version, counters, pid, rank    2·u32  size, job
@@ -8,11 +8,12 @@
 //!    …  sequence u64, last update u64, end u64, then one u64 for each counter
 //! ```
 //!
-//! Numbers have the byte order of the machine, as no other one reads them; a file of another order
-//! has another magic. Texts end at their first zero byte. Times are nanoseconds since 1970.
+//! Numbers have the byte order of the machine, because no other machine reads them; a file of
+//! another byte order has another magic number. Texts end at their first zero byte. Times are
+//! nanoseconds since 1970.
 //!
-//! Guarantees: [`parse`] takes any bytes without panic; what it returns holds nothing that a
-//! terminal would obey. Cost: 200 + 24 + 56 bytes per counter, about 2 KiB.
+//! Guarantees: [`parse`] takes any bytes without panic; its result contains nothing that a terminal
+//! would obey. Cost: 200 + 24 + 56 bytes per counter, about 2 KiB.
 
 use super::LiveError;
 use super::process::Process;
@@ -22,7 +23,7 @@ use std::collections::BTreeSet;
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"OMNLIVE\x01");
 /// Version of this layout.
 pub(super) const VERSION: u32 = 1;
-/// Counters that a file may have.
+/// Most counters of a file.
 pub(super) const COUNTERS_MAX: u32 = 512;
 
 const TEXT_BYTES: usize = 64;
@@ -32,22 +33,22 @@ const COMMAND_AT: usize = HOST_AT + TEXT_BYTES;
 pub(super) const NAMES_AT: usize = COMMAND_AT + TEXT_BYTES;
 /// Words before the values: sequence, last update, end.
 const WORDS_BEFORE: usize = 3;
-/// Bytes of the largest file.
+/// Size in bytes of the largest file.
 pub(super) const FILE_BYTES_MAX: usize = file_bytes(COUNTERS_MAX as usize);
 
 const _: () = assert!(NAMES_AT.is_multiple_of(8) && NAME_BYTES.is_multiple_of(8), "words align");
 
-/// Bytes of a file with `counters` counters.
+/// Size in bytes of a file with `counters` counters.
 pub(super) const fn file_bytes(counters: usize) -> usize {
     values_at(counters) + 8 * (WORDS_BEFORE + counters)
 }
 
-/// Offset of the first word that changes: the sequence.
+/// Offset in bytes of the first word that changes: the sequence.
 pub(super) const fn values_at(counters: usize) -> usize {
     NAMES_AT + NAME_BYTES * counters
 }
 
-/// What a rank writes once.
+/// Data that a rank writes once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Identity {
     pub(super) process: Process,
@@ -59,7 +60,7 @@ pub(super) struct Identity {
     pub(super) command: String,
 }
 
-/// All that a file says.
+/// Complete content of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Content {
     pub(super) identity: Identity,
@@ -70,9 +71,9 @@ pub(super) struct Content {
     pub(super) counters: Vec<(String, u64)>,
 }
 
-/// A file with all values 0, last updated when the rank started.
+/// Creates the bytes of a file with all values 0, last updated when the rank started.
 ///
-/// Panics if there are more than [`COUNTERS_MAX`] names or one is too long: they are ours.
+/// Panics if there are more than [`COUNTERS_MAX`] names or one is too long: the names are ours.
 pub(super) fn emit(identity: &Identity, names: &[&str]) -> Vec<u8> {
     assert!(names.len() <= COUNTERS_MAX as usize, "{} counters", names.len());
     let mut bytes = vec![0; file_bytes(names.len())];
@@ -103,22 +104,22 @@ fn put_word(bytes: &mut [u8], at: usize, word: u64) {
     bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
 }
 
-/// Puts `text` into `slot` as far as it fits, with a zero behind it.
+/// Copies `text` into `slot` as far as it fits, followed by a zero byte.
 fn put_text(slot: &mut [u8], text: &str) {
     let length = text.len().min(slot.len() - 1);
     slot[..length].copy_from_slice(&text.as_bytes()[..length]);
 }
 
-/// A short name in lower case, as fields of programs are named.
+/// True for a short name in lower case, like the fields of programs.
 fn is_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     !name.is_empty() && name.len() < NAME_BYTES && name.bytes().all(is_letter)
 }
 
-/// What `bytes`, a whole file, say.
+/// Parses `bytes`, a whole file.
 ///
 /// # Errors
-/// [`LiveError`] names what is wrong with them.
+/// [`LiveError`], which names the problem.
 pub(super) fn parse(bytes: &[u8]) -> Result<Content, LiveError> {
     let wrong_size = |needed| LiveError::WrongSize { bytes: bytes.len(), needed };
     if bytes.iter().all(|byte| *byte == 0) {
@@ -181,14 +182,15 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(field(bytes, at))
 }
 
-/// Text of a slot, with nothing that a terminal would obey.
+/// Text of a slot, without characters that a terminal would obey.
 fn text(slot: &[u8]) -> String {
     let length = slot.iter().position(|byte| *byte == 0).unwrap_or(slot.len());
     let text = String::from_utf8_lossy(&slot[..length]);
     text.chars().map(|mark| if is_obeyed(mark) { '\u{fffd}' } else { mark }).collect()
 }
 
-/// True for what a terminal may obey instead of showing it, also by changing the direction.
+/// True for a character that a terminal may obey instead of showing it, or that changes the
+/// direction.
 fn is_obeyed(mark: char) -> bool {
     let turns = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
     mark.is_control() || mark == '\u{061c}' || turns.iter().any(|range| range.contains(&mark))

@@ -1,23 +1,22 @@
-//! Live counters: what each rank of a node has done so far, for other processes to read while it
-//! runs and after it was killed. After Aeron's counters file.
+//! Live counters: counters of each rank of a node, for other processes to read while the rank runs
+//! and after it was killed. After Aeron's counters file.
 //!
-//! A rank that joins makes a small file in a private directory, maps it, and its progress thread
+//! A rank that joins creates a small file in a private directory, maps it, and its progress thread
 //! copies the counters into it ten times per second. [`Survey`] reads the files of all ranks;
 //! `omnes stat` shows them.
 //!
-//! - The directory is `$XDG_RUNTIME_DIR/omnes`, `/run/omnes-<uid>` or `/tmp/omnes-<uid>`,
-//!   whichever of them can be used first; it must belong to the user and be closed to others. The
-//!   file is `<job>-<rank>.live`, with `.new` behind it until it is complete; its bytes are drawn
-//!   in `layout`.
-//! - A rank that leaves in good order removes its file. That of a killed rank stays, with values
-//!   of at most about 0.1 s before its end, until `omnes stat --clean`, or until a rank that
+//! - The directory is `$XDG_RUNTIME_DIR/omnes`, `/run/omnes-<uid>` or `/tmp/omnes-<uid>`, the first
+//!   of them that can be used; it must belong to the user and be closed to others. The file is
+//!   `<job>-<rank>.live`, followed by `.new` until it is complete; its bytes are drawn in `layout`.
+//! - A rank that leaves in good order removes its file. The file of a killed rank remains, with
+//!   values of at most about 0.1 s before its end, until `omnes stat --clean`, or until a rank that
 //!   starts finds it an hour old. Nothing else is left behind.
-//! - A rank that cannot publish goes on without; [`LiveState`] says why.
-//! - What is published comes as a list of names and a function ([`LiveConfig`]), so a new counter
-//!   appears by itself. [`Engine::publish`](crate::Engine::publish) starts it.
+//! - A rank that cannot publish continues without; [`LiveState`] gives the reason.
+//! - The published counters are given as a list of names and a function ([`LiveConfig`]), so a new
+//!   counter appears automatically. [`Engine::publish`](crate::Engine::publish) starts publishing.
 //!
-//! Guarantees: no caller ever waits for publishing; a reader never disturbs a rank, takes values
-//! of one moment, and refuses files of others and nonsense with an error.
+//! Guarantees: no caller ever waits for publishing; a reader never disturbs a rank, reads values of
+//! one moment, and rejects files of other users and invalid files with an error.
 //!
 //! Cost: about 2 KiB of memory file system and one descriptor per rank; ten times per second the
 //! engine's lock for about a microsecond, and only if it is free.

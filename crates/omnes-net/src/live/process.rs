@@ -1,13 +1,13 @@
-//! Which process has written a file, and whether it still runs.
+//! The process that has written a file, and whether it still runs.
 //!
-//! A process is known by its number, its time of start (numbers are used again), the pid namespace
-//! in which the number counts, and the boot of the machine. All of it is read from `/proc`.
+//! A process is identified by its number, its start time (numbers are reused), the pid namespace in
+//! which the number is valid, and the boot of the machine. All of these are read from `/proc`.
 
 use crate::boot::boot_id;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// A process, told apart from all that ever had or will have its number.
+/// A process, distinguished from all others that ever had or will have its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Process {
     pub(super) pid: u32,
@@ -18,17 +18,17 @@ pub(super) struct Process {
     pub(super) boot_id: [u8; 16],
 }
 
-/// What can be said of a process.
+/// State of a process as far as it can be known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
     Runs,
     Gone,
-    /// Its number counts in another pid namespace, or on another machine.
+    /// The number is valid in another pid namespace, or on another machine.
     OutOfSight,
 }
 
 impl Process {
-    /// This process. What `/proc` does not tell is 0.
+    /// This process. Fields that `/proc` does not provide are 0.
     pub(super) fn this() -> Self {
         let pid = std::process::id();
         Self {
@@ -63,13 +63,13 @@ fn own_boot_id() -> [u8; 16] {
     boot_id().unwrap_or_default()
 }
 
-/// State and start of a process, if there is one of that number.
+/// State and start time of a process, if a process with that number exists.
 fn read_stat(pid: u32) -> Option<(char, u64)> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 fn parse_stat(line: &str) -> Option<(char, u64)> {
-    // The name in parentheses may hold anything, also spaces and parentheses.
+    // The name in parentheses may contain anything, including spaces and parentheses.
     let (_, rest) = line.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;

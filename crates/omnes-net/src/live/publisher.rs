@@ -1,4 +1,4 @@
-//! When and what a rank publishes.
+//! When a rank publishes which values.
 
 use super::LiveError;
 use super::directory::{Directory, StatsPlace};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// Time between two updates.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Takes the values that are published out of the engine's counters.
+/// Selects the published values from the engine's counters.
 pub type Values = Box<dyn Fn(&EngineCounters) -> Vec<u64> + Send + Sync>;
 
-/// What a rank publishes, and where.
+/// Values that a rank publishes, and the place.
 pub struct LiveConfig {
     /// The directory, or off.
     pub place: StatsPlace,
@@ -27,22 +27,22 @@ pub struct LiveConfig {
     pub values: Values,
 }
 
-/// Whether a rank publishes.
+/// Whether a rank publishes its counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LiveState {
-    /// It does.
+    /// The rank publishes.
     On {
         /// The file.
         file: PathBuf,
     },
-    /// It does not.
+    /// The rank does not publish.
     Off {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Who publishes.
+/// The rank that publishes.
 pub(crate) struct Who {
     pub(crate) job: u32,
     pub(crate) rank: u32,
@@ -62,7 +62,7 @@ struct Open {
 }
 
 impl Publisher {
-    /// Makes the file, and removes what ranks that died long ago have left in its directory.
+    /// Creates the file, and removes files of ranks that died long ago from its directory.
     pub(crate) fn start(config: LiveConfig, who: &Who) -> Self {
         let off = |reason: String| (None, LiveState::Off { reason });
         let (file, state) = match config.place {
@@ -84,16 +84,16 @@ impl Publisher {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
-        // Numbers in a file are as good after a panic elsewhere as before.
+        // Numbers in a file are as valid after a panic elsewhere as before.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if the last values are old enough for new ones.
+    /// True if the last values are old enough for an update.
     pub(crate) fn is_due(&self) -> bool {
         self.lock().as_ref().is_some_and(|open| Instant::now() >= open.due)
     }
 
-    /// Publishes what was counted.
+    /// Publishes the values of `counters`.
     pub(crate) fn publish(&self, counters: &EngineCounters) {
         let values = (self.values)(counters);
         if let Some(open) = self.lock().as_mut() {
@@ -102,7 +102,7 @@ impl Publisher {
         }
     }
 
-    /// The rank leaves in good order: nothing is left of it.
+    /// Removes the file of a rank that leaves in good order.
     pub(crate) fn leave(&self) {
         if let Some(open) = self.lock().take() {
             open.file.remove();
@@ -112,7 +112,7 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        // A rank that was dropped without farewell counts as failed, also if its process goes on.
+        // A rank that was dropped without farewell counts as failed, even if its process continues.
         if let Some(open) = self.lock().as_mut() {
             open.file.end();
         }

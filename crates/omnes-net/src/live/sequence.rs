@@ -10,16 +10,17 @@
 //! ```
 //!
 //! A reader that finds the same even number at R1 and R5 has values of one moment: a value of a
-//! later change (W3) comes with that change's odd number (W1, by W2 and R4), so R5 would have found
-//! another; and one older than those of R1's number cannot be found, by W4 and R2. Nobody waits:
-//! a reader looks again, a limited number of times.
+//! later change (W3) implies that change's odd number (W1, by W2 and R4), so R5 would have found a
+//! different number; and values older than those of R1's number cannot be found, by W4 and R2.
+//! Neither side waits: a reader retries, a limited number of times.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Looks at values that change all the time, after which they are taken as they are.
+/// Attempts to read values that change all the time, after which they are returned as they are.
 const LOOKS_MAX: u32 = 64;
 
-/// Changes values by `store`, which must store them as atomics; nobody else may do so meanwhile.
+/// Changes values by `store`, which must store them as atomics; no other thread may do so
+/// meanwhile.
 pub(super) fn change(sequence: &AtomicU64, store: impl FnOnce()) {
     let before = sequence.load(Ordering::Relaxed);
     sequence.store(before.wrapping_add(1), Ordering::Relaxed); // W1
@@ -28,10 +29,10 @@ pub(super) fn change(sequence: &AtomicU64, store: impl FnOnce()) {
     sequence.store(before.wrapping_add(2), Ordering::Release); // W4
 }
 
-/// What `values` reads, and true if that is of one moment; `sequence` reads the word.
+/// Returns the result of `values`, and true if it is of one moment; `sequence` reads the word.
 ///
 /// # Errors
-/// Those of `sequence` and `values`.
+/// The errors of `sequence` and `values`.
 pub(super) fn look<T, E>(
     sequence: impl Fn() -> Result<u64, E>,
     values: impl Fn() -> Result<T, E>,

@@ -1,8 +1,8 @@
-//! Reading the files of all ranks of a node, also of those that were killed.
+//! Reading the files of all ranks of a node, including those of ranks that were killed.
 //!
-//! A file is read, not mapped: whatever happens to it meanwhile is an error, not a signal. It may
-//! be anybody's work, so all that it says is checked ([`layout::parse`]), and it is never waited
-//! for.
+//! A file is read, not mapped: whatever happens to it meanwhile is an error, not a signal. Any
+//! process may have written it, so its whole content is checked ([`layout::parse`]), and a reader
+//! never waits for it.
 
 use super::LiveError;
 use super::directory::{self, Directory, StatsPlace};
@@ -17,50 +17,50 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A rank publishes ten times per second; one that has not for so long is stopped or starved.
+/// A rank publishes ten times per second; one that has not for this long is stopped or starved.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
-/// Age from which a rank that starts removes the files of dead ones, and from which one whose
+/// Age from which a rank that starts removes the files of dead ranks, and from which a rank whose
 /// process cannot be seen from here counts as dead.
 const OLD_AFTER: Duration = Duration::from_secs(3600);
 
-/// How a rank is.
+/// State of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
-    /// It has published lately.
+    /// The rank has published recently.
     Running,
-    /// Its process is there, or cannot be seen from here, but has not published for 5 s.
+    /// Its process exists, or cannot be seen from here, but has not published for 5 s.
     Silent,
-    /// Its process is gone, or has dropped the rank without farewell.
+    /// Its process does not exist any more, or has dropped the rank without farewell.
     Dead,
 }
 
-/// What a rank has published.
+/// Counters that a rank has published.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Where it was read.
+    /// The file that was read.
     pub file: PathBuf,
     /// Number of the job; the same for all its ranks.
     pub job: u32,
     /// Rank in the job, from 0.
     pub rank: u32,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub size: u32,
-    /// Process, as numbered where the rank runs.
+    /// Process number, in the pid namespace of the rank.
     pub pid: u32,
     /// Name of the machine.
     pub host: String,
     /// Name of the program.
     pub command: String,
-    /// When the rank has joined its job, in ns since 1970.
+    /// Time at which the rank joined its job, in ns since 1970.
     pub started_ns: u64,
-    /// When the values were published, in ns since 1970.
+    /// Time at which the values were published, in ns since 1970.
     pub updated_ns: u64,
     /// True if all values are of one moment; false only if the rank was killed or stopped while it
     /// published.
     pub is_whole: bool,
     /// Name and value of each counter, in the order of the rank's version.
     pub counters: Vec<(String, u64)>,
-    /// How the rank was when the file was read.
+    /// State of the rank when the file was read.
     pub life: Life,
 }
 
@@ -100,13 +100,13 @@ fn moment(ns_since_1970: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(ns_since_1970)
 }
 
-/// Time since a moment in ns since 1970; none if that is yet to come.
+/// Time since a moment in ns since 1970; zero if it is in the future.
 fn since(moment_ns: u64, now: SystemTime) -> Duration {
     now.duration_since(moment(moment_ns)).unwrap_or_default()
 }
 
-/// True for an hour ago and longer, and for a moment that is as far to come: the clock was wrong,
-/// then or now.
+/// True if `moment` is an hour ago or longer, or as far in the future: the clock was wrong, then or
+/// now.
 fn is_long_ago(moment: SystemTime, now: SystemTime) -> bool {
     let distance = now.duration_since(moment).unwrap_or_else(|early| early.duration());
     distance > OLD_AFTER
@@ -123,12 +123,12 @@ fn life(content: &Content, now: SystemTime) -> Life {
     }
 }
 
-/// A file or directory that was refused, and why; a sentence when shown.
+/// A file or directory that was rejected, and the reason; a sentence when displayed.
 #[derive(Debug)]
 pub struct Refusal {
     /// The file or directory.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The reason.
     pub error: LiveError,
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, error } = self;
         match error {
-            // These name it themselves.
+            // These errors name the directory themselves.
             LiveError::Directory { .. }
             | LiveError::DirectoryOwner { .. }
             | LiveError::DirectoryMode { .. } => write!(f, "{error}"),
@@ -146,28 +146,28 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What was found.
+/// Result of reading or cleaning the directories.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Directories that were looked at.
+    /// Directories that were read.
     pub directories: Vec<PathBuf>,
-    /// Ranks, by time of start of the job's first rank seen, then by rank.
+    /// Ranks, by start time of the job's first rank seen, then by rank.
     pub ranks: Vec<Snapshot>,
-    /// Files and directories that were refused.
+    /// Files and directories that were rejected.
     pub refused: Vec<Refusal>,
 }
 
 impl Survey {
     /// Reads the files of all ranks of this node that this user may see.
     ///
-    /// What is wrong with a file or directory is in [`Self::refused`].
+    /// Errors of files and directories are in [`Self::refused`].
     pub fn take(place: &StatsPlace) -> Self {
         let mut survey = Self::default();
         survey.visit(place, |survey, directory| {
             for name in directory.names()? {
                 match read(directory, &name, SystemTime::now()) {
                     Ok(snapshot) => survey.ranks.push(snapshot),
-                    // It was there when the directory was listed.
+                    // It existed when the directory was listed.
                     Err(LiveError::File(error)) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => survey.refuse(directory.path.join(name), error),
                 }
@@ -178,10 +178,10 @@ impl Survey {
         survey
     }
 
-    /// Removes the files of dead ranks for which `is_meant` is true, and returns what they said.
+    /// Removes the files of dead ranks for which `is_meant` is true, and returns their contents.
     ///
-    /// What ranks left that were killed as they made their files goes, too, and what has been empty
-    /// for an hour.
+    /// Also removes incomplete files of ranks that were killed while they created them, and files
+    /// that have been empty for an hour.
     pub fn clean(place: &StatsPlace, is_meant: impl Fn(&Snapshot) -> bool) -> Self {
         let mut survey = Self::default();
         survey.visit(place, |survey, directory| {
@@ -233,14 +233,14 @@ impl Survey {
     }
 }
 
-/// Removes the files of ranks that have been dead for an hour, and of those that were killed as
-/// they made them; what cannot be read stays.
+/// Removes the files of ranks that have been dead for an hour, and of ranks that were killed while
+/// they created them; files that cannot be read remain.
 pub(super) fn remove_old(directory: &Directory) {
-    // There is nobody to tell.
+    // There is nobody to report an error to.
     let _ = directory.remove_given_up();
     let now = SystemTime::now();
     let mut names = directory.names().unwrap_or_default();
-    // Most are young where ranks die often; those need not be read.
+    // If ranks die often, most files are young; these need not be read.
     names.retain(|name| is_old(directory, name));
     for name in names {
         let is_meant = match read(directory, &name, now) {
@@ -249,14 +249,14 @@ pub(super) fn remove_old(directory: &Directory) {
             Err(_) => false,
         };
         if is_meant {
-            // Another rank that starts may have been faster.
+            // Another rank that starts may have removed it already.
             let _ = directory.remove(&name);
         }
     }
 }
 
-/// True if a file was made and last written an hour ago or earlier, but for its values: whether
-/// those count as writing depends on the file system.
+/// True if a file was created and last written at least an hour ago, not counting its values:
+/// whether changing them counts as writing depends on the file system.
 fn is_old(directory: &Directory, name: &OsStr) -> bool {
     directory.modified(name).is_some_and(|modified| is_long_ago(modified, SystemTime::now()))
 }
@@ -279,7 +279,7 @@ fn word(file: &File, at: u64) -> Result<u64, LiveError> {
     Ok(u64::from_ne_bytes(word))
 }
 
-/// The first `bytes` bytes, or as many as there still are.
+/// The first `bytes` bytes, or as many as the file still has.
 fn read_up_to(file: &File, bytes: usize) -> Result<Vec<u8>, LiveError> {
     let mut content = vec![0; bytes];
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! What one process publishes and another one reads, both played by this process.
+//! Publishing by one process and reading by another, both played by this process.
 #![allow(clippy::unwrap_used)]
 
 use super::directory::Directory;
@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const NAMES: &[&str] = &["copied_bytes", "sleeps"];
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A directory as ranks want it.
+/// A directory with the permissions that ranks require.
 fn private() -> tempfile::TempDir {
     let only_own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     tempfile::Builder::new().permissions(only_own).tempdir().unwrap()
@@ -37,17 +37,17 @@ fn survey(directory: &Path) -> Survey {
     Survey::take(&StatsPlace::In(directory.to_owned()))
 }
 
-/// A process that has never been: its number is this one's, its start is not.
+/// A process that never existed: its number is this one's, its start is not.
 fn dead() -> Process {
     Process { start_ticks: 1, ..Process::this() }
 }
 
-/// Writes the file of a rank of `process` that has last published `age` ago.
+/// Writes the file of a rank of `process` that last published `age` ago.
 fn write_file(directory: &Path, rank: u32, process: Process, age: Duration) {
     write_file_at(directory, rank, process, SystemTime::now() - age);
 }
 
-/// The same, by the time.
+/// The same, with the time of the last update.
 fn write_file_at(directory: &Path, rank: u32, process: Process, updated: SystemTime) {
     let identity = Identity {
         process,
@@ -152,7 +152,7 @@ fn a_rank_that_starts_removes_only_what_has_been_dead_for_an_hour() {
     write_file(path, 2, Process::this(), HOUR * 2);
     write_file(path, 3, Process { boot_id: [1; 16], ..dead() }, HOUR * 2);
     write_file(path, 4, Process { boot_id: [1; 16], ..dead() }, HOUR / 2);
-    // Of a clock that was ahead.
+    // Written with a clock that was ahead.
     write_file_at(path, 5, Process { boot_id: [1; 16], ..dead() }, SystemTime::now() + HOUR * 2);
     for name in ["old.live", "other"] {
         std::fs::write(path.join(name), "not ours").unwrap();

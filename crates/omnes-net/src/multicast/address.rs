@@ -1,9 +1,9 @@
-//! Where a job's multicast goes: the group's address and port, and the interface.
+//! Destination of a job's multicast: the group's address and port, and the interface.
 //!
-//! All ranks must come to the same group without asking each other, so it follows from the job's
-//! number, all 32 bits of which are in address and port. IPv4 addresses are of the range for use
+//! All ranks must find the same group without asking each other, so it is derived from the job's
+//! number, all 32 bits of which are in address and port. IPv4 addresses are from the range for use
 //! inside one organisation [RFC 2365], IPv6 ones are transient and of site scope [RFC 4291]; both
-//! end in bits of the job's number, which is what switches filter by.
+//! end in bits of the job's number, which switches filter by.
 
 use super::{MulticastConfig, NoMulticast};
 use omnes_wire::JobId;
@@ -12,10 +12,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The first address of 239.192.0.0/14, and the bits of an address that may be chosen.
 const BASE_V4: u32 = 0xefc0_0000;
 const CHOICE_BITS_V4: u32 = 18;
-/// The first segments of an IPv6 group, of which `omne` says whose it is.
+/// The first segments of an IPv6 group, of which `omne` identifies the owner.
 const PREFIX_V6: [u16; 6] = [0xff15, 0, 0, 0, 0x6f6d, 0x6e65];
-/// Lowest port: with the other bits of the job's number, below those that Linux hands out itself,
-/// which a socket of somebody else may have on all addresses.
+/// Lowest port: with the other bits of the job's number, below those that Linux assigns
+/// automatically, which a socket of another program may have on all addresses.
 const PORT_MIN: u16 = 16_384;
 
 const _: () = assert!(PORT_MIN as u32 + (u32::MAX >> CHOICE_BITS_V4) < 32_768);
@@ -63,7 +63,7 @@ fn derived(job: JobId, own: IpAddr) -> IpAddr {
 pub(super) fn interface_of(own: IpAddr) -> Result<Interface, NoMulticast> {
     let all = if_addrs::get_if_addrs().map_err(|source| NoMulticast::Interfaces { source })?;
     let host: Vec<IpAddr> = all.iter().map(if_addrs::Interface::ip).collect();
-    // All of 127.0.0.0/8 is this host's, though one address of it is listed.
+    // All of 127.0.0.0/8 is this host's, though only one address of it is listed.
     let has_own = |it: &&if_addrs::Interface| {
         it.ip() == own
             || own.is_loopback() && it.is_loopback() && it.ip().is_ipv4() == own.is_ipv4()

@@ -1,12 +1,12 @@
-//! What the kernel drops before it fills the group's socket and wakes anybody: packets of other
-//! jobs, of strangers, and those of this rank itself where its host hears them.
+//! The kernel filter of the group's socket: it drops packets of other jobs, of strangers, and of
+//! this rank itself if its host receives them, before they fill the socket and wake a thread.
 //!
-//! Anybody on the network may send to a group, so refusing must be cheap: a packet dropped here
-//! costs neither a system call nor room in the socket. It is not what keeps strangers out: that is
-//! the tag, which is checked of every packet that comes through. What is dropped is counted by the
-//! kernel, see [`crate::socket::UdpSocket::dropped`].
+//! Any host on the network may send to a group, so rejecting packets must be cheap: a packet
+//! dropped here costs neither a system call nor space in the socket. The filter is not the
+//! protection against strangers: that is the tag, which is checked in every packet that passes.
+//! Dropped packets are counted by the kernel, see [`crate::socket::UdpSocket::dropped`].
 //!
-//! The program is classic BPF, which needs no privilege. Without it all packets come through.
+//! The program is classic BPF, which needs no privilege. Without it all packets pass.
 
 use omnes_wire::{JOB_OFFSET, JobId, MAGIC, MAGIC_OFFSET, Rank, SOURCE_OFFSET};
 use socket2::{SockFilter, Socket};
@@ -19,11 +19,11 @@ const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Bytes that a filter lets through: all, or none.
+/// Bytes of a packet that the filter passes: all, or none.
 const ALL: u32 = u32::MAX;
 const NONE: u32 = 0;
 
-/// Lets through only what other ranks than `me` say they send for `job`. A packet that is too
+/// Passes only packets that claim to be from ranks other than `me`, for `job`. A packet that is too
 /// short for one of the loads is dropped.
 pub(super) fn attach(socket: &Socket, job: JobId, me: Rank) -> io::Result<()> {
     let load =

@@ -1,27 +1,29 @@
 //! IP multicast: one group per job, which all of its nodes hear and all ranks send to [BC-R2].
 //!
-//! Two sockets. The *receiver* is bound to the group's address and port, so the kernel hands it
-//! nothing else; several ranks of a host share the port. The *sender* is bound to this rank's own
-//! address and connected to the group, so that no route is looked up per packet. Both are used as
-//! the sockets of peers are ([`crate::links`]), with GSO and GRO.
+//! Two sockets. The *receiver* is bound to the group's address and port, so it receives nothing
+//! else; several ranks of a host share the port. The *sender* is bound to this rank's own address
+//! and connected to the group, so that no route is looked up per packet. Both are used in the same
+//! way as the sockets of peers ([`crate::links`]), with GSO and GRO.
 //!
-//! Own packets do not come back unless ranks of the job share this host, and then the kernel drops
-//! them before they take room in the receiver ([`filter`]), as it does with strangers' packets.
+//! A rank's own packets do not return unless ranks of the job share this host, and then the kernel
+//! drops them before they take space in the receiver ([`filter`]), as it does with packets of
+//! strangers.
 //!
 //! Of the ranks of a host the lowest joins, on behalf of all; when it is gone, the next one does.
-//! For switches that snoop on IGMP forget members whom no querier asks, and pass on nothing then;
-//! so the membership is renewed every [`RENEWAL_INTERVAL`] [linux-datapath A.8]. Leaving and
+//! Switches that snoop on IGMP forget members that no querier asks, and then forward nothing to
+//! them; so the membership is renewed every [`RENEWAL_INTERVAL`] [linux-datapath A.8]. Leaving and
 //! joining again makes the kernel report it, but only if no other socket of the host is a member.
-//! (With IGMPv3 the kernel takes the leave back before it is sent, with IGMPv2 the join follows at
-//! once.) What a rank misses in between is repaired.
+//! (With IGMPv3 the kernel cancels the leave before it is sent, with IGMPv2 the join follows
+//! immediately.) Packets that a rank misses in between are repaired.
 //!
-//! To join and to *hear* are two things. The kernel copies each packet of the group to every socket
-//! of the host that hears it, and wakes whoever sleeps there. So the member hears, and of the other
-//! ranks only those do that lead their node in a communicator that multicasts: they have the kernel
-//! give them what others of the host have joined (`IP_MULTICAST_ALL`), the rest does not. A kernel
-//! that lacks this option, which IPv6 has since Linux 4.20, lets all hear.
+//! Joining and *hearing* are different. The kernel copies each packet of the group to every socket
+//! of the host that hears it, and wakes the threads that sleep there. So the member hears, and of
+//! the other ranks only those that lead their node in a communicator that multicasts: they let the
+//! kernel deliver packets of groups that other sockets of the host have joined
+//! (`IP_MULTICAST_ALL`), the remaining ranks do not. A kernel that lacks this option, which IPv6
+//! has since Linux 4.20, lets all ranks hear.
 //!
-//! Nothing here can fail a job: a rank that cannot set multicast up says why
+//! No error here can fail a job: a rank that cannot set multicast up reports the reason
 //! ([`MulticastState::Off`]), and the ranks agree to do without. Whether packets *arrive* is not
 //! known here: the probe of the crate `omnes` finds out.
 //!
@@ -45,26 +47,26 @@ use thiserror::Error;
 /// Time between two reports of the membership. Switches forget members after 260 s at the earliest
 /// (RFC 3376, section 8.4), so that one report may be lost.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(100);
-/// Time after which a renewal that failed is tried again.
+/// Time after which a failed renewal is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest time that an acknowledgement is held back: all receivers owe one, and where they share
-/// cores, each takes a turn from a rank that may be waited for.
+/// Longest delay of an acknowledgement: all receivers owe one, and if they share cores, each one
+/// costs a turn of a rank that others may be waiting for.
 const ACK_DELAY: Duration = Duration::from_millis(2);
 
 /// How a rank uses multicast; the same on all ranks, except for `broadcast`.
 #[derive(Clone, Debug)]
 pub struct MulticastConfig {
-    /// Whether to use it where it works.
+    /// Whether to use multicast if it works.
     pub wanted: bool,
     /// The group's address. `None`: derived from the job's number.
     pub group: Option<IpAddr>,
-    /// The group's UDP port, likewise.
+    /// The group's UDP port. `None`: derived from the job's number.
     pub port: Option<u16>,
     /// Routers that packets may cross, plus one; 0 keeps them on this host. At most 255.
     pub ttl: u32,
     /// Settings of the broadcast machine; payload, window, credits and the cost of repairs are set
-    /// by what the network and the machines allow.
+    /// to what the network and the machines allow.
     pub broadcast: BroadcastConfig,
 }
 
@@ -78,16 +80,16 @@ impl Default for MulticastConfig {
 /// Whether this rank can use multicast, as far as it can tell by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MulticastState {
-    /// It cannot, or must not.
+    /// The rank cannot or must not use multicast.
     Off {
-        /// Why, as text.
+        /// The reason, as text.
         reason: String,
     },
-    /// It has joined the job's group.
+    /// The rank has joined the job's group.
     On {
         /// The group.
         group: SocketAddr,
-        /// The interface that it goes through.
+        /// The interface that its packets go through.
         interface: String,
     },
 }
@@ -111,17 +113,17 @@ pub(crate) enum NoMulticast {
     System { what: &'static str, group: SocketAddr, interface: String, source: io::Error },
 }
 
-/// What a group is made for.
+/// Parameters of a group.
 pub(crate) struct Plan<'a> {
     pub(crate) config: &'a MulticastConfig,
     pub(crate) job: JobId,
     pub(crate) me: Rank,
     /// This rank's own address.
     pub(crate) own: IpAddr,
-    /// Those of all ranks, in order of ranks.
+    /// Addresses of all ranks, in order of ranks.
     pub(crate) peers: &'a [SocketAddr],
     pub(crate) offloads: Offloads,
-    /// Size of socket buffers to ask for.
+    /// Requested size of socket buffers in bytes.
     pub(crate) buffer_bytes: usize,
 }
 
@@ -132,23 +134,23 @@ pub(crate) struct Group {
     pub(crate) membership: Membership,
 }
 
-/// What a rank that has not joined hears the group for.
+/// A reason to hear the group for a rank that has not joined it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum HeardFor {
     /// Broadcasts of a communicator.
     Broadcasts(CommunicatorId),
-    /// Barriers of a group, whose end goes to all at once.
+    /// Barriers of a group, whose end is multicast to all ranks.
     Barriers(CommunicatorId),
 }
 
-/// This host's membership in the group, as far as this rank looks after it; ends by itself with
+/// This host's membership in the group, as far as this rank maintains it; ends automatically with
 /// the socket.
 pub(crate) struct Membership {
     group: SocketAddr,
     interface: address::Interface,
-    /// Lower ranks of this host that are still there; the lowest is the member.
+    /// Lower ranks of this host that still exist; the lowest is the member.
     seniors: Vec<Rank>,
-    /// What this rank hears the group for, member or not.
+    /// Reasons for this rank to hear the group, whether it is the member or not.
     heard_for: BTreeSet<HeardFor>,
     renewed_until: Instant,
 }
@@ -180,7 +182,7 @@ impl Plan<'_> {
     fn receiver(&self, membership: &Membership) -> io::Result<UdpSocket> {
         let socket = UdpSocket::open(membership.group)?;
         socket.set_reuse_address(true)?;
-        // Without the filter strangers cost more; the tag keeps them out all the same.
+        // Without the filter packets of strangers cost more; the tag still rejects them.
         let _ = filter::attach(&socket, self.job, self.me);
         socket.bind(&membership.address().into())?;
         membership.hear_others(&socket);
@@ -216,7 +218,7 @@ impl Plan<'_> {
         Ok(socket)
     }
 
-    /// Lower ranks under the same address as this one.
+    /// Lower ranks with the same address as this one.
     fn seniors(&self) -> Vec<Rank> {
         let lower = (0..).zip(self.peers).take(self.me.index());
         lower.filter(|(_, peer)| peer.ip() == self.own).map(|(rank, _)| Rank(rank)).collect()
@@ -233,7 +235,7 @@ impl Plan<'_> {
 }
 
 impl Membership {
-    /// The group, with the interface where the address alone does not say it.
+    /// The group, with the interface if the address alone does not determine it.
     fn address(&self) -> SocketAddr {
         match self.group {
             SocketAddr::V4(_) => self.group,
@@ -253,30 +255,31 @@ impl Membership {
         }
     }
 
-    /// This rank leads its node in a communicator, which multicasts from now on.
+    /// Called when this rank leads its node in a communicator that multicasts from now on.
     pub(crate) fn hear_for(&mut self, reason: HeardFor, receiver: &UdpSocket) {
         self.heard_for.insert(reason);
         self.hear_others(receiver.options());
     }
 
-    /// Nothing more is to come of that.
+    /// Called when no more packets are expected for this reason.
     pub(crate) fn forget(&mut self, reason: HeardFor, receiver: &UdpSocket) {
         if self.heard_for.remove(&reason) {
             self.hear_others(receiver.options());
         }
     }
 
-    /// Gets what others of the host have joined if there is a reason to hear it, and only then.
+    /// Receives packets of groups that other sockets of the host have joined, if and only if there
+    /// is a reason to hear them.
     fn hear_others(&self, socket: &Socket) {
         let is_wanted = !self.heard_for.is_empty();
-        // A kernel that does not know this lets every rank hear everything.
+        // A kernel without this option lets every rank hear everything.
         let _ = match self.group {
             SocketAddr::V4(_) => socket.set_multicast_all_v4(is_wanted),
             SocketAddr::V6(_) => socket.set_multicast_all_v6(is_wanted),
         };
     }
 
-    /// Leaves the group. Nothing comes in any more when all ranks of the host have.
+    /// Leaves the group. No packets arrive any more when all ranks of the host have left.
     pub(crate) fn leave(&self, receiver: &UdpSocket) -> io::Result<()> {
         let index = self.interface.index;
         let socket = receiver.options();
@@ -288,14 +291,15 @@ impl Membership {
         }
     }
 
-    /// Reports the membership again if it is time.
+    /// Renews the report of the membership if that is due.
     pub(crate) fn renew(&mut self, now: Instant, receiver: &UdpSocket) {
         if now < self.renewed_until {
             return;
         }
         let mut wait = RENEWAL_INTERVAL;
         if self.seniors.is_empty() {
-            // It is none yet if the rank before has just gone, or if joining failed.
+            // There is no membership yet if the previous member has just gone, or if joining
+            // failed.
             let _ = self.leave(receiver);
             if self.join(receiver.options()).is_err() {
                 wait = RETRY_INTERVAL;
@@ -304,7 +308,7 @@ impl Membership {
         self.renewed_until = now + wait;
     }
 
-    /// A rank has failed or left: this one may be the lowest of its host from now on.
+    /// Called when a rank has failed or left: this one may be the lowest of its host from now on.
     pub(crate) fn on_gone(&mut self, now: Instant, rank: Rank, receiver: &UdpSocket) {
         let before = self.seniors.len();
         self.seniors.retain(|senior| *senior != rank);

@@ -15,7 +15,7 @@ fn join(job: JobId, me: u32, config: &MulticastConfig) -> Result<Group, NoMultic
     Plan { config, job, me, own, peers: &peers, offloads, buffer_bytes }.join()
 }
 
-/// A job that no other test of this machine has.
+/// A job number that no other test of this machine uses.
 fn new_job() -> JobId {
     JobId(u32::from_be_bytes(crate::rendezvous::random().unwrap()))
 }
@@ -43,18 +43,18 @@ fn send(group: &Group, bytes: &[u8]) {
     group.sender.options().send(bytes).unwrap();
 }
 
-/// The next packet that the group hears, within a time that loopback never takes.
+/// The next packet that the group receives, within a time that loopback never takes.
 fn hear(group: &Group) -> Option<Vec<u8>> {
     let socket = group.receiver.options();
     socket.set_nonblocking(false).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let mut bytes = [std::mem::MaybeUninit::new(0); 2048];
     let length = socket.recv(&mut bytes).ok()?;
-    // SAFETY: made of bytes with a value, of which the kernel has replaced some.
+    // SAFETY: initialized bytes, some of which the kernel has replaced.
     Some(bytes[..length].iter().map(|byte| unsafe { byte.assume_init() }).collect())
 }
 
-/// The group of rank `me`, which it hears as leader of a node.
+/// The group of rank `me`, which hears it as leader of a node.
 fn join_as_leader(job: JobId, me: u32) -> Group {
     let mut group = join(job, me, &MulticastConfig::default()).unwrap();
     group.membership.hear_for(WORLD, &group.receiver);
@@ -167,7 +167,7 @@ fn what_cannot_be_set_up_is_off_with_the_reason() {
     assert_eq!(error, "10.0.0.1 is not a multicast address");
     let error = reason(&MulticastConfig { ttl: 256, ..usual.clone() });
     assert!(error.contains("cannot send to 239.") && error.contains("Invalid argument"), "{error}");
-    // Somebody else has the port on all addresses, and shares it with nobody.
+    // Another program has the port on all addresses, and does not share it.
     let other = StdSocket::bind("0.0.0.0:0").unwrap();
     let port = Some(other.local_addr().unwrap().port());
     let error = reason(&MulticastConfig { port, ..usual });

@@ -1,9 +1,9 @@
-//! How a rank that is not 0 meets the others: it calls rank 0 until that is there, hears its
-//! greeting, says who it is and waits for the table, and then until all have it.
+//! The other ranks' side of the rendezvous: a rank calls rank 0 until it listens, reads its
+//! greeting, identifies itself and waits for the table, and then until all ranks have the table.
 //!
-//! Rank 0 may come later than this rank, and so may its name: until the time is over a name that
-//! nobody knows is asked for again, and all its addresses are tried in turn. Whoever takes the call
-//! and hangs up before the greeting, as a proxy in rank 0's place does, is taken for nobody.
+//! Rank 0 may start later than this rank, and its name may become known later: until the time
+//! limit, an unknown name is resolved again, and all its addresses are tried in turn. A listener
+//! that closes the connection before the greeting, such as a proxy in place of rank 0, is ignored.
 
 use super::distribution::{Release, Verdict, wait_for_go};
 use super::signed_line::{Signed, line, read_line};
@@ -25,15 +25,15 @@ use std::time::{Duration, Instant};
 
 /// Wait between attempts to reach rank 0.
 const RETRY_WAIT: Duration = Duration::from_millis(20);
-/// Wait for the first call to be answered, and twice as long for each later one: TCP would call
-/// again after a second, and count that as the time of the way, so what gets lost later would go
-/// again after many seconds.
+/// Wait for the first call to be answered; it doubles for each later one. TCP would retransmit
+/// after a second, and take that for the round-trip time, so later losses would be retransmitted
+/// only after many seconds.
 const CALL_WAIT: Duration = Duration::from_millis(250);
-/// Wait for an answer from one of several addresses.
+/// Time to wait for one of several addresses to answer.
 const ADDRESS_WAIT: Duration = Duration::from_secs(3);
 
-/// Where nobody listens yet, this end may draw the very port that it calls: TCP then connects it to
-/// itself, and rank 0 could not listen any more.
+/// Rejects a connection of this end to itself: if no process listens yet, this end may draw the
+/// very port that it calls. TCP then connects it to itself, and rank 0 could not listen any more.
 fn refuse_itself(stream: TcpStream) -> std::io::Result<TcpStream> {
     if stream.local_addr()? == stream.peer_addr()? {
         Err(ErrorKind::ConnectionRefused.into())
@@ -42,7 +42,7 @@ fn refuse_itself(stream: TcpStream) -> std::io::Result<TcpStream> {
     }
 }
 
-/// True if the other side has hung up.
+/// True if the other side has closed the connection.
 fn is_cut_off(error: &Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
@@ -77,7 +77,7 @@ impl Rendezvous {
         };
         let signed = loop {
             match self.introduce(&stream, &hello, greeting.challenge, &mut until) {
-                // So many are at rank 0's door that it has let this one go.
+                // So many connections are pending at rank 0 that it has dropped this one.
                 Err(source) if is_cut_off(&source) && !until.left().is_zero() => {
                     until.sleep(RETRY_WAIT).map_err(|source| self.lost(source))?;
                     let limit = until.left().max(RETRY_WAIT);
@@ -120,7 +120,7 @@ impl Rendezvous {
         }
     }
 
-    /// A connection to rank 0, and its greeting.
+    /// Returns a connection to rank 0, and its greeting.
     fn reach(&self, until: &mut Deadline<'_>) -> Result<(TcpStream, Challenge), NetError> {
         let places = self.resolve(until)?;
         let limit = if places.len() > 1 { ADDRESS_WAIT } else { Duration::MAX };
@@ -151,7 +151,7 @@ impl Rendezvous {
         unreachable!("a name that is resolved has an address")
     }
 
-    /// Whether this rank may believe whoever greets it so.
+    /// Checks whether this rank may trust the process that sent this greeting.
     fn check(&self, stream: &TcpStream, greeting: &Challenge) -> Result<(), NetError> {
         if greeting.omnes != PROTOCOL {
             let (ours, theirs) = (PROTOCOL.to_string(), greeting.omnes.to_string());
@@ -163,7 +163,7 @@ impl Rendezvous {
         }
     }
 
-    /// The next line of rank 0.
+    /// Reads the next line of rank 0.
     fn hear<T: for<'a> Deserialize<'a>>(
         &self,
         stream: &TcpStream,
@@ -172,7 +172,7 @@ impl Rendezvous {
         read_line(table_bytes_max(self.size), |piece| until.read(stream, piece))
     }
 
-    /// Rank 0's answer to this rank's report.
+    /// Returns rank 0's answer to this rank's report.
     fn introduce(
         &self,
         stream: &TcpStream,
@@ -185,7 +185,7 @@ impl Rendezvous {
         self.hear(stream, until)
     }
 
-    /// Why there will be no job, though this rank has the table.
+    /// Reads the reason why there will be no job, although this rank has the table.
     fn hear_why(&self, stream: &TcpStream, challenge: u64, until: &mut Deadline<'_>) -> NetError {
         let signed: Signed = match self.hear(stream, until) {
             Ok(signed) => signed,
@@ -202,7 +202,7 @@ impl Rendezvous {
         }
     }
 
-    /// What `table` says, to this rank, which has reached rank 0 at `zero`.
+    /// Converts `table` to the result for this rank, which has reached rank 0 at `zero`.
     fn accept(
         &self,
         table: Table,
@@ -235,7 +235,7 @@ fn malformed() -> NetError {
     NetError::Refused { reason: "rank 0 sent a malformed table".to_owned() }
 }
 
-/// A connection to rank 0, if it listens at `address` and answers within `limit`.
+/// Connects to rank 0, if it listens at `address` and answers within `limit`.
 fn call(
     address: SocketAddr,
     limit: Duration,

@@ -1,23 +1,24 @@
-//! How rank 0 hands the table to all ranks.
+//! How rank 0 distributes the table to all ranks.
 //!
-//! It writes to many at a time: one that takes its line slowly keeps no other waiting. Each rank
-//! says that it has the table, and when the last one has, all are told to go: who began before
-//! would send to ranks that do not listen yet, and take their silence for their end.
+//! It writes to many ranks concurrently: one that reads its line slowly delays no other. Each rank
+//! reports that it has the table, and when the last one has, all are told to go: a rank that began
+//! before would send to ranks that do not listen yet, and take their silence for their end.
 //!
-//! Where it is to be tried which packets get from host to host ([`crate::trial`]), those that stand
-//! in the circle are asked, when all have the table, what has come to them: a second time if one
-//! lacks long packets, and a third time if one gets none then, as who sends to it may have been
-//! late. Then all go with the longest packets that have come everywhere, or hear why they cannot.
-//! The word to go comes with a proof that rank 0 says it: ranks that went with packets of different
-//! lengths would put what comes in into wrong places.
+//! If it is to be tested which packets get from host to host ([`crate::trial`]), the ranks in the
+//! circle are asked, when all have the table, which packets they have received: a second time if
+//! one lacks long packets, and a third time if one receives none then, because its sender may have
+//! been late. Then all go with the longest packets that have arrived everywhere, or receive the
+//! reason why they cannot. The go is sent with a proof that rank 0 sends it: ranks that went with
+//! packets of different lengths would put incoming data in wrong places.
 //!
-//! Those that have heard the word take the silence of one that has not for its end. TCP may send
-//! again what was lost only after many seconds, as it takes the time in which the call was answered
-//! for that of the way: but at once when something later has arrived. So each rank says that it has
-//! gone, and rank 0 says a byte more, a few times, to those that have not.
+//! Ranks that have received the go take the silence of one that has not for its end. TCP may
+//! retransmit a lost segment only after many seconds, because it takes the time in which the call
+//! was answered for the round-trip time, but it does so immediately when something later has
+//! arrived. So each rank reports that it has gone, and rank 0 sends another byte, a few times, to
+//! those that have not.
 //!
-//! Cost: two bytes from each rank and the proof to it beside the line, a byte each way per turn for
-//! who stands in the circle, and a few system calls per rank.
+//! Cost: two bytes from each rank and the proof to it in addition to the line, a byte each way per
+//! turn for each rank in the circle, and a few system calls per rank.
 
 use super::SERVER;
 use super::signed_line::{PROOF_BYTES, ToAll, proof};
@@ -32,37 +33,37 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A rank has the table, and later the word to go. Rank 0 says it to whoever may lack that word.
+/// A rank has the table, and later the go. Rank 0 also sends it to ranks that may lack the go.
 pub(crate) const READY: u8 = b'+';
-/// Wait for ranks to say that they have gone, before they are told something more; then twice as
-/// long, and so on.
+/// Wait for ranks to report that they have gone, before they are nudged by another byte; it doubles
+/// each time.
 const NUDGE_WAIT: Duration = Duration::from_millis(10);
-/// Bytes that a rank is told so at most.
+/// Most bytes with which a rank is nudged.
 pub(crate) const NUDGES_MAX: usize = 6;
-/// Ranks go no farther apart than this, but for those that all of that has been lost to.
+/// Ranks go no farther apart than this, except for those to which all of these bytes were lost.
 pub(crate) const GO_TIME_MAX: Duration = NUDGE_WAIT.saturating_mul((1 << NUDGES_MAX) - 1);
-/// All have the table: look.
+/// All ranks have the table: check for packets.
 const LOOK: u8 = b'?';
-/// Send again, then look.
+/// Send again, then check for packets.
 const AGAIN: u8 = b'*';
-/// No packet has come.
+/// No packet has arrived.
 const NOTHING: u8 = b'-';
-/// The longest packets have come, or all are to go with those; the next letters are for shorter
-/// ones.
+/// The longest packets have arrived, or all ranks are to go with those; the next letters stand for
+/// shorter ones.
 const LONGEST: u8 = b'A';
-/// There will be no job: a line says why.
+/// There will be no job: a line follows with the reason.
 const REFUSED: u8 = b'!';
-/// Ranks that are written to at a time: what is under way to each takes kernel memory here.
+/// Ranks that are written to concurrently: data in flight to each take kernel memory here.
 const AT_ONCE_MAX: usize = 1024;
-/// Ranks that are looked at after one look at who is ready.
+/// Ranks that are handled after one poll for those that are ready.
 const EVENTS: usize = 256;
-/// The longest wait for the kernel.
+/// Longest wait in the kernel.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-// The lengths tried are the job's, those below it, and the shortest.
+// The lengths tested are the job's, those below it, and the shortest.
 const _: () = assert!(MTUS.len() + 2 <= 26);
 
-/// By what a rank knows that rank 0 lets it go: the job's key, where there is one, and what the
-/// rank has asked.
+/// How a rank recognizes that rank 0 lets it go: by the job's key, if there is one, and the rank's
+/// challenge.
 #[derive(Clone, Copy)]
 pub(crate) struct Release<'a> {
     pub(crate) key: Option<&'a JobKey>,
@@ -75,55 +76,56 @@ impl Release<'_> {
     }
 }
 
-/// One that is to have the table.
+/// A rank that is to receive the table.
 pub(crate) struct Reader<'a> {
     pub(crate) rank: Rank,
     pub(crate) stream: TcpStream,
     pub(crate) release: Release<'a>,
     /// The beginning of its line.
     pub(crate) line: Vec<u8>,
-    /// It stands in the circle.
+    /// The rank is in the circle.
     pub(crate) is_asked: bool,
 }
 
 /// See the module header.
 pub(crate) struct Distribution<'a> {
     readers: Vec<Reader<'a>>,
-    /// By reader.
+    /// One entry per reader.
     progress: Vec<Progress>,
     to_all: &'a ToAll,
     epoll: OwnedFd,
     begun: usize,
     writing: usize,
     unready: usize,
-    /// By those in the circle that were asked; empty before they were.
+    /// Answers of the ranks in the circle; empty before they were asked.
     found: BTreeMap<Rank, Found>,
-    /// No packet has come to one of them in the last turn.
+    /// One of them has received no packet in the last turn.
     has_silent: bool,
 }
 
-/// What a distribution leads to.
+/// Result of a distribution.
 pub(crate) struct Distributed {
     /// The connections.
     pub(crate) streams: Vec<(Rank, TcpStream)>,
-    /// When they were told to go.
+    /// Time at which the ranks were told to go.
     pub(crate) went_at: Instant,
-    /// What has come to those in the circle. If nothing has to one of them, nobody may go yet.
+    /// Packets received by the ranks in the circle. If one of them has received none, no rank may
+    /// go yet.
     pub(crate) found: BTreeMap<Rank, Found>,
 }
 
-/// What a rank hears at the end of a distribution.
+/// What a rank is told at the end of a distribution.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Go, with the longest packets but so many of those that were tried.
+    /// Go, with the longest packets except for this many of the tested lengths.
     Go(u8),
-    /// Whoever lets this rank go does not know the job's key.
+    /// The process that lets this rank go does not know the job's key.
     Unproven,
-    /// The next line says why there will be no job.
+    /// The next line gives the reason why there will be no job.
     Refused,
 }
 
-/// What has become of a reader's line.
+/// State of a reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Written {
@@ -133,7 +135,7 @@ enum Progress {
     Ready,
     Asked,
     Told,
-    /// Its connection is broken, which tells nothing of the rank.
+    /// Its connection is broken, which does not tell whether the rank lives.
     Broken,
 }
 
@@ -155,12 +157,12 @@ impl<'a> Distribution<'a> {
         })
     }
 
-    /// Hands the table to all and lets them go, unless no packet comes to one of those in the
-    /// circle. If something is to be tried, `take` takes this rank's turns.
+    /// Distributes the table to all and lets them go, unless one of the ranks in the circle
+    /// receives no packet. If packet lengths are to be tested, `take` takes this rank's turns.
     ///
     /// # Errors
     /// The rank that is lost, or the first one that does not have the table when the time is over,
-    /// and what the kernel or the end of the wait says.
+    /// and the error of the kernel or of the wait.
     pub(crate) fn run(
         mut self,
         until: &mut Deadline<'_>,
@@ -188,7 +190,7 @@ impl<'a> Distribution<'a> {
         Ok(Distributed { streams: streams.collect(), went_at, found: self.found })
     }
 
-    /// What has come to all that were asked.
+    /// Longest packets that all ranks asked have received.
     fn worst(&self) -> Found {
         self.found.values().try_fold(0, |worst, found| Some(worst.max((*found)?)))
     }
@@ -211,7 +213,7 @@ impl<'a> Distribution<'a> {
         Ok(())
     }
 
-    /// Asks all in the circle, this rank among them, and waits for their answers.
+    /// Asks all in the circle, including this rank, and waits for their answers.
     fn ask(
         &mut self,
         turn: Turn,
@@ -226,7 +228,7 @@ impl<'a> Distribution<'a> {
         self.wait_for_all(until)
     }
 
-    /// Those heard have an answer to give.
+    /// Expects an answer from each reader for which `is_heard` is true.
     fn listen_to(
         &mut self,
         progress: Progress,
@@ -242,8 +244,8 @@ impl<'a> Distribution<'a> {
         Ok(())
     }
 
-    /// Waits until all say that they have gone, and for no longer than that may take. Those that
-    /// have ended are no concern of this: the job has begun.
+    /// Waits until all report that they have gone, at most as long as that may take. Ranks that
+    /// have ended do not matter here: the job has begun.
     fn see_all_go(&mut self, until: &mut Deadline<'_>) -> std::result::Result<(), (Rank, Error)> {
         self.listen_to(Progress::Told, |_| true)?;
         let mut events = Vec::with_capacity(EVENTS);
@@ -278,8 +280,9 @@ impl<'a> Distribution<'a> {
         Ok(())
     }
 
-    /// A rank that has ended is not waited for. Whoever reads from it later learns of that, unless
-    /// the connection is broken otherwise: whether the rank is still there its packets tell.
+    /// Stops waiting for a rank that has ended. The next reader of its connection finds that out,
+    /// unless the connection is broken otherwise: then its packets tell whether the rank still
+    /// lives.
     fn end_unless_heard(&mut self, index: usize, heard: Result<()>) {
         if let Err(error) = heard {
             let _ = epoll::delete(&self.epoll, &self.readers[index].stream);
@@ -333,7 +336,7 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// Writes on to a reader, or hears that it has all.
+    /// Continues to write to a reader, or reads its report.
     fn serve(&mut self, index: usize) -> Result<()> {
         match self.progress[index] {
             Progress::Written { bytes } => self.write_on(index, bytes),
@@ -384,8 +387,8 @@ impl<'a> Distribution<'a> {
     }
 }
 
-/// Says that this rank has the table, and waits until all have; `take` takes its turns in what is
-/// tried meanwhile.
+/// Reports that this rank has the table, and waits until all have it; `take` takes this rank's
+/// turns in the trial meanwhile.
 pub(crate) fn wait_for_go(
     stream: &TcpStream,
     release: Release<'_>,
@@ -405,7 +408,7 @@ pub(crate) fn wait_for_go(
                 if proof != release.proof(letter) {
                     return Ok(Verdict::Unproven);
                 }
-                // If rank 0 is gone, that will show.
+                // If rank 0 is gone, that is detected later.
                 let _ = until.write(stream, &[READY]);
                 return Ok(Verdict::Go(place));
             }
@@ -415,12 +418,12 @@ pub(crate) fn wait_for_go(
     }
 }
 
-/// Tells a rank that there will be no job; a line is to say why.
+/// Tells a rank that there will be no job; a line with the reason must follow.
 pub(crate) fn tell_refused(mut stream: &TcpStream) -> Result<()> {
     stream.write_all(&[REFUSED])
 }
 
-/// Which of the lengths that were tried a byte names.
+/// Index of the tested length that a byte stands for.
 fn place_of(said: u8) -> Result<u8> {
     if said.is_ascii_uppercase() { Ok(said - LONGEST) } else { Err(ErrorKind::InvalidData.into()) }
 }
@@ -436,7 +439,7 @@ fn hear_bytes<const N: usize>(stream: &TcpStream, until: &mut Deadline<'_>) -> R
     Ok(said)
 }
 
-/// Bytes moved by a call; none if there is nothing to do at present.
+/// Bytes moved by a call; 0 if there is nothing to do at present.
 fn passing(call: Result<usize>) -> Result<usize> {
     match call {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {

@@ -1,9 +1,9 @@
-//! Connections to rank 0 that have not said yet who they are.
+//! Connections to rank 0 that have not identified themselves yet.
 //!
-//! None of them is waited for: one that is slow, since its packets are lost, or silent, since it is
-//! a stranger, does not keep the others from coming in. Who is still silent when too many are here,
-//! or when the process has no descriptor for another one, makes way, the oldest first; a rank that
-//! had to comes again.
+//! Rank 0 waits for none of them: one that is slow, because its packets are lost, or silent,
+//! because it is a stranger, does not keep the others from being admitted. If there are too many
+//! silent connections, or if the process has no descriptor for another one, the oldest is dropped;
+//! a rank whose connection was dropped connects again.
 
 use super::signed_line::{Signed, write_line};
 use super::{Challenge, Introduction, PROTOCOL, random};
@@ -14,19 +14,19 @@ use socket2::SockRef;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// Silent connections that are kept beside those of the ranks.
+/// Silent connections that are kept in addition to those of the ranks.
 pub(crate) const STRANGERS_MAX: usize = 64;
-/// Those let in before the others are heard again.
+/// Connections accepted before the others are read again.
 const LET_IN_MAX: usize = 64;
-/// Those that the kernel lets wait at the door, as far as the system allows.
+/// Length of the kernel's queue of connections to accept, as far as the system allows.
 const DOOR_MAX: i32 = 4096;
-/// Of TCP, such that they pass the narrowest path of IPv6: where longer packets are dropped without
-/// a word, a table would never get there.
+/// TCP segment size that fits the narrowest path of IPv6: if longer packets are silently dropped, a
+/// table would never arrive.
 const SEGMENT_BYTES: u32 = 1280 - 60;
-/// Longest report: what all have, and a port per rank of a small job.
+/// Longest report: the part common to all, and a port per rank of a small job.
 const REPORT_BYTES: usize = 4096 + 8 * CONNECTED_RANKS_MAX as usize;
 
-/// One that has not said yet who it is.
+/// A connection that has not identified itself yet.
 struct PendingConnection {
     stream: TcpStream,
     from: SocketAddr,
@@ -34,14 +34,14 @@ struct PendingConnection {
     line: Vec<u8>,
 }
 
-/// One that has, which nobody has checked yet.
+/// A connection that has, not checked yet.
 pub(crate) struct Introduced {
     pub(crate) introduction: Introduction,
-    /// All that it said.
+    /// Its complete report.
     pub(crate) signed: Signed,
     pub(crate) stream: TcpStream,
     pub(crate) from: SocketAddr,
-    /// What it was asked.
+    /// The challenge sent to it.
     pub(crate) challenge: u64,
 }
 
@@ -53,23 +53,23 @@ pub(crate) struct PendingConnections {
 }
 
 impl PendingConnections {
-    /// Those who come to `listener`, for a job of `size` ranks.
+    /// Accepts connections at `listener`, for a job of `size` ranks.
     ///
     /// # Errors
-    /// What the kernel says of the listener.
+    /// The kernel's error for the listener.
     pub(crate) fn new(listener: TcpListener, size: u32) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
-        // All may come at once, and who finds no place tries again soon.
+        // All ranks may connect at the same time, and one that finds the queue full retries soon.
         listen(&listener, DOOR_MAX)?;
-        // As it says so at the beginning of each connection, either end keeps to it.
+        // As it is announced at the beginning of each connection, either end keeps to it.
         SockRef::from(&listener).set_tcp_mss(SEGMENT_BYTES)?;
         Ok(Self { listener, waiting: Vec::new(), waiting_max: size as usize + STRANGERS_MAX })
     }
 
-    /// The next one who has said who it is, if there is one. Its stream blocks, as streams do by
-    /// default.
+    /// The next connection that has identified itself, if there is one. Its stream blocks, as
+    /// streams do by default.
     pub(crate) fn poll(&mut self) -> Result<Option<Introduced>, NetError> {
-        // Whoever has said so is not to make way for those who come.
+        // A connection that has identified itself must not be dropped for new ones.
         if let Some(introduced) = self.hear() {
             return Ok(Some(introduced));
         }
@@ -89,7 +89,7 @@ impl PendingConnections {
                         return Some(Introduced { introduction, signed, stream, from, challenge });
                     }
                 }
-                // Not one of ours, or gone.
+                // Not a rank of this job, or gone.
                 Err(_) => drop(self.waiting.remove(index)),
             }
         }
@@ -104,7 +104,7 @@ impl PendingConnections {
                     self.waiting.remove(0);
                     continue;
                 }
-                // Nobody, or it concerns a connection that is broken already.
+                // No connection, or an error of one that is broken already.
                 Err(_) => break,
             };
             let challenge = u64::from_be_bytes(random()?);
@@ -122,13 +122,13 @@ impl PendingConnections {
     }
 }
 
-/// True if there is no descriptor for a connection.
+/// True if no descriptor is left for a connection.
 fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl PendingConnection {
-    /// Who it is and what it says, when all of that is here.
+    /// Identity and report of the connection, when all of it has arrived.
     fn hear(&mut self) -> std::io::Result<Option<(Introduction, Signed)>> {
         let mut piece = [0; 4096];
         loop {

@@ -1,4 +1,4 @@
-//! Rank 0's side: who may come, and the table that all get.
+//! Rank 0's side of the rendezvous: which ranks it admits, and the table that all get.
 
 use super::distribution::{Distributed, Distribution, Reader, Release, tell_refused};
 use super::pending::{Introduced, PendingConnections, STRANGERS_MAX};
@@ -21,12 +21,13 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// What a rank needs beside the connections of the rendezvous: its sockets, and some.
+/// Descriptors that a rank needs in addition to the connections of the rendezvous: its sockets, and
+/// some more.
 const OWN_DESCRIPTORS: u64 = CONNECTED_RANKS_MAX as u64 + 16;
-/// Wait between looks at who has come.
+/// Wait between polls for new connections.
 const LOOK_WAIT: Duration = Duration::from_millis(1);
 
-/// Those that have come, by rank.
+/// Ranks that have reported, by rank.
 type Hellos = BTreeMap<u32, (Hello, SocketAddr, TcpStream)>;
 
 impl Rendezvous {
@@ -58,14 +59,14 @@ impl Rendezvous {
         self.answer_all(local, own, hellos, &mut until)
     }
 
-    /// There must be a descriptor for each of the others; better there are some for strangers, too.
+    /// A descriptor is required for each of the other ranks; some more for strangers are better.
     fn allow_descriptors(&self) -> Result<(), NetError> {
         let needed = descriptors::count_open() + u64::from(self.size) + OWN_DESCRIPTORS;
         let allowed = descriptors::allow(needed + STRANGERS_MAX as u64);
         if allowed < needed { Err(NetError::Descriptors { needed, allowed }) } else { Ok(()) }
     }
 
-    /// Whoever calls at the first of `addresses` that is this host's, and which that is.
+    /// Listens at the first of `addresses` that is this host's; also returns that address.
     fn listen(
         &mut self,
         addresses: &[SocketAddr],
@@ -93,7 +94,7 @@ impl Rendezvous {
         NetError::Missing { ranks: missing, waited: self.timeout, address, hint }
     }
 
-    /// Tells all that have come why there will be no job.
+    /// Tells all ranks that have reported why there will be no job.
     fn refuse_all(&self, hellos: &Hellos, reason: &impl ToString) {
         let reason = reason.to_string();
         for (hello, _, stream) in hellos.values() {
@@ -103,7 +104,7 @@ impl Rendezvous {
 
     fn refuse(&self, stream: &TcpStream, challenge: u64, reason: &str) {
         let reply = Reply::Refused(reason.to_owned());
-        // Who is gone already need not be told.
+        // A rank that is gone already need not be told.
         let _ = self.sign(&reply, challenge).and_then(|signed| write_line(stream, &signed));
     }
 
@@ -111,8 +112,8 @@ impl Rendezvous {
         Signed::new(reply, self.key.as_ref(), challenge, SERVER)
     }
 
-    /// Hears one rank. A stranger, or one of another job, is refused and forgotten; a mistake of
-    /// the job's own ends it for all, who are told.
+    /// Reads the report of one rank. A stranger, or a rank of another job, is rejected and
+    /// forgotten; an error of the job itself ends it for all ranks, which are told.
     fn admit(&self, introduced: Introduced, hellos: &mut Hellos) -> Result<(), NetError> {
         let Introduced { introduction, signed, stream, from, challenge } = introduced;
         let theirs = introduction.challenge;
@@ -141,7 +142,7 @@ impl Rendezvous {
         }
     }
 
-    /// The report of a rank that knows the key, if it fits this job.
+    /// Returns the report of a rank that knows the key, if it fits this job.
     fn judge(
         &self,
         introduction: Introduction,
@@ -178,7 +179,7 @@ impl Rendezvous {
         if rank.0 >= self.size {
             return Err(malformed());
         }
-        // One that has ended has been started again.
+        // A rank that has ended has been started again.
         let is_there = hellos.get(&rank.0).is_some_and(|(_, _, stream)| !has_hung_up(stream));
         if rank.0 == 0 || is_there {
             return Err(NetError::RankTaken { rank });
@@ -186,7 +187,7 @@ impl Rendezvous {
         Ok(hello)
     }
 
-    /// Hands the table to all that have come.
+    /// Distributes the table to all ranks that have reported.
     fn answer_all(
         &self,
         local: Local,
@@ -266,7 +267,8 @@ impl Rendezvous {
         })
     }
 
-    /// Hands `table` to all that have come, and takes this rank's part in what is tried.
+    /// Distributes `table` to all ranks that have reported, and takes this rank's part in the
+    /// trial.
     fn hand_out(
         &self,
         hellos: Hellos,
@@ -295,7 +297,7 @@ impl Rendezvous {
     }
 }
 
-/// True if nobody is at the other end any more, of whom nothing is expected.
+/// True if the other end, from which no data are expected, has closed the connection.
 fn has_hung_up(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let _ = stream.set_nonblocking(false);
@@ -305,8 +307,8 @@ fn has_hung_up(stream: &TcpStream) -> bool {
     }
 }
 
-/// What may keep ranks of other machines from coming to `address`, which `given` has been resolved
-/// to: many systems give the machine's own name an address of that machine alone.
+/// Hint at a possible reason why ranks of other machines cannot reach `address`, to which `given`
+/// was resolved: many systems give the machine's own name a loopback address.
 fn hint(given: &str, address: SocketAddr) -> String {
     let host = given.rsplit_once(':').map_or(given, |(host, _)| host);
     let is_meant = host == "localhost" || host.starts_with("127.") || host.starts_with('[');
@@ -321,8 +323,8 @@ fn hint(given: &str, address: SocketAddr) -> String {
     }
 }
 
-/// The first rank whose connection comes from another address than its own end of it has: that,
-/// and where it comes from.
+/// The first rank whose connection arrives from another address than its own end has; returns its
+/// own address and the one seen here.
 fn nat(hellos: &Hellos) -> Option<(Rank, IpAddr, IpAddr)> {
     let mut ends = hellos.iter().filter_map(|(rank, (hello, _, stream))| {
         let seen = stream.peer_addr().ok()?.ip().to_canonical();

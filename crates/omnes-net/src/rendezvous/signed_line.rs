@@ -1,38 +1,38 @@
-//! Lines of the rendezvous, each a JSON value, and the proof that whoever wrote one knows the job's
-//! key: its answer to the reader's challenge, over all that it says.
+//! Lines of the rendezvous, each a JSON value, with a proof that the writer knows the job's key:
+//! its answer to the reader's challenge, over the whole message.
 //!
-//! What is the same for all readers, as rank 0's table is, would be hashed and written down anew
-//! for each of them. So it is made once ([`ToAll`]), and what each reader is told by itself names
-//! its digest, which nobody can match by other words without the key.
+//! A message that is the same for all readers, as rank 0's table is, would be hashed and written
+//! anew for each of them. So it is created once ([`ToAll`]), and the individual message to each
+//! reader contains its digest, which no other text can match without the key.
 
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
 use std::io::{Error, ErrorKind, Write};
 use std::net::TcpStream;
 
-/// In a role's place where the digest of what is said to all is made; no rank has this number.
+/// Role for the digest of a message to all; no rank has this number.
 const TO_ALL: u32 = u32::MAX - 1;
 
-/// What is said, with its proof.
+/// A message with its proof.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Signed {
     /// A JSON value.
     said: String,
     answer: u64,
-    /// Another one, which is the same for all readers.
+    /// Another JSON value, which is the same for all readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to_all: Option<String>,
 }
 
-/// What is said to all readers, beside what each is told.
+/// A message to all readers, in addition to the individual ones.
 pub(crate) struct ToAll {
     digest: u64,
-    /// How each of the lines ends.
+    /// The end of each of the lines.
     end: Vec<u8>,
 }
 
 impl Signed {
-    /// What `role` says to whoever asked `challenge`.
+    /// Creates the message of `role` in answer to `challenge`.
     pub(crate) fn new(
         value: &impl Serialize,
         key: Option<&JobKey>,
@@ -44,15 +44,15 @@ impl Signed {
         Ok(Self { said, answer, to_all: None })
     }
 
-    /// The beginning of the line that says this, and ends as [`ToAll::end`] does.
+    /// Beginning of the line with this message, which ends with [`ToAll::end`].
     pub(crate) fn begin_line(&self) -> std::io::Result<Vec<u8>> {
         let mut line = serde_json::to_vec(self)?;
         assert_eq!(line.pop(), Some(b'}'), "an object");
         Ok(line)
     }
 
-    /// Whether `role` has said it, to `challenge`, and knows the key; without one all are believed
-    /// who have none either.
+    /// True if `role` has written the message, in answer to `challenge`, and knows the key; without
+    /// a key, all writers are trusted that have none either.
     pub(crate) fn is_proven(&self, key: Option<&JobKey>, challenge: u64, role: u32) -> bool {
         self.answer == answer(key, challenge, role, &self.said)
     }
@@ -61,7 +61,7 @@ impl Signed {
         Ok(serde_json::from_str(&self.said)?)
     }
 
-    /// What is said to all, if it has the digest that was named.
+    /// Reads the message to all, if it has the digest `named`.
     pub(crate) fn read_to_all<T: for<'a> Deserialize<'a>>(
         &self,
         key: Option<&JobKey>,
@@ -84,23 +84,23 @@ impl ToAll {
         Ok(Self { digest: digest(key, &text), end })
     }
 
-    /// What each reader must be told, for [`Signed::read_to_all`].
+    /// Digest that each reader must be told, for [`Signed::read_to_all`].
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The end of each line, behind [`Signed::begin_line`].
+    /// End of each line, after [`Signed::begin_line`].
     pub(crate) fn end(&self) -> &[u8] {
         &self.end
     }
 }
 
-/// Of what is said to all.
+/// Digest of a message to all.
 fn digest(key: Option<&JobKey>, text: &str) -> u64 {
     answer(key, 0, TO_ALL, text)
 }
 
-/// Both sides answer the same way.
+/// The answer to a challenge, computed in the same way by both sides.
 fn answer(key: Option<&JobKey>, challenge: u64, role: u32, said: &str) -> u64 {
     let Some(key) = key else { return 0 };
     let mut bytes = challenge.to_be_bytes().to_vec();
@@ -109,11 +109,10 @@ fn answer(key: Option<&JobKey>, challenge: u64, role: u32, said: &str) -> u64 {
     key.answer(&bytes)
 }
 
-/// Bytes of a [`proof`].
+/// Length of a [`proof`] in bytes.
 pub(crate) const PROOF_BYTES: usize = 8;
 
-/// The proof behind a word that is no line, for whoever asked `challenge`; without a key it proves
-/// nothing.
+/// Proof for a word that is not a line, in answer to `challenge`; without a key it proves nothing.
 pub(crate) fn proof(
     key: Option<&JobKey>,
     challenge: u64,
@@ -123,7 +122,7 @@ pub(crate) fn proof(
     answer(key, challenge, role, word).to_be_bytes()
 }
 
-/// The line that says `value`.
+/// The line that contains `value`.
 pub(crate) fn line(value: &impl Serialize) -> std::io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
@@ -134,18 +133,18 @@ pub(crate) fn write_line(mut stream: &TcpStream, value: &impl Serialize) -> std:
     stream.write_all(&line(value)?)
 }
 
-/// A line, of at most `bytes_max` bytes or not many more, of what `read` gives: as much as there
-/// is, as [`Read::read`](std::io::Read::read).
+/// Reads a line of at most `bytes_max` bytes or not many more from `read`, which returns as much as
+/// is available, like [`Read::read`](std::io::Read::read).
 ///
 /// # Errors
-/// Those of `read`, [`ErrorKind::UnexpectedEof`] where it ends before the line does and
-/// [`ErrorKind::InvalidData`] for what is no such line, as soon as that is known.
+/// The errors of `read`, [`ErrorKind::UnexpectedEof`] if the input ends before the line does, and
+/// [`ErrorKind::InvalidData`] for any other input, as soon as that is known.
 pub(crate) fn read_line<T: for<'a> Deserialize<'a>>(
     bytes_max: usize,
     mut read: impl FnMut(&mut [u8]) -> std::io::Result<usize>,
 ) -> std::io::Result<T> {
     let (mut line, mut piece) = (Vec::new(), [0; 4096]);
-    // One line is all that comes before the answer, so reading ahead loses nothing.
+    // Only one line is sent before the answer, so reading ahead loses nothing.
     while line.last() != Some(&b'\n') {
         match read(&mut piece)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),

@@ -12,8 +12,8 @@ fn key() -> JobKey {
     JobKey::new([7; 16])
 }
 
-/// A rank of a job of `size` whose rank 0 is at `address`, on a thread of its own; its port follows
-/// from its number.
+/// A rank of a job of `size` whose rank 0 is at `address`, on a separate thread; its port is
+/// derived from its number.
 fn meet(
     rank: u32,
     size: u32,
@@ -23,7 +23,7 @@ fn meet(
     meet_as(rank, size, address, listener, &[])
 }
 
-/// The same of a rank that may use these of its host's addresses.
+/// The same for a rank that may use only these addresses of its host.
 fn meet_as(
     rank: u32,
     size: u32,
@@ -50,7 +50,7 @@ fn meet_as(
     Builder::new().stack_size(1 << 18).spawn(met).unwrap()
 }
 
-/// Somewhere to listen, and its address.
+/// A listener, and its address.
 fn door() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -81,7 +81,7 @@ fn ranks_are_known_by_the_addresses_that_they_may_use() {
     let own: [&[&str]; 4] = [
         &["fd00::1", "127.0.0.9", "127.0.0.8"],
         &["127.0.0.7"],
-        // That by which it reaches rank 0 goes first.
+        // The address by which it reaches rank 0 is preferred.
         &["127.0.0.6", "127.0.0.1"],
         &[],
     ];
@@ -106,7 +106,7 @@ fn no_rank_begins_before_all_have_the_table() {
     let (listener, address) = door();
     let zero = meet(0, 3, &address, Some(listener));
     let one = meet(1, 3, &address, None);
-    // Rank 2 is told and ends before it can say that it has heard.
+    // Rank 2 gets the table and ends before it can confirm that.
     let stream = TcpStream::connect(&address).unwrap();
     let greeting: Challenge = read_line(4096, |piece| (&stream).read(piece)).unwrap();
     let hello = Hello {
@@ -135,7 +135,7 @@ fn no_rank_begins_before_all_have_the_table() {
     assert!(matches!(lost, Err(NetError::RendezvousLost { .. })), "{lost:?}");
 }
 
-/// A replay: its digest is that of the key, but the answer is one to another question.
+/// A replay: its digest matches the key, but it answers a different challenge.
 #[test]
 fn a_table_that_answers_another_rank_s_question_is_not_believed() {
     let (listener, address) = door();

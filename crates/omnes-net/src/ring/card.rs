@@ -1,14 +1,14 @@
-//! What a rank says of itself when it hands its segment to a neighbour.
+//! The card by which a rank identifies itself when it hands its segment to a neighbour.
 
 use super::layout::Layout;
 use omnes_wire::{JobId, JobKey, Rank};
 
-/// Bytes of a card as it is sent; both ends run the same kernel on the same processor.
+/// Size of a card in bytes, as sent; both ends run the same kernel on the same processor.
 pub(super) const CARD_BYTES: usize = 40;
 const MAGIC: [u8; 8] = *b"omnesrng";
 const FIELDS_BYTES: usize = CARD_BYTES - 8;
 
-/// What all ranks of a job know.
+/// Data that all ranks of a job know.
 #[derive(Clone, Copy)]
 pub(super) struct Secret<'a> {
     pub(super) job: JobId,
@@ -20,12 +20,12 @@ pub(super) struct Secret<'a> {
 pub(super) struct Card {
     pub(super) from: Rank,
     pub(super) to: Rank,
-    /// The sizes of the segment that comes with the card.
+    /// The sizes of the segment sent with the card.
     pub(super) layout: Layout,
 }
 
 impl Secret<'_> {
-    /// The name under which `rank` listens: nobody without the key can guess it.
+    /// The name at which `rank` listens: nobody without the key can guess it.
     pub(super) fn name(&self, rank: Rank) -> String {
         let half = |which: u8| {
             let mut bytes = b"ring name".to_vec();
@@ -46,7 +46,7 @@ impl Secret<'_> {
 }
 
 impl Card {
-    /// The card with a proof that its writer knows the job's key.
+    /// Encodes the card with a proof that its writer knows the job's key.
     pub(super) fn emit(&self, secret: Secret<'_>) -> [u8; CARD_BYTES] {
         let mut bytes = [0; CARD_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -60,7 +60,7 @@ impl Card {
         bytes
     }
 
-    /// A card of this job; `None` for anything else.
+    /// Parses a card of this job; `None` for anything else.
     pub(super) fn parse(bytes: &[u8], secret: Secret<'_>) -> Option<Self> {
         let bytes: &[u8; CARD_BYTES] = bytes.try_into().ok()?;
         let (fields, proof) = bytes.split_at(FIELDS_BYTES);

@@ -2,14 +2,15 @@
 //! names.
 //!
 //! Such a name belongs to the network namespace and vanishes with its socket, so nothing is left
-//! behind. It follows from the job's key, so a stranger cannot guess it; a process that connects or
-//! listens must belong to the same user, as the kernel tells, and prove by the [`Card`] that it
-//! knows the key.
+//! behind. It is derived from the job's key, so a stranger cannot guess it; a process that connects
+//! or listens must belong to the same user, as the kernel reports, and prove by the [`Card`] that
+//! it knows the key.
 //!
-//! Every rank pushes to every other of its node: connect, check who listens, send the card with two
-//! descriptors, close. Each direction stands for itself. A rank reads its own rings from the start,
-//! so if its segment reaches a neighbour, that neighbour may write; if it does not, the neighbour's
-//! packets go by UDP as before, which costs speed and nothing else.
+//! Every rank connects to every other rank of its node, checks the user of the listener, sends the
+//! card with two descriptors, and closes the connection. Each direction is independent. A rank
+//! reads its own rings from the start, so if its segment reaches a neighbour, that neighbour may
+//! write; if it does not, the neighbour's packets still go by UDP, which costs speed and nothing
+//! else.
 
 use super::card::{CARD_BYTES, Card, Secret};
 use super::layout::Layout;
@@ -27,14 +28,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Silent connections that are kept beside those of the neighbours.
+/// Silent connections that are kept in addition to those of the neighbours.
 const STRANGERS_MAX: usize = 16;
-/// Connections that are looked at before the time is: strangers may come without end.
+/// Connections accepted before the time is checked: strangers may connect without end.
 const ACCEPTED_AT_ONCE: usize = 64;
 /// Time between two attempts to reach a neighbour that does not listen yet.
 const RETRY_WAIT: Duration = Duration::from_micros(500);
 
-/// What a neighbour has handed over; not looked at yet.
+/// A segment that a neighbour has handed over, not checked yet.
 pub(super) struct Seat {
     pub(super) from: Rank,
     pub(super) layout: Layout,
@@ -42,7 +43,7 @@ pub(super) struct Seat {
     pub(super) event: OwnedFd,
 }
 
-/// Where this rank is handed segments. Listening from the moment it is made.
+/// The end at which this rank receives segments. It listens from its creation.
 pub(super) struct Exchange<'a> {
     secret: Secret<'a>,
     me: Rank,
@@ -51,7 +52,7 @@ pub(super) struct Exchange<'a> {
     seats: Vec<Seat>,
 }
 
-/// What this rank hands to all its neighbours.
+/// The segment that this rank hands to all its neighbours.
 #[derive(Clone, Copy)]
 pub(super) struct Offer<'a> {
     pub(super) layout: Layout,
@@ -64,8 +65,8 @@ fn unix_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// True if the other end of the connection is this user's, as the kernel says. By hand, since a
-/// process whose number this namespace does not know has the number 0.
+/// True if the other end of the connection belongs to this user, as the kernel reports. Calls
+/// libc directly, because a process whose number this namespace does not know has the number 0.
 fn is_own_user(connection: BorrowedFd<'_>) -> bool {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -82,17 +83,17 @@ impl<'a> Exchange<'a> {
     /// Listens for neighbours of rank `me`.
     ///
     /// # Errors
-    /// What the kernel says of the socket or its name.
+    /// The kernel's error for the socket or its name.
     pub(super) fn open(secret: Secret<'a>, me: Rank) -> io::Result<Self> {
         let listener = unix_socket()?;
         bind(&listener, &address(&secret.name(me))?)?;
-        // As many as the kernel allows: who comes when it is full must come again.
+        // As many as the kernel allows: a connection that finds the queue full must be retried.
         listen(&listener, i32::MAX)?;
         Ok(Self { secret, me, listener, callers: Vec::new(), seats: Vec::new() })
     }
 
-    /// Hands `offer` to all `neighbours` and takes theirs, until all is done or `timeout` has
-    /// passed; what was taken.
+    /// Hands `offer` to all `neighbours` and takes theirs, until all are done or `timeout` has
+    /// passed; returns the segments taken.
     pub(super) fn run(
         mut self,
         neighbours: &[Rank],
@@ -132,8 +133,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Takes some connections of the same user; who has been silent longest makes way. False if
-    /// there is no descriptor for another one.
+    /// Accepts some connections of the same user; the one that has been silent longest is dropped
+    /// if there are too many. False if no descriptor is left for another one.
     fn let_in(&mut self, neighbours: usize) -> bool {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         for _ in 0..ACCEPTED_AT_ONCE {
@@ -151,7 +152,7 @@ impl<'a> Exchange<'a> {
         true
     }
 
-    /// Listens to those who have come; a connection is over once it has spoken.
+    /// Reads the cards of accepted connections; a connection is closed once it has sent one.
     fn hear(&mut self, neighbours: &[Rank]) {
         for connection in std::mem::take(&mut self.callers) {
             match take_card(connection.as_fd()) {
@@ -171,29 +172,29 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Sleeps until somebody comes or speaks.
+    /// Sleeps until a connection or a card arrives.
     fn wait(&self, most: Duration) {
         let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
         polled.extend(self.callers.iter().map(|caller| PollFd::new(caller, PollFlags::IN)));
         let most =
             Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
-        // An interrupted wait is a short one.
+        // An interrupted wait is shorter.
         let _ = poll(&mut polled, Some(&most));
     }
 }
 
-/// What became of an attempt to hand a segment over.
+/// Result of an attempt to hand a segment over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attempt {
-    /// Done, or never to be done.
+    /// Done, or never possible.
     Over,
-    /// To be tried again.
+    /// To be retried.
     Later,
 }
 
 impl Attempt {
-    /// A neighbour that does not listen yet, one with too many callers, and too many descriptors
-    /// under way pass.
+    /// A neighbour that does not listen yet, one with too many connections, and too many
+    /// descriptors in flight are temporary errors.
     fn after(error: &io::Error) -> Self {
         let passing =
             [libc::ECONNREFUSED, libc::EAGAIN, libc::EINTR, libc::ETOOMANYREFS, libc::ECONNRESET];
@@ -204,14 +205,14 @@ impl Attempt {
     }
 }
 
-/// A connection to whoever listens under `name`.
+/// Connects to the process that listens at `name`.
 pub(super) fn connect_to(name: &str) -> io::Result<OwnedFd> {
     let connection = unix_socket()?;
     connect(&connection, &address(name)?)?;
     Ok(connection)
 }
 
-/// Sends a card, with descriptors: two of them, if it is to be of use.
+/// Sends a card, with descriptors: two of them for a valid card.
 pub(super) fn hand_over(
     connection: BorrowedFd<'_>,
     card: &[u8],
@@ -229,13 +230,13 @@ fn address(name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }
 
-/// What a connection has said, and the descriptors that came with it.
+/// Data that a connection has sent, and the descriptors that arrived with them.
 fn take_card(connection: BorrowedFd<'_>) -> Result<(Vec<u8>, Vec<OwnedFd>), Errno> {
     let mut bytes = [0; CARD_BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    // What does not fit the room for descriptors is closed by the kernel.
+    // The kernel closes descriptors that do not fit.
     let received = recvmsg(connection, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut descriptors = Vec::new();
     for message in control.drain() {

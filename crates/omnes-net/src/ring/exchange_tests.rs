@@ -1,4 +1,4 @@
-//! Neighbours that are none, or hand over what they should not.
+//! Neighbours that are none, or hand over invalid segments.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,9 +18,9 @@ use std::time::Duration;
 
 const KEY: JobKey = JobKey::new([12; 16]);
 const RANKS: [Rank; 2] = [Rank(0), Rank(1)];
-/// For those that are waited for in vain.
+/// For ranks that are awaited in vain.
 const BRIEFLY: Duration = Duration::from_millis(200);
-/// For those that come.
+/// For ranks that do connect.
 const PATIENTLY: Duration = Duration::from_secs(20);
 
 fn secret() -> Secret<'static> {
@@ -36,7 +36,7 @@ fn event() -> OwnedFd {
     super::wake::event().unwrap()
 }
 
-/// Rank 0, as it is.
+/// Runs the real rank 0.
 fn meet(secret: Secret<'_>, timeout: Duration) -> Neighbours {
     let config = NodeConfig {
         job: secret.job,
@@ -49,14 +49,14 @@ fn meet(secret: Secret<'_>, timeout: Duration) -> Neighbours {
     Neighbours::meet(config).unwrap()
 }
 
-/// Rank 0's meeting, as strangers find it.
+/// Rank 0's exchange, as strangers find it.
 struct Door<'key> {
     secret: Secret<'key>,
     is_shut: AtomicBool,
 }
 
 impl Door<'_> {
-    /// Connects to rank 0 as soon as it listens; nothing if that is over.
+    /// Connects to rank 0 as soon as it listens; `None` if it no longer does.
     fn connect(&self) -> Option<OwnedFd> {
         loop {
             match connect_to(&self.secret.name(Rank(0))) {
@@ -73,8 +73,8 @@ impl Door<'_> {
     }
 }
 
-/// Whether rank 0 takes as rank 1 whoever runs `stranger`; nothing if that came too late, as on a
-/// busy machine. Rank 1 listens, and says nothing.
+/// Whether rank 0 accepts the process that runs `stranger` as rank 1; `None` if that was too late,
+/// for instance on a busy machine. Rank 1 listens, and sends nothing.
 fn is_taken_in(
     secret: Secret<'_>,
     timeout: Duration,
@@ -90,7 +90,7 @@ fn is_taken_in(
     })
 }
 
-/// Whether rank 0 does not take this card with these descriptors.
+/// True if rank 0 does not accept this card with these descriptors.
 fn is_refused(secret: Secret<'_>, card: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
     let try_for = |time| is_taken_in(secret, time, |door| door.enter(card, descriptors));
     [BRIEFLY, PATIENTLY].into_iter().find_map(try_for) == Some(false)
@@ -152,11 +152,11 @@ fn other_users_are_not_taken_in_even_with_the_key() {
     let is_other = AtomicBool::new(true);
     let other = |door: &Door<'_>| {
         let nobody = rustix::process::Uid::from_raw(65_534);
-        // Of this thread alone, which ends.
+        // Only for this thread, which ends.
         let became = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
         is_other.store(became.is_ok(), Relaxed);
         became.ok()?;
-        // The door may be shut in its face before it has said a word.
+        // The connection may be closed before the stranger has sent a byte.
         let connection = door.connect()?;
         let _ = hand_over(connection.as_fd(), &card, &[segment.fd(), event.as_fd()]);
         Some(())
@@ -166,17 +166,17 @@ fn other_users_are_not_taken_in_even_with_the_key() {
         eprintln!("skipped: needs the right to become another user");
         return;
     }
-    // Too late, as on a busy machine, it shows nothing.
+    // If the stranger was too late, for instance on a busy machine, that shows nothing.
     is_taken = is_taken.or_else(|| is_taken_in(secret, PATIENTLY, other));
     assert_eq!(is_taken, Some(false));
 }
 
-/// The meeting ends in spite of them, at its limit.
+/// The exchange ends in spite of them, at its time limit.
 #[test]
 fn other_users_who_come_without_end_do_not_keep_the_meeting_from_its_end() {
     let flood = |door: &Door<'_>| {
         let nobody = rustix::process::Uid::from_raw(65_534);
-        // Of these threads alone, which end.
+        // Only for these threads, which end.
         if rustix::thread::set_thread_res_uid(nobody, nobody, nobody).is_err() {
             eprintln!("skipped: needs the right to become another user");
             return None;

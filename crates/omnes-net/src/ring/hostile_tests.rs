@@ -1,4 +1,4 @@
-//! Whatever lies in shared memory, neither end panics, leaves the ring or yields what cannot be.
+//! Whatever shared memory contains, neither end panics, leaves the ring or yields invalid packets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ const PACKET_BYTES_MAX: usize = 1500;
 struct Ring {
     writer: RingWriter,
     reader: RingReader,
-    /// A third view of the same memory: what a neighbour gone mad can reach.
+    /// A third view of the same memory, to which a faulty neighbour has access.
     wild: RingMap,
 }
 
@@ -134,7 +134,7 @@ fn memory_that_changes_under_the_readers_eyes_is_survived() {
     }
 }
 
-/// What may happen to a ring.
+/// An event that may happen to a ring.
 #[derive(Clone, Debug)]
 enum Step {
     Push(usize),
@@ -145,7 +145,7 @@ enum Step {
     Word(u64, u64),
 }
 
-/// Numbers that are wrong in the ways that matter: small, near the capacity, near the end of all.
+/// Numbers that are wrong in relevant ways: small, near the capacity, near the maximum.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..300_000u64,
@@ -186,7 +186,7 @@ proptest! {
                 Step::Take => {
                     if let Some(packet) = ring.reader.take() {
                         prop_assert!((1..=PACKET_BYTES_MAX).contains(&packet.bytes()));
-                        // Reads every byte: a wrong length or place would be a fault.
+                        // Reads every byte: a wrong length or place would cause a fault.
                         let sum: u64 = packet.data(0).iter().map(|byte| u64::from(*byte)).sum();
                         std::hint::black_box(sum);
                     }

@@ -1,4 +1,4 @@
-//! Where things lie in a rank's segment: the board, then one ring per sender.
+//! Layout of a rank's segment: the board, then one ring per sender.
 //!
 //! ```text
 //!   0              page           2 page                2 page + capacity
@@ -6,39 +6,39 @@
 //!   sleeping word  tail │ head    `capacity` bytes      tail │ head          ...
 //! ```
 //!
-//! Everything begins on a page, so that a sender maps the board and its own ring and nothing else.
+//! Every part begins on a page, so that a sender maps the board and its own ring and nothing else.
 //! A record in a ring is one word, the packet, and padding to a cache line:
 //!
 //! ```text
 //!   stamp (32 bits)  length (32 bits)  packet ...  padding
 //! ```
 //!
-//! The stamp is the record's number of its first line in the ring, counted from the start of the
-//! job: what does not carry its own was not written where the reader thinks.
+//! The stamp is the number of the record's first cache line in the ring, counted from the start of
+//! the job: a record with a different stamp was not written where the reader expects it.
 
-/// Records begin on a cache line, so that writer and reader do not fight for one.
+/// Records begin on a cache line, so that writer and reader do not share one.
 pub(super) const RECORD_ALIGN_BYTES: usize = 64;
 /// Stamp and length.
 pub(super) const RECORD_HEAD_BYTES: usize = 8;
 
-/// Distance of the sleeping word from the start of the board.
+/// Offset of the sleeping word from the start of the board.
 pub(super) const SLEEPING_OFFSET: usize = 0;
-/// Distance of the writer's position from the start of a ring.
+/// Offset of the writer's position from the start of a ring.
 pub(super) const TAIL_OFFSET: usize = 0;
-/// Distance of the reader's position: far from the writer's, as processors fetch lines in pairs.
+/// Offset of the reader's position: far from the writer's, because processors fetch lines in pairs.
 pub(super) const HEAD_OFFSET: usize = 128;
 
-/// Smallest ring, in bytes; a page of every machine fits.
+/// Size of the smallest ring, in bytes; a multiple of the page size of every machine.
 pub const CAPACITY_BYTES_MIN: usize = 64 << 10;
-/// Largest ring, in bytes.
+/// Size of the largest ring, in bytes.
 pub const CAPACITY_BYTES_MAX: usize = 16 << 20;
-/// Most rings of one segment.
+/// Maximum number of rings of one segment.
 pub const RINGS_MAX: u32 = 4096;
 // Sizes of segments fit the 64 bits of a file's size by far, and a ring's length its 32 bits.
 const _: () = assert!(CAPACITY_BYTES_MAX as u64 * RINGS_MAX as u64 <= 1 << 40);
 const _: () = assert!(CAPACITY_BYTES_MIN.is_multiple_of(RECORD_ALIGN_BYTES));
 
-/// Bytes that a packet takes in a ring.
+/// Bytes that a packet occupies in a ring.
 pub(super) const fn record_bytes(packet_bytes: usize) -> usize {
     (RECORD_HEAD_BYTES + packet_bytes).next_multiple_of(RECORD_ALIGN_BYTES)
 }
@@ -48,8 +48,8 @@ pub(super) const fn stamp(position: u64) -> u32 {
     (position / RECORD_ALIGN_BYTES as u64) as u32
 }
 
-/// Bytes of a page, as libc knows them: valgrind hides what the kernel tells each process, which
-/// rustix would ask.
+/// Size of a page in bytes, as libc knows it: valgrind hides the data that the kernel gives each
+/// process, which rustix would ask.
 pub(super) fn page_bytes() -> usize {
     // SAFETY: it reads a constant.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -65,9 +65,9 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A segment of `rings` rings of `capacity_bytes` bytes each; `None` if the capacity is no
-    /// power of two in [`CAPACITY_BYTES_MIN`]`..=`[`CAPACITY_BYTES_MAX`] of whole pages, or the
-    /// rings are not in `1..=`[`RINGS_MAX`].
+    /// Layout of `rings` rings of `capacity_bytes` bytes each; `None` if the capacity is not a
+    /// power of two in [`CAPACITY_BYTES_MIN`]`..=`[`CAPACITY_BYTES_MAX`] that consists of whole
+    /// pages, or the number of rings is not in `1..=`[`RINGS_MAX`].
     pub fn new(capacity_bytes: usize, rings: u32) -> Option<Self> {
         let page_bytes = page_bytes();
         let is_valid = (CAPACITY_BYTES_MIN..=CAPACITY_BYTES_MAX).contains(&capacity_bytes)
@@ -77,27 +77,27 @@ impl Layout {
         is_valid.then_some(Self { page_bytes, capacity_bytes, rings })
     }
 
-    /// Bytes of the board and of a ring's positions.
+    /// Size in bytes of the board, and of the positions of a ring.
     pub(super) fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Bytes of a ring's records.
+    /// Size in bytes of a ring's records.
     pub fn capacity_bytes(&self) -> usize {
         self.capacity_bytes
     }
 
-    /// Rings of the segment.
+    /// Number of rings of the segment.
     pub fn rings(&self) -> u32 {
         self.rings
     }
 
-    /// Bytes of the whole segment.
+    /// Size in bytes of the whole segment.
     pub(super) fn segment_bytes(&self) -> u64 {
         self.ring_offset(self.rings)
     }
 
-    /// First byte of ring `index`.
+    /// Offset of the first byte of ring `index`.
     pub(super) fn ring_offset(&self, index: u32) -> u64 {
         let ring = (self.page_bytes + self.capacity_bytes) as u64;
         self.page_bytes as u64 + u64::from(index) * ring

@@ -1,14 +1,15 @@
 //! Parts of a segment in this process's memory: the board, and rings whose records never wrap.
 //!
-//! The records of a ring are mapped twice, one after the other, as the kernel's own BPF ring buffer
-//! does it: a record that runs over the end continues at the beginning by itself, so packets lie in
-//! one piece and no branch has to look for the end.
+//! The records of a ring are mapped twice, contiguously, as in the kernel's own BPF ring buffer: a
+//! record that extends beyond the end continues at the beginning by itself, so packets are
+//! contiguous and no branch has to check for the end.
 //!
-//! All `unsafe` on shared memory is here, in `writer` and in `reader`. What makes it sound: the
-//! segment is sealed against shrinking, so mapped memory stays there; positions and lengths are
+//! All `unsafe` on shared memory is here, in `writer` and in `reader`. It is sound because the
+//! segment is sealed against shrinking, so mapped memory remains valid; positions and lengths are
 //! atomics, read once and checked before they are used; and the bytes of packets are only copied.
 //!
-//! What orders the two ends of a ring is checked by Miri on memory without a file (`order_tests`).
+//! The memory ordering between the two ends of a ring is checked by Miri on memory without a file
+//! (`order_tests`).
 
 #[cfg(test)]
 use super::layout::page_bytes;
@@ -20,7 +21,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A range of this process's memory. Clones are the same range, which is unmapped with the last.
+/// A range of this process's memory. Clones share the range, which is unmapped with the last.
 #[derive(Clone)]
 struct Mapping {
     base: NonNull<u8>,
@@ -32,8 +33,8 @@ struct Room {
     bytes: usize,
 }
 
-// SAFETY: shared memory belongs to no thread; what is reached through it are atomics, and bytes
-// that `writer` and `reader` give out under the borrow rules.
+// SAFETY: shared memory belongs to no thread; it is accessed only as atomics, and as bytes that
+// `writer` and `reader` give out under the borrow rules.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -42,13 +43,13 @@ unsafe impl Send for Room {}
 // SAFETY: as above.
 unsafe impl Sync for Room {}
 
-/// Reading and writing, as all parts are mapped.
+/// Read and write access, as all parts are mapped.
 fn access() -> ProtFlags {
     ProtFlags::READ | ProtFlags::WRITE
 }
 
 impl Mapping {
-    /// Room for `bytes` bytes of address space, without memory behind it.
+    /// Reserves `bytes` bytes of address space, without memory behind it.
     fn reserve(bytes: usize) -> io::Result<Self> {
         Self::anonymous(bytes, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
@@ -60,10 +61,10 @@ impl Mapping {
         Ok(Self { base, room: Arc::new(Room { base, bytes }) })
     }
 
-    /// Puts `bytes` bytes of the file, from `offset`, at distance `at` from the start.
+    /// Maps `bytes` bytes of the file, from `offset`, at distance `at` from the start.
     fn place(&self, at: usize, bytes: usize, fd: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
         assert!(at + bytes <= self.room.bytes, "a part beyond the room that was reserved");
-        // SAFETY: inside the room that was reserved by this value, which nobody else uses yet.
+        // SAFETY: inside the range reserved by this value, which no other code uses yet.
         unsafe {
             let address = self.base.as_ptr().add(at).cast();
             mmap(address, bytes, access(), MapFlags::SHARED | MapFlags::FIXED, fd, offset)?;
@@ -71,10 +72,11 @@ impl Mapping {
         Ok(())
     }
 
-    /// Keeps the memory out of processes that this one forks, which would hold it after its end.
+    /// Excludes the memory from forked child processes, which would keep it after this process
+    /// ends.
     fn keep_from_children(self) -> Self {
-        // SAFETY: the range is this value's own; only what `fork` does with it changes. An old
-        // kernel that refuses takes nothing from us.
+        // SAFETY: the range is this value's own; only the effect of `fork` on it changes. If an old
+        // kernel refuses, nothing is lost.
         let _ =
             unsafe { madvise(self.base.as_ptr().cast(), self.room.bytes, Advice::LinuxDontFork) };
         self
@@ -83,12 +85,12 @@ impl Mapping {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's own, and whatever borrows from it has ended.
+        // SAFETY: the range is this value's own, and all borrows of it have ended.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// What the owner of a segment tells all its senders.
+/// The part of a segment by which its owner informs all its senders.
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct BoardMap(Mapping);
 
@@ -107,7 +109,7 @@ impl BoardMap {
 
     /// 1 while the owner sleeps and wants to be woken.
     pub(super) fn sleeping(&self) -> &AtomicU32 {
-        // SAFETY: inside the page, aligned, and never accessed but as an atomic.
+        // SAFETY: inside the page, aligned, and never accessed except as an atomic.
         unsafe { &*self.0.base.as_ptr().add(SLEEPING_OFFSET).cast::<AtomicU32>() }
     }
 }
@@ -133,9 +135,9 @@ impl RingMap {
         Ok(Self { mapping: mapping.keep_from_children(), page_bytes, capacity_bytes })
     }
 
-    /// A ring without a file, for threads that share clones of it. What runs over the end lies
-    /// behind it, and not at the beginning as well: both ends look for it there, by the position
-    /// at which its record begins.
+    /// A ring without a file, for threads that share clones of it. Data beyond the end are stored
+    /// after the end, and not at the beginning as well: both ends find them there, by the position
+    /// at which their record begins.
     #[cfg(test)]
     pub(super) fn private(capacity_bytes: usize) -> io::Result<Self> {
         let page_bytes = page_bytes();
@@ -148,28 +150,28 @@ impl RingMap {
         self.capacity_bytes
     }
 
-    /// Bytes published so far; the writer's.
+    /// Position of the writer: bytes published so far.
     pub(super) fn tail(&self) -> &AtomicU64 {
-        // SAFETY: inside the first page, aligned, and never accessed but as an atomic.
+        // SAFETY: inside the first page, aligned, and never accessed except as an atomic.
         unsafe { &*self.mapping.base.as_ptr().add(TAIL_OFFSET).cast::<AtomicU64>() }
     }
 
-    /// Bytes given free so far; the reader's.
+    /// Position of the reader: bytes freed so far.
     pub(super) fn head(&self) -> &AtomicU64 {
-        // SAFETY: inside the first page, aligned, and never accessed but as an atomic.
+        // SAFETY: inside the first page, aligned, and never accessed except as an atomic.
         unsafe { &*self.mapping.base.as_ptr().add(HEAD_OFFSET).cast::<AtomicU64>() }
     }
 
     /// The first word of the record at `position`, a multiple of the records' alignment.
     pub(super) fn word(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: aligned, since positions are and records begin on a page; `at` is in the ring.
+        // SAFETY: aligned, because positions are and records begin on a page; `at` is in the ring.
         unsafe { &*self.at(position).cast::<AtomicU64>().as_ptr() }
     }
 
-    /// Where `position` is: from there `capacity_bytes` bytes may be reached, whatever it is.
+    /// Address of `position`: `capacity_bytes` bytes from there may be accessed, for any position.
     pub(super) fn at(&self, position: u64) -> NonNull<u8> {
         let inside = position as usize & (self.capacity_bytes - 1);
-        // SAFETY: below the capacity, behind the page, in a mapping of a page and two capacities.
+        // SAFETY: below the capacity, after the page, in a mapping of a page and two capacities.
         unsafe { self.mapping.base.add(self.page_bytes + inside) }
     }
 }

@@ -1,7 +1,7 @@
 //! The ranks of this rank's node, and the rings to and from them.
 //!
-//! A table with one row per neighbour; a rank that has no row is reached by UDP, as is one whose
-//! segment did not come. See the header of [`super`] for the way of a packet.
+//! A table with one row per neighbour; a rank without a row is reached by UDP, as is one whose
+//! segment did not arrive. See the header of [`super`] for the path of a packet.
 
 use super::card::Secret;
 use super::exchange::{Exchange, Offer, Seat};
@@ -16,18 +16,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Bytes of a ring, where the node has few ranks.
+/// Size of a ring in bytes, if the node has few ranks.
 const CAPACITY_BYTES: usize = 512 << 10;
-/// All rings of a rank together, in bytes, as far as their least size allows.
+/// Total size of all rings of a rank, in bytes, as far as their minimum size allows.
 const SEGMENT_BYTES: usize = 16 << 20;
-/// Descriptors for each neighbour: its segment, its eventfd, and the connection by which they come.
+/// Descriptors for each neighbour: its segment, its eventfd, and the connection that carries them.
 const DESCRIPTORS_PER_NEIGHBOUR: u64 = 3;
-/// What a rank opens beside, while it joins the job and later.
+/// Descriptors that a rank opens otherwise, while it joins the job and later.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// A ring's part that may be taken before its room is given free: an eighth.
+/// Part of a ring that may be taken before its space is freed: an eighth.
 const FREE_SHARE: usize = 8;
 
-/// Packets that went through rings, and what went wrong.
+/// Packets that went through rings, and errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RingCounters {
     /// Packets put into rings.
@@ -38,15 +38,15 @@ pub struct RingCounters {
     pub packets_received: u64,
     /// Their bytes.
     pub bytes_received: u64,
-    /// Packets dropped since a ring was full: its reader does not look.
+    /// Packets dropped because a ring was full: its reader does not poll it.
     pub full: u64,
     /// Neighbours that were woken.
     pub wakes: u64,
-    /// Rings given up for nonsense found in them.
+    /// Rings given up because of invalid data in them.
     pub broken: u64,
 }
 
-/// Who is on this rank's node, in a job.
+/// The ranks of this rank's node, in a job.
 #[derive(Clone, Copy)]
 pub struct NodeConfig<'a> {
     /// The job.
@@ -59,17 +59,17 @@ pub struct NodeConfig<'a> {
     pub ranks: &'a [Rank],
     /// Longest packet, in bytes; the same on all of them.
     pub packet_bytes_max: usize,
-    /// How long to wait for the others.
+    /// How long to wait for the other ranks.
     pub timeout: Duration,
 }
 
-/// The way to a neighbour.
+/// The path to a neighbour.
 struct Outward {
     writer: RingWriter,
     waker: Waker,
 }
 
-/// The way from a neighbour.
+/// The path from a neighbour.
 struct Inward {
     from: Rank,
     reader: RingReader,
@@ -79,20 +79,20 @@ struct Inward {
 /// See the module header.
 #[derive(Default)]
 pub struct Neighbours {
-    /// `None` where there are no neighbours.
+    /// `None` if there are no neighbours.
     wake_event: Option<WakeEvent>,
     inward: Vec<Inward>,
     outward: Vec<Option<Outward>>,
-    /// Ranks whose rings hold what is not published.
+    /// Ranks whose rings hold packets that are not published.
     unpublished: Vec<Rank>,
-    /// Ranks that cannot be heard any more, until they are asked for.
+    /// Ranks that cannot be heard any more, until they are taken.
     unheard: Vec<Rank>,
-    /// Threads of this rank that sleep.
+    /// Number of threads of this rank that sleep.
     sleepers: u32,
     counters: RingCounters,
 }
 
-/// Bytes of each of `rings` rings of a segment.
+/// Size in bytes of each of `rings` rings of a segment.
 fn capacity_bytes(rings: usize) -> usize {
     let share = (SEGMENT_BYTES / rings.max(1)).max(CAPACITY_BYTES_MIN);
     CAPACITY_BYTES.min(1 << share.ilog2())
@@ -100,14 +100,14 @@ fn capacity_bytes(rings: usize) -> usize {
 
 impl Neighbours {
     /// Meets the other ranks of the node, all of which must do the same. Raises the limit of
-    /// descriptors as far as it needs them and may.
+    /// descriptors as far as needed and allowed.
     ///
     /// # Errors
-    /// What the kernel says if this rank cannot have a segment. A neighbour that does not come in
-    /// time is no error: it is reached by UDP.
+    /// The kernel's error if this rank cannot have a segment. A neighbour that does not join in
+    /// time is not an error: it is reached by UDP.
     ///
     /// # Panics
-    /// If this rank is not one of the node's.
+    /// If this rank is not one of the node's ranks.
     pub fn meet(config: NodeConfig<'_>) -> io::Result<Self> {
         let NodeConfig { job, key, me, ranks, packet_bytes_max, timeout } = config;
         let others: Vec<Rank> = ranks.iter().copied().filter(|rank| *rank != me).collect();
@@ -134,7 +134,7 @@ impl Neighbours {
             if table.outward.len() <= row {
                 table.outward.resize_with(row + 1, || None);
             }
-            // A segment that cannot be mapped, or is not what its card says, is none.
+            // A segment that cannot be mapped, or does not match its card, is not used.
             table.outward[row] = seat.open(index(ranks, me)).ok();
         }
         Ok(table)
@@ -148,7 +148,7 @@ impl Neighbours {
         self.outward.get(rank.index()).is_some_and(Option::is_some)
     }
 
-    /// True if packets of `rank` may come through a ring.
+    /// True if packets of `rank` may arrive through a ring.
     #[inline]
     pub fn hears(&self, rank: Rank) -> bool {
         self.inward.iter().any(|inward| inward.from == rank)
@@ -160,21 +160,21 @@ impl Neighbours {
         rows.filter(|(_, row)| row.is_some()).map(|(rank, _)| Rank(rank as u32))
     }
 
-    /// Bytes of records that the ring to `rank` holds; 0 where there is none.
+    /// Size in bytes of the records of the ring to `rank`; 0 if there is no such ring.
     pub fn capacity_bytes(&self, rank: Rank) -> usize {
         let row = self.outward.get(rank.index()).and_then(Option::as_ref);
         row.map_or(0, |outward| outward.writer.capacity_bytes())
     }
 
-    /// Puts a packet for `rank`, gathered from `parts`, into its ring. It is seen after
-    /// [`Self::publish`]. A packet that finds no room is dropped, as a full socket buffer would
-    /// drop it at the other end; a ring that turns out to be broken is given up with it.
+    /// Puts a packet for `rank`, gathered from `parts`, into its ring. The packet is visible after
+    /// [`Self::publish`]. A packet that finds no space is dropped, as a full socket buffer would
+    /// drop it at the other end; a ring that turns out to be broken is given up, with the packet.
     ///
     /// # Safety
     /// Each part must be valid for reading its length.
     ///
     /// # Panics
-    /// If `rank` is not reached, or the packet is empty or longer than packets are.
+    /// If `rank` is not reached, or the packet is empty or exceeds the maximum length.
     pub unsafe fn push(&mut self, rank: Rank, parts: &[libc::iovec]) -> Pushed {
         let row = self.outward.get_mut(rank.index()).and_then(Option::as_mut);
         let outward = row.expect("only neighbours that are reached are written to");
@@ -191,7 +191,7 @@ impl Neighbours {
             }
             Pushed::Full => self.counters.full += 1,
             Pushed::Broken => {
-                // What follows goes by UDP.
+                // Further packets go by UDP.
                 self.outward[rank.index()] = None;
                 self.counters.broken += 1;
             }
@@ -199,7 +199,7 @@ impl Neighbours {
         pushed
     }
 
-    /// Shows the neighbours what was pushed, and wakes those that sleep.
+    /// Publishes pushed packets to the neighbours, and wakes those that sleep.
     pub fn publish(&mut self) {
         if self.unpublished.is_empty() {
             return;
@@ -219,7 +219,8 @@ impl Neighbours {
 
     // ---- in -------------------------------------------------------------------------------
 
-    /// Hands packets of all neighbours, at most `packets_max` of each, to `handle`; how many.
+    /// Passes packets of all neighbours, at most `packets_max` of each, to `handle`; returns their
+    /// number.
     pub fn receive(&mut self, packets_max: usize, mut handle: impl FnMut(RingPacket<'_>)) -> usize {
         let mut packets = 0;
         for inward in &mut self.inward {
@@ -244,24 +245,24 @@ impl Neighbours {
         packets
     }
 
-    /// A neighbour whose ring has turned out to be broken: what it sends does not come any more,
-    /// and it does not know. Each is told once.
+    /// A neighbour whose ring has turned out to be broken: its packets do not arrive any more, and
+    /// it does not know that. Each is returned once.
     pub fn take_unheard(&mut self) -> Option<Rank> {
         self.unheard.pop()
     }
 
-    /// True if no neighbour has sent anything that was not taken.
+    /// True if all packets that neighbours have sent were taken.
     pub fn is_empty(&self) -> bool {
         self.inward.iter().all(|inward| inward.reader.is_empty())
     }
 
     // ---- sleeping -------------------------------------------------------------------------
 
-    /// An eventfd that becomes readable when a neighbour wakes this rank; whoever is woken by it
-    /// reads it.
+    /// An eventfd that becomes readable when a neighbour wakes this rank; the thread that is woken
+    /// by it must read it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn waker(&self) -> io::Result<OwnedFd> {
         match &self.wake_event {
             Some(wake_event) => wake_event.event().try_clone_to_owned(),
@@ -269,8 +270,9 @@ impl Neighbours {
         }
     }
 
-    /// A thread of this rank is about to sleep and wants to be woken; false if there is something
-    /// to take already, so that there is no reason to sleep. Several threads may sleep at once.
+    /// Announces that a thread of this rank is about to sleep and must be woken; false if there are
+    /// packets to take already, so that there is no reason to sleep. Several threads may sleep
+    /// concurrently.
     pub fn arm(&mut self) -> bool {
         let Some(wake_event) = &self.wake_event else { return true };
         wake_event.arm();
@@ -282,37 +284,38 @@ impl Neighbours {
         may_sleep
     }
 
-    /// A thread is awake again for which [`Self::arm`] was true. It must look into the rings after
-    /// this; what it leaves there, others that sleep must be woken for ([`Self::leaves_sleepers`]).
+    /// Ends a sleep for which [`Self::arm`] returned true. The thread must read the rings
+    /// afterwards; if it leaves packets there, other threads that sleep must be woken
+    /// ([`Self::leaves_sleepers`]).
     pub fn disarm(&mut self) {
         let Some(wake_event) = &self.wake_event else { return };
         self.sleepers -= 1;
         match self.sleepers {
             0 => wake_event.disarm(),
-            // The wake-up that this one has had may have been meant for the others.
+            // The wake-up of this thread may have been meant for the others.
             _ => wake_event.arm(),
         }
     }
 
-    /// True if a thread of this rank sleeps beside rings that are not empty.
+    /// True if a thread of this rank sleeps while rings are not empty.
     pub fn leaves_sleepers(&self) -> bool {
         self.sleepers > 0 && !self.is_empty()
     }
 
-    /// What was counted so far.
+    /// Counters so far.
     pub fn counters(&self) -> &RingCounters {
         &self.counters
     }
 }
 
-/// Which ring of a segment is `rank`'s.
+/// Index of `rank`'s ring in a segment.
 fn index(ranks: &[Rank], rank: Rank) -> u32 {
     let index = ranks.iter().position(|other| *other == rank);
     index.expect("a rank of the node") as u32
 }
 
 impl Seat {
-    /// The way to the rank whose segment this is; its ring `index` is ours.
+    /// Opens the path to the rank that owns this segment; its ring `index` is ours.
     fn open(self, index: u32) -> io::Result<Outward> {
         if index >= self.layout.rings() {
             return Err(io::ErrorKind::InvalidData.into());

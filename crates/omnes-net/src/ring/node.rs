@@ -1,9 +1,9 @@
 //! Which ranks are on one node: those that run on one kernel, in one network namespace, as one
 //! user.
 //!
-//! The namespace counts since the hosts of a lab are namespaces of one kernel, and so are
-//! containers with addresses of their own: they are to talk through their network as hosts do. The
-//! user counts since ranks hand each other memory.
+//! The namespace counts because the hosts of a lab are namespaces of one kernel, and so are
+//! containers with addresses of their own: they are meant to communicate through their network as
+//! hosts do. The user counts because ranks hand each other memory.
 
 use crate::boot::boot_id;
 use crate::peer_user::own_user;
@@ -16,13 +16,13 @@ use std::os::unix::fs::MetadataExt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeId(u64);
 
-/// Names the network namespace of the calling thread.
+/// File that identifies the network namespace of the calling thread.
 const NETWORK: &str = "/proc/thread-self/ns/net";
-/// Not a secret: it only makes a hash of a few numbers.
+/// Not a secret: it only serves to hash a few numbers.
 const HASH: JobKey = JobKey::new(*b"omnes node names");
 
 impl NodeId {
-    /// The node that the calling thread runs on; `None` if the kernel does not tell.
+    /// The node that the calling thread runs on; `None` if the kernel does not report it.
     pub fn this() -> Option<Self> {
         let mut name = boot_id()?.to_vec();
         let network = std::fs::metadata(NETWORK).ok()?;
@@ -32,13 +32,13 @@ impl NodeId {
         Some(Self(HASH.answer(&name)))
     }
 
-    /// Its name as a number.
+    /// The id as a number.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The ranks of each node, given every rank's, in order of ranks. A rank without a node is one
-    /// by itself. Nodes stand in order of their first ranks, so all ranks find the same.
+    /// Ranks of each node, given the node of each rank, in order of ranks. A rank without a node
+    /// forms one by itself. Nodes are in order of their first ranks, so all ranks compute the same.
     pub fn groups(nodes: &[Option<Self>]) -> Vec<Vec<u32>> {
         let mut groups: Vec<Vec<u32>> = Vec::new();
         let mut known = BTreeMap::new();

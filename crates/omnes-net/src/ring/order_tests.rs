@@ -1,6 +1,6 @@
-//! What orders the two ends of a ring, on memory that threads share without a file, so that these
-//! tests run in Miri, which also shows what weakly ordered processors may do, and with
-//! ThreadSanitizer, to which two mappings are two memories: `cargo xtask sanitize`.
+//! Memory ordering between the two ends of a ring, on memory that threads share without a file, so
+//! that these tests run in Miri, which also shows what weakly ordered processors may do, and with
+//! ThreadSanitizer, for which two mappings are different memories: `cargo xtask sanitize`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use std::hint::spin_loop;
 use std::sync::Barrier;
 
 const PACKET_BYTES_MAX: usize = 200;
-/// A few packets: most run into the end of the ring, or over it.
+/// A few packets: most extend to the end of the ring, or beyond it.
 const CAPACITY_BYTES: usize = 512;
 
 /// Few rounds in Miri, which runs each test with many seeds.
@@ -27,7 +27,7 @@ fn ring() -> (RingWriter, RingReader) {
     (RingWriter::new(map.clone()), RingReader::new(map, PACKET_BYTES_MAX))
 }
 
-/// What wakes a rank, and what its neighbours wake it by.
+/// The wake event of a rank, and the wakers of its neighbours.
 fn wakers<const COUNT: usize>() -> (WakeEvent, [Waker; COUNT]) {
     let board = BoardMap::private().unwrap();
     let sleeper = WakeEvent::of(board.clone()).unwrap();
@@ -42,13 +42,13 @@ fn push(writer: &mut RingWriter, packet: &[u8]) -> Pushed {
     unsafe { writer.push(&[part]) }
 }
 
-/// Packet `number` of a stream in which length and bytes tell which it is.
+/// Packet `number` of a stream in which length and bytes identify each packet.
 fn packet(number: u64) -> Vec<u8> {
     let bytes = 1 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PACKET_BYTES_MAX;
     vec![number as u8; bytes]
 }
 
-/// Pushes the packets of a stream, one or two at a time, and calls `publish` for each time.
+/// Pushes the packets of a stream, one or two at a time, and calls `publish` each time.
 fn write(writer: &mut RingWriter, packets: u64, publish: impl Fn(&mut RingWriter)) {
     for number in 0..packets {
         while push(writer, &packet(number)) == Pushed::Full {
@@ -114,7 +114,7 @@ fn sleeper_or_writer_sees_the_other() {
         let mut may_sleep = Vec::new();
         for round in 0..rounds {
             start.wait();
-            // Another moment in each round.
+            // A different moment in each round.
             (0..round % 64).for_each(|_| spin_loop());
             sleeper.arm();
             may_sleep.push(reader.is_empty());
@@ -128,8 +128,8 @@ fn sleeper_or_writer_sees_the_other() {
     });
 }
 
-/// Two neighbours write at will, and the reader sleeps whenever it may: once both have ended,
-/// there is nothing left that nobody has woken it for.
+/// Two neighbours write at will, and the reader sleeps whenever it may: once both have ended, no
+/// packet is left for which the reader was not woken.
 #[test]
 fn no_wake_up_of_two_writers_is_lost() {
     let packets = rounds(5_000);

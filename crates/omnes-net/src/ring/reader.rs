@@ -1,8 +1,8 @@
 //! The receiving end of a ring.
 //!
-//! Nothing that is read from the ring is believed: the writer may have crashed in the middle of a
-//! word, or gone mad. Positions, stamps and lengths are read once and checked; the first that makes
-//! no sense breaks the ring, and nothing is read from it from then on.
+//! Nothing that is read from the ring is trusted: the writer may have crashed in the middle of a
+//! word, or may write arbitrary data. Positions, stamps and lengths are read once and checked; the
+//! first invalid one breaks the ring, and nothing is read from it from then on.
 
 use super::layout::{RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, record_bytes, stamp};
 use super::map::RingMap;
@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::ptr::{NonNull, copy_nonoverlapping};
 use std::sync::atomic::Ordering;
 
-/// A packet where it lies in the ring; it is there until the reader is asked for the next.
+/// A packet in place in the ring; it is valid until the reader is asked for the next.
 #[derive(Clone, Copy)]
 pub struct RingPacket<'a> {
     base: NonNull<u8>,
@@ -24,25 +24,26 @@ impl<'a> RingPacket<'a> {
         self.bytes
     }
 
-    /// Copies the first bytes of the packet, as many as there are and fit, to `into`; what was
-    /// copied. What is judged must be copied first: a writer that has gone mad may change the ring
-    /// after the check.
+    /// Copies the first bytes of the packet, as many as there are and fit, to `into`; returns the
+    /// copy. Data that are checked must be copied first: a faulty writer may change the ring after
+    /// the check.
     pub fn copy_head<'b>(&self, into: &'b mut [u8]) -> &'b [u8] {
         let bytes = self.bytes.min(into.len());
-        // SAFETY: `bytes` bytes lie in the ring from `base` on; `into` is other memory.
+        // SAFETY: the ring contains `bytes` bytes from `base` on; `into` is other memory.
         unsafe { copy_nonoverlapping(self.base.as_ptr(), into.as_mut_ptr(), bytes) };
         &into[..bytes]
     }
 
-    /// The bytes from `offset` on, to be copied from here to their place and not to be judged.
+    /// The bytes from `offset` on, to be copied from here to their destination and not to be
+    /// checked.
     ///
     /// # Panics
     /// If `offset` is beyond the packet.
     pub fn data(&self, offset: usize) -> &'a [u8] {
         assert!(offset <= self.bytes, "data beyond the packet");
-        // SAFETY: these bytes lie in the ring, which is mapped for 'a and is sealed against
-        // shrinking. A sane writer leaves them alone until they are given free, which takes a call
-        // on the reader that is borrowed for 'a; what a mad one makes of them is only copied.
+        // SAFETY: these bytes are in the ring, which is mapped for 'a and is sealed against
+        // shrinking. A correct writer does not touch them until they are freed, which takes a call
+        // on the reader that is borrowed for 'a; whatever a faulty one writes there is only copied.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), self.bytes - offset) }
     }
 }
@@ -51,29 +52,28 @@ impl<'a> RingPacket<'a> {
 pub struct RingReader {
     map: RingMap,
     packet_bytes_max: usize,
-    /// Bytes taken; given free or not.
+    /// Bytes taken, whether freed or not.
     head: u64,
     freed: u64,
-    /// The writer's position when it was last looked at.
+    /// Position of the writer when it was last read.
     tail_seen: u64,
     is_broken: bool,
 }
 
 impl RingReader {
-    /// The reader of a ring in which nothing has been written yet; longer packets than
-    /// `packet_bytes_max` are nonsense.
+    /// Creates the reader of a ring in which nothing has been written yet; packets longer than
+    /// `packet_bytes_max` are invalid.
     pub(super) fn new(map: RingMap, packet_bytes_max: usize) -> Self {
         assert!(record_bytes(packet_bytes_max) <= map.capacity_bytes(), "packets beyond the ring");
         Self { map, packet_bytes_max, head: 0, freed: 0, tail_seen: 0, is_broken: false }
     }
 
-    /// Bytes of records that the ring holds.
+    /// Size in bytes of the ring's records.
     pub fn capacity_bytes(&self) -> usize {
         self.map.capacity_bytes()
     }
 
-    /// The next packet, if there is one. It is taken, but its room is given free only by
-    /// [`Self::free`].
+    /// Takes the next packet, if there is one. Its space is freed only by [`Self::free`].
     pub fn take(&mut self) -> Option<RingPacket<'_>> {
         if self.head == self.tail_seen && !self.look() {
             return None;
@@ -93,15 +93,15 @@ impl RingReader {
         Some(RingPacket { base, bytes, ring: PhantomData })
     }
 
-    /// Looks how far the writer is; true if there is something new.
+    /// Reads the writer's position; true if there are new packets.
     fn look(&mut self) -> bool {
         if self.is_broken {
             return false;
         }
-        // Acquire: what the position shows has been written.
+        // Acquire: packets before that position have been written.
         let tail = self.map.tail().load(Ordering::Acquire);
         let ahead = tail.wrapping_sub(self.head);
-        // What is not free yet cannot have been written anew.
+        // Space that is not freed yet cannot have been written again.
         let room = self.map.capacity_bytes() as u64 - (self.head - self.freed);
         if ahead > room || !tail.is_multiple_of(RECORD_ALIGN_BYTES as u64) {
             self.is_broken = true;
@@ -111,29 +111,29 @@ impl RingReader {
         ahead > 0
     }
 
-    /// Gives the room of all packets taken back to the writer; false if there was none.
+    /// Returns the space of all packets taken to the writer; false if there was none.
     pub fn free(&mut self) -> bool {
         if self.freed == self.head {
             return false;
         }
-        // Release: the packets have been read before their room is given free.
+        // Release: the packets have been read before their space is freed.
         self.map.head().store(self.head, Ordering::Release);
         self.freed = self.head;
         true
     }
 
-    /// Bytes taken and not given free yet.
+    /// Bytes taken and not freed yet.
     pub fn held_bytes(&self) -> usize {
         (self.head - self.freed) as usize
     }
 
-    /// True if nothing is there to be taken at present. A broken ring is empty.
+    /// True if there is no packet to take at present. A broken ring is empty.
     pub fn is_empty(&self) -> bool {
         self.is_broken
             || (self.head == self.tail_seen && self.map.tail().load(Ordering::Acquire) == self.head)
     }
 
-    /// True if the writer has left nonsense in the ring.
+    /// True if the writer has left invalid data in the ring.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }

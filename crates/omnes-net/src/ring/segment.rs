@@ -1,8 +1,8 @@
-//! A rank's segment: shared memory for all that its neighbours send to it.
+//! A rank's segment: shared memory for all packets that its neighbours send to it.
 //!
-//! It is an anonymous file in memory (`memfd`), so it has no name to be found by and is gone with
-//! the last process that has it, however that ends. It is sealed against changes of its length: a
-//! neighbour that maps it after looking for the seals can never meet a page that has gone.
+//! It is an anonymous file in memory (`memfd`), so it has no name and vanishes with the last
+//! process that holds it, however that process ends. It is sealed against changes of its length: a
+//! neighbour that maps it after checking the seals can never access a page that has been removed.
 
 use super::layout::Layout;
 use super::map::RingMap;
@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What this rank reads from, or another's that it writes to.
+/// The segment that this rank reads from, or another rank's that it writes to.
 pub(super) struct Segment {
     fd: OwnedFd,
     layout: Layout,
 }
 
 impl Segment {
-    /// An empty segment. Pages cost nothing before they are written to.
+    /// Creates an empty segment. Pages cost nothing before they are written to.
     pub(super) fn create(layout: Layout) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = match memfd_create("omnes-ring", flags | MemfdFlags::NOEXEC_SEAL) {
@@ -34,10 +34,10 @@ impl Segment {
         Ok(Self { fd, layout })
     }
 
-    /// Another rank's segment, if it is what its owner says.
+    /// Opens another rank's segment, if it is as its owner says.
     ///
     /// # Errors
-    /// `InvalidData` if it may shrink, or is shorter than `layout` wants.
+    /// `InvalidData` if it may shrink, or is shorter than `layout` requires.
     pub(super) fn adopt(fd: OwnedFd, layout: Layout) -> io::Result<Self> {
         let is_fixed = fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK);
         let bytes = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);

@@ -48,7 +48,7 @@ fn take(reader: &mut RingReader) -> Option<Vec<u8>> {
     packet
 }
 
-/// Packet `number` of a stream in which length and bytes tell which it is.
+/// Packet `number` of a stream in which length and bytes identify each packet.
 fn packet(number: u64) -> Vec<u8> {
     let bytes = 1 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PACKET_BYTES_MAX;
     (0..bytes).map(|at| (number as usize).wrapping_mul(31).wrapping_add(at) as u8).collect()
@@ -167,8 +167,8 @@ fn reader_that_does_not_sleep_is_left_alone() {
     assert!(!waker.wake());
 }
 
-/// The reader sleeps for every packet, the writer waits for every packet to be taken: each round
-/// is a race between going to sleep and being woken, and a wake-up that is lost ends the test.
+/// The reader sleeps for every packet, and the writer waits for every packet to be taken: each
+/// round is a race between going to sleep and being woken, and a lost wake-up ends the test.
 #[test]
 fn no_wake_up_is_lost() {
     const ROUNDS: u64 = 20_000;
@@ -180,7 +180,7 @@ fn no_wake_up_is_lost() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..ROUNDS {
-                // Another moment in each round.
+                // A different moment in each round.
                 (0..number % 97).for_each(|_| spin_loop());
                 push(&mut writer, &number.to_be_bytes());
                 order();
@@ -208,8 +208,8 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// The race itself, many times over without the cost of sleeping: the reader may sleep or is
-/// woken, or both, but never neither. Fails within some thousand rounds without the fences.
+/// The race itself, many times over without the cost of sleeping: the reader may sleep or is woken,
+/// or both, but never neither. Fails within some thousand rounds without the fences.
 #[test]
 fn reader_never_goes_to_sleep_beside_a_packet_without_a_wake_up() {
     const ROUNDS: u64 = 60_000;
@@ -226,7 +226,7 @@ fn reader_never_goes_to_sleep_beside_a_packet_without_a_wake_up() {
         let mut looks = 0u32;
         while turn.load(SeqCst) < number {
             looks += 1;
-            // The other thread may want this very core.
+            // The other thread may need this very core.
             if looks.is_multiple_of(1000) { std::thread::yield_now() } else { spin_loop() }
         }
     };
@@ -245,7 +245,7 @@ fn reader_never_goes_to_sleep_beside_a_packet_without_a_wake_up() {
         let mut may_sleep = Vec::with_capacity(ROUNDS as usize);
         for number in 1..=ROUNDS {
             started.store(number, SeqCst);
-            // Another moment in each round, about as long as the other takes to notice.
+            // A different moment in each round, about as late as the other thread takes to notice.
             (0..number % 64).for_each(|_| spin_loop());
             wake_event.arm();
             may_sleep.push(reader.is_empty());
@@ -282,7 +282,7 @@ fn own_job() -> u32 {
     u32::from_be_bytes(crate::rendezvous::random().unwrap())
 }
 
-/// Sends to `to`, trying again while its ring is full.
+/// Sends to `to`, and retries while its ring is full.
 fn send(table: &mut Neighbours, to: Rank, bytes: &[u8]) {
     // SAFETY: the slice outlives the call.
     while unsafe { table.push(to, &[part(bytes)]) } == Pushed::Full {
@@ -292,7 +292,7 @@ fn send(table: &mut Neighbours, to: Rank, bytes: &[u8]) {
     table.publish();
 }
 
-/// Waits for a packet of any neighbour, sleeping; one of each that has sent some.
+/// Waits for packets of any neighbour, sleeping; returns one of each that has sent some.
 fn wait(table: &mut Neighbours) -> Vec<Vec<u8>> {
     let (until, waker) = (Instant::now() + Duration::from_secs(20), table.waker().unwrap());
     let mut got = Vec::new();
@@ -370,8 +370,8 @@ fn rank_alone_on_its_node_has_no_rings_and_may_sleep() {
     table.disarm();
 }
 
-/// Of two threads that sleep the first to wake takes the wake-up; the second must still be woken
-/// for what comes later, and for what the first leaves.
+/// Of two threads that sleep, the first to wake takes the wake-up; the second must still be woken
+/// for later packets, and for packets that the first leaves.
 #[test]
 fn second_sleeper_of_a_rank_is_not_forgotten() {
     let (job, ranks) = (own_job(), [Rank(0), Rank(1)]);
@@ -402,8 +402,8 @@ fn second_sleeper_of_a_rank_is_not_forgotten() {
 const JOB_VARIABLE: &str = "OMNES_TEST_RING_JOB";
 const ECHOES: u64 = 2_000;
 
-/// The other process of the tests below: echoes what comes from rank 0, or ends without a word in
-/// the middle.
+/// The other process of the tests below: echoes packets of rank 0, or ends without farewell in the
+/// middle.
 #[test]
 #[ignore = "runs in the process that the tests below start"]
 fn other_process() {
@@ -451,7 +451,7 @@ fn rank_that_is_killed_leaves_neither_names_nor_trouble_behind() {
     let mut table = meet(job, &[Rank(0), Rank(1)], Rank(0), Duration::from_secs(20));
     send(&mut table, Rank(1), b"die");
     assert!(!other.wait().unwrap().success());
-    // Its segment is still mapped here: writing to it goes on until it is full, and no further.
+    // Its segment is still mapped here: writing to it continues until it is full, and no further.
     let mut pushed = Pushed::Queued;
     for _ in 0..10_000 {
         // SAFETY: the slice outlives the call.

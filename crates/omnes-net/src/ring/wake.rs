@@ -1,8 +1,8 @@
-//! How a sender wakes a reader that sleeps, and leaves one alone that does not.
+//! How a sender wakes a sleeping reader, and does not disturb one that is awake.
 //!
-//! A reader sleeps in `poll`, where its sockets are, so a wake-up is a write to its eventfd: a
-//! system call, which is only worth it while the reader sleeps. Its board says so, in one word for
-//! all its rings.
+//! A reader sleeps in `poll`, together with its sockets, so a wake-up is a write to its eventfd: a
+//! system call, which is only worth it while the reader sleeps. The reader's board says whether it
+//! sleeps, in one word for all its rings.
 //!
 //! No wake-up is lost:
 //!
@@ -14,11 +14,12 @@
 //!   R4  sleep if all rings are empty     S4  wake it if it was 1, and set it to 0
 //! ```
 //!
-//! Sequentially consistent fences have one order. If R2 comes before S2, what R1 wrote is seen by
-//! S3, so the sender wakes the reader; if S2 comes before R2, what S1 wrote is seen by R3, so the
-//! reader does not sleep. A wake-up before R4 leaves the eventfd readable, and `poll` returns at
-//! once. The swap in S4 lets one of several senders do it. The reader sets the word back to 0 when
-//! it is awake; a sender that has seen the 1 before wakes it once too often, which is harmless.
+//! Sequentially consistent fences have one order. If R2 precedes S2, S3 sees the value written by
+//! R1, so the sender wakes the reader; if S2 precedes R2, R3 sees the value written by S1, so the
+//! reader does not sleep. A wake-up before R4 leaves the eventfd readable, and `poll` returns
+//! immediately. Due to the swap in S4, only one of several senders wakes the reader. The reader
+//! sets the word back to 0 when it is awake; a sender that has seen the 1 before causes one
+//! unnecessary wake-up, which is harmless.
 
 use super::layout::Layout;
 use super::map::BoardMap;
@@ -27,7 +28,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-/// What wakes this rank: its eventfd, and the word that says whether it sleeps.
+/// Wake-up of this rank: its eventfd, and the word that says whether it sleeps.
 pub struct WakeEvent {
     board: BoardMap,
     event: OwnedFd,
@@ -38,30 +39,31 @@ impl WakeEvent {
         Ok(Self { board: BoardMap::open(segment, layout)?, event: event()? })
     }
 
-    /// On a board without a file.
+    /// Creates a wake event on a board without a file.
     #[cfg(test)]
     pub(super) fn of(board: BoardMap) -> io::Result<Self> {
         Ok(Self { board, event: event()? })
     }
 
-    /// The descriptor that becomes readable when somebody wakes this rank.
+    /// The descriptor that becomes readable when another rank wakes this one.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Says that this rank is about to sleep; it may only if it then finds its rings empty.
+    /// Announces that this rank is about to sleep; it may only do so if it then finds its rings
+    /// empty.
     pub fn arm(&self) {
         self.board.sleeping().store(1, Ordering::Relaxed); // R1
         fence(Ordering::SeqCst); // R2
     }
 
-    /// Says that this rank is awake.
+    /// Announces that this rank is awake.
     pub fn disarm(&self) {
         self.board.sleeping().store(0, Ordering::Relaxed);
     }
 }
 
-/// What wakes another rank.
+/// Wake-up of another rank.
 pub struct Waker {
     board: BoardMap,
     event: OwnedFd,
@@ -76,7 +78,7 @@ impl Waker {
         Ok(Self { board: BoardMap::open(segment, layout)?, event })
     }
 
-    /// On a board without a file.
+    /// Creates a waker on a board without a file.
     #[cfg(test)]
     pub(super) fn of(board: BoardMap, event: OwnedFd) -> Self {
         Self { board, event }
@@ -90,13 +92,13 @@ impl Waker {
         if sleeping.load(Ordering::Relaxed) == 0 || sleeping.swap(0, Ordering::Relaxed) == 0 {
             return false;
         }
-        // It fails if the counter is full, and then it is readable.
+        // The write fails if the counter is full, and then the eventfd is readable.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         true
     }
 }
 
-/// A new eventfd, as wake events are made of.
+/// A new eventfd, as used by wake events.
 pub(super) fn event() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }

@@ -5,24 +5,25 @@ use super::map::RingMap;
 use std::ptr::copy_nonoverlapping;
 use std::sync::atomic::Ordering;
 
-/// What became of a packet that was pushed.
+/// Result of pushing a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
-    /// It is in the ring; the reader sees it when it is published.
+    /// The packet is in the ring; the reader sees it when it is published.
     Queued,
-    /// There is no room; nothing was done.
+    /// There is no space; nothing was done.
     Full,
-    /// The reader's position makes no sense; the ring is of no use any more.
+    /// The reader's position is invalid; the ring can no longer be used.
     Broken,
 }
 
 /// See the module header.
 pub struct RingWriter {
     map: RingMap,
-    /// Bytes written; what is not published yet included.
+    /// Bytes written, including those not published yet.
     tail: u64,
     published: u64,
-    /// The reader's position when it was last looked at; the line is left alone while that will do.
+    /// Position of the reader when it was last read; it is read again only when this one leaves no
+    /// space.
     head_seen: u64,
     is_broken: bool,
 }
@@ -32,12 +33,12 @@ impl RingWriter {
         Self { map, tail: 0, published: 0, head_seen: 0, is_broken: false }
     }
 
-    /// Bytes of records that the ring holds.
+    /// Size in bytes of the ring's records.
     pub fn capacity_bytes(&self) -> usize {
         self.map.capacity_bytes()
     }
 
-    /// Puts a packet, gathered from `parts`, behind what is in the ring. One copy.
+    /// Appends a packet, gathered from `parts`, to the ring, with one copy.
     ///
     /// # Safety
     /// Each part must be valid for reading its length.
@@ -56,9 +57,9 @@ impl RingWriter {
         self.map.word(self.tail).store(word, Ordering::Relaxed);
         let mut to = self.map.at(self.tail + RECORD_HEAD_BYTES as u64).as_ptr();
         for part in parts {
-            // SAFETY: the caller vouches for the part; `to` has `record` bytes of room from the
-            // record's start on, in one piece, and the reader does not look before they are
-            // published. User memory is no ring.
+            // SAFETY: the caller vouches for the part; `to` has `record` bytes of contiguous space
+            // from the record's start on, and the reader does not read them before they are
+            // published. User memory is not part of a ring.
             unsafe {
                 copy_nonoverlapping(part.iov_base.cast::<u8>(), to, part.iov_len);
                 to = to.add(part.iov_len);
@@ -68,7 +69,7 @@ impl RingWriter {
         Pushed::Queued
     }
 
-    /// Looks at the reader's position only where the one seen last does not leave room enough.
+    /// Reads the reader's position only if the last one seen does not leave enough space.
     fn check_room(&mut self, record: u64) -> Pushed {
         let capacity = self.map.capacity_bytes() as u64;
         if self.is_broken {
@@ -77,7 +78,7 @@ impl RingWriter {
         if self.tail + record - self.head_seen <= capacity {
             return Pushed::Queued;
         }
-        // Acquire: the reader has finished with what it gives free.
+        // Acquire: the reader has finished with the space that it frees.
         let head = self.map.head().load(Ordering::Acquire);
         let is_sane = (self.head_seen..=self.published).contains(&head)
             && head.is_multiple_of(RECORD_ALIGN_BYTES as u64);
@@ -89,13 +90,13 @@ impl RingWriter {
         if self.tail + record - head <= capacity { Pushed::Queued } else { Pushed::Full }
     }
 
-    /// Shows the reader what was pushed; false if there was nothing new. Whoever publishes wakes
+    /// Publishes pushed packets to the reader; false if there were no new ones. The caller wakes
     /// the reader afterwards ([`super::wake`]).
     pub fn publish(&mut self) -> bool {
         if self.published == self.tail {
             return false;
         }
-        // Release: the packets are written before the position that shows them.
+        // Release: the packets are written before the position that publishes them.
         self.map.tail().store(self.tail, Ordering::Release);
         self.published = self.tail;
         true

@@ -1,18 +1,18 @@
-//! Datagrams and trains out of the kernel, many per system call or one into several buffers.
+//! Receiving datagrams and trains, many per system call or one into several buffers.
 
 use super::{CONTROL_BYTES, DATAGRAMS_PER_CALL, Received, UdpSocket};
 
 /// Whether a datagram stays in the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Take {
-    /// It stays.
+    /// The datagram stays.
     Look,
-    /// It is taken out.
+    /// The datagram is removed.
     Out,
 }
 
 impl UdpSocket {
-    /// Receives waiting datagrams, one per buffer; how many. None is no error.
+    /// Receives waiting datagrams, one per buffer; returns their number, which may be 0.
     pub fn receive(&mut self, buffers: &mut [libc::iovec], out: &mut Vec<Received>) -> usize {
         out.clear();
         self.headers.clear();
@@ -50,7 +50,7 @@ impl UdpSocket {
         out.len()
     }
 
-    /// Receives one datagram into several buffers, or only looks at it. `None` if there is none.
+    /// Receives one datagram into several buffers, or only peeks at it. `None` if there is none.
     pub fn receive_scattered(
         &mut self,
         buffers: &mut [libc::iovec],
@@ -85,7 +85,7 @@ impl UdpSocket {
     }
 }
 
-/// Packet length of a train, if the kernel put one together.
+/// Packet length of a train, if the kernel has coalesced one.
 fn gro_packet_bytes(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel has filled in the control buffer and its length.
     unsafe {

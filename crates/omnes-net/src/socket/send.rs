@@ -1,4 +1,4 @@
-//! Trains out of a socket: many per system call, or packet by packet without GSO.
+//! Sending trains: many per system call, or packet by packet without GSO.
 
 use super::{CONTROL_BYTES, Control, TRAINS_PER_CALL, Train, UdpSocket};
 use rustix::net::{SendFlags, send, sendto};
@@ -7,8 +7,8 @@ use std::io;
 
 impl UdpSocket {
     /// Sends trains in order; returns how many the kernel took. Fewer than given means that its
-    /// buffer is full: the rest must be tried again first. A train that cannot be sent at all
-    /// (no route, say) counts as sent and lost.
+    /// buffer is full: the remaining trains must be retried first. A train that cannot be sent at
+    /// all (for instance without a route) counts as sent and lost.
     pub fn send(&mut self, trains: &[Train], parts: &mut [libc::iovec]) -> usize {
         let mut done = 0;
         while done < trains.len() {
@@ -52,8 +52,7 @@ impl UdpSocket {
         done
     }
 
-    /// Sends a packet in one part by the cheapest call there is; `None` if the train is not of that
-    /// kind.
+    /// Sends a packet in one part by the cheapest system call; `None` for any other train.
     fn send_plain(&mut self, train: &Train, parts: &[libc::iovec]) -> Option<io::Result<()>> {
         if train.packets > 1 || train.parts.1 - train.parts.0 > 1 {
             return None;
@@ -62,7 +61,7 @@ impl UdpSocket {
         // SAFETY: the part points to memory that the caller keeps alive and does not change.
         let data = unsafe { std::slice::from_raw_parts(part.iov_base.cast(), part.iov_len) };
         self.counters.send_calls += 1;
-        // Not by libc, where these calls are points of cancellation and cost more.
+        // Not by libc, in which these calls are cancellation points and cost more.
         let sent = match train.to {
             None => send(&self.socket, data, SendFlags::DONTWAIT),
             Some(to) => sendto(&self.socket, data, SendFlags::DONTWAIT, &to),
@@ -74,7 +73,7 @@ impl UdpSocket {
         Some(Ok(()))
     }
 
-    /// True if the kernel is to cut trains.
+    /// True if the kernel is to cut trains into packets.
     pub(super) fn segments(&self) -> bool {
         self.offloads.gso && self.segmentation.is_on()
     }
@@ -97,7 +96,7 @@ impl UdpSocket {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS) => AfterError::Full,
             Some(libc::EINTR) => AfterError::Again,
-            // What an earlier packet met with, told late: this one has not been tried.
+            // A late error of an earlier packet: this one has not been sent.
             Some(libc::ECONNREFUSED) => AfterError::Again,
             Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if packets > 1 => {
                 self.segmentation.on_refusal();
@@ -148,8 +147,8 @@ impl UdpSocket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
-    /// The train packet by packet; false if the buffer is full before the first is out. If it
-    /// fills up later, the rest of the train counts as lost.
+    /// Sends the train packet by packet; false if the buffer is full before the first is sent. If
+    /// it fills up later, the packets that find no space count as lost.
     fn send_packetwise(&mut self, train: &Train, parts: &[libc::iovec]) -> bool {
         let mut left = &parts[train.parts.0..train.parts.1];
         let (mut offset, mut is_first) = (0, true);
@@ -184,8 +183,8 @@ enum AfterError {
     Skip,
 }
 
-/// Cuts the next packet of `packet_bytes` off what is left of a train, of whose first part `offset`
-/// bytes are gone: a train that was received lies in one part. Empty if nothing is left.
+/// Cuts the next packet of `packet_bytes` off the remaining parts of a train, of whose first part
+/// `offset` bytes have been sent: a received train is in one part. Empty if nothing is left.
 fn take_packet(
     packet: &mut Vec<libc::iovec>,
     left: &mut &[libc::iovec],

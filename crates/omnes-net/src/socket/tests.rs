@@ -29,7 +29,7 @@ fn send_train(gso: bool, local: &str) {
     from.restrict(Offloads { gso, gro: true });
     let mut packets: Vec<Vec<u8>> = (0..40u8).map(|index| vec![index; 1000]).collect();
     packets.push(vec![40; 7]);
-    // Head and data of each packet apart, as the engine has them.
+    // Head and data of each packet separately, as the engine has them.
     let mut parts: Vec<_> = packets
         .iter_mut()
         .flat_map(|packet| {
@@ -85,7 +85,7 @@ fn trains_go_whole_again_after_the_kernel_has_refused_one() {
         from.counters.send_calls - calls
     };
     assert_eq!(send(1000), 1);
-    // Longer than the kernel takes in one call.
+    // Longer than the kernel accepts in one call.
     assert_eq!(send(40_000), 3);
     let calls: Vec<u64> = (0..70).map(|_| send(1000)).collect();
     assert_eq!((calls[0], calls[69]), (2, 1), "{calls:?}");

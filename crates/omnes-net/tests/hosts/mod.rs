@@ -1,5 +1,5 @@
 //! Hosts for tests: this machine, or network namespaces joined by a bridge, which the kernel
-//! removes when the last that holds them has ended, however that is.
+//! removes when the last process that holds them has ended, in whatever way.
 #![allow(dead_code)] // Each test needs another part.
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -11,15 +11,15 @@ use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Where a rank runs.
+/// The host on which a rank runs.
 #[derive(Clone)]
 pub struct Host {
-    /// Its address.
+    /// Address of the host.
     pub address: IpAddr,
     space: Option<Arc<Space>>,
 }
 
-/// A host's namespace, and the switch's, which must last as long.
+/// Namespaces of a host and of the switch, which must live as long.
 struct Space {
     own: OwnedFd,
     _switch: Arc<OwnedFd>,
@@ -33,12 +33,12 @@ pub enum Family {
 }
 
 impl Host {
-    /// This machine, under one of its addresses.
+    /// This machine, with one of its addresses.
     pub fn here(address: IpAddr) -> Self {
         Self { address, space: None }
     }
 
-    /// Runs `body` there, in a thread of its own.
+    /// Runs `body` on the host, in a separate thread.
     pub fn inside<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         run_in(self.space.as_ref().map(|space| &space.own), body)
     }
@@ -57,16 +57,16 @@ fn run_in<T: Send>(space: Option<&OwnedFd>, body: impl FnOnce() -> T + Send) -> 
     })
 }
 
-/// A network namespace without anything but a loopback interface that is down.
+/// Creates a network namespace that contains only a loopback interface, which is down.
 fn new_space() -> OwnedFd {
     run_in(None, || {
-        // SAFETY: nothing but the network of this thread, which ends here, is affected.
+        // SAFETY: only the network of this thread, which ends here, is affected.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET).unwrap() };
         std::fs::File::open("/proc/thread-self/ns/net").unwrap().into()
     })
 }
 
-/// Lets `ip` run `lines` in a namespace.
+/// Runs `ip` with `lines` in a namespace.
 fn ip(space: &OwnedFd, lines: &str) {
     run_in(Some(space), || {
         let mut command = Command::new("ip");
@@ -76,8 +76,8 @@ fn ip(space: &OwnedFd, lines: &str) {
     });
 }
 
-/// Hosts with an interface each on one switch; `None`, with a word, for those who may not make
-/// any.
+/// Creates hosts with an interface each on one switch; `None`, with a message, for users without
+/// that right.
 pub fn network(count: usize, family: Family) -> Option<Vec<Host>> {
     if !rustix::process::geteuid().is_root() {
         let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();

@@ -20,13 +20,13 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
     JobConfig {
         channels: vec![omnes_net::ChannelConfig::default()],
         multicast: MulticastConfig::default(),
-        // All ranks are of this process, and it is multicast that is tried here.
+        // All ranks are in this process, and the test is about multicast.
         shared_memory: false,
         ..ranks::config(rank, size, rendezvous)
     }
 }
 
-/// One rank, and what it needs of the others.
+/// One rank, and its means to meet the others.
 pub struct Member<'a> {
     pub engine: Engine,
     pub meet: &'a Barrier,
@@ -38,8 +38,8 @@ impl Member<'_> {
         self.open_on((0..self.engine.size()).map(|rank| vec![rank]).collect(), policy);
     }
 
-    /// Opens the group of these nodes, whose first ranks lead them, when each of these has heard
-    /// all other ranks.
+    /// Opens the group of these nodes, whose first ranks lead them, when each of the leaders has
+    /// heard all other ranks.
     pub fn open_on(&self, nodes: Vec<Vec<u32>>, policy: Policy) {
         let others = self.engine.size() as usize - 1;
         assert!(matches!(self.engine.multicast(), MulticastState::On { .. }), "{:?}", self.state());
@@ -49,7 +49,7 @@ impl Member<'_> {
         self.engine.open_group(CastGroupConfig { id: GROUP, nodes: nodes.into(), policy });
         let until = Instant::now() + PATIENCE;
         self.meet.wait();
-        // Whoever has heard all may not have been heard.
+        // A rank that has heard all may not have been heard.
         self.engine.announce();
         while leads && self.engine.heard() < others {
             assert!(Instant::now() < until, "heard {} of {others}", self.engine.heard());
@@ -101,7 +101,7 @@ impl Member<'_> {
     }
 }
 
-/// Runs `body` as every rank of a job; results in order of ranks.
+/// Runs `body` as every rank of a job; returns the results in order of ranks.
 pub fn with_ranks<T: Send>(
     addresses: &[hosts::Host],
     adjust: impl Fn(&mut JobConfig) + Sync,

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only by a failure.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
     JobConfig {
@@ -41,7 +41,7 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
     }
 }
 
-/// One rank, and what it needs of the others.
+/// One rank, and its means to meet the others.
 pub struct Member<'a> {
     pub engine: Engine,
     pub meet: &'a Barrier,
@@ -104,7 +104,7 @@ pub fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// Runs `body` as every rank of a job; what each has counted at the end, in order of ranks.
+/// Runs `body` as every rank of a job; returns each rank's counters at the end, in order of ranks.
 pub fn with_ranks(
     hosts: &[Host],
     adjust: impl Fn(&mut JobConfig) + Sync,

@@ -1,14 +1,14 @@
-//! How long the answers of a group take, and until when a collector waits for them.
+//! Measures how long the answers of a group take, and times how long a collector waits for them.
 //!
-//! A round trip of the group is that from a packet that asks for answers until the last of them, so
-//! that the timer fits the slowest rank, and in a tree the highest of its branches. The time over
-//! which many ranks spread their answers comes on top. The first answer tells how near the nearest
-//! rank is. Only one question is measured at a time, and none that was asked again: its answer
-//! could be to either packet. Nor does an answer count that took longer than any wait for it: its
-//! rank had no room, and nothing was owed meanwhile.
+//! A round trip of the group lasts from a packet that asks for answers until the last of the
+//! answers, so that the timer fits the slowest rank and, in a tree, the deepest branch. The time
+//! over which many ranks spread their answers is added. The first answer shows how close the
+//! nearest rank is. Only one question is measured at a time, and none that was repeated, since its
+//! answer could be to either packet. An answer that took longer than any wait for it does not count
+//! either: its rank had no buffer space, and owed nothing meanwhile.
 //!
-//! The wait doubles each time that it ends and nobody has reported, as over channels; where ranks
-//! report but the slowest makes no progress, it doubles after a few waits.
+//! The wait doubles each time it ends without any report, as on channels; if ranks report but the
+//! slowest makes no progress, it doubles after a few waits.
 
 use super::history::Times;
 use super::incoming::answer_spread;
@@ -17,23 +17,23 @@ use crate::limits::BACKOFF_DOUBLINGS_MAX;
 use omnes_wire::{Instant, Seq};
 use std::time::Duration;
 
-/// Longest wait that round trips lead to, without doublings and what answers are held back.
+/// Longest wait derived from round trips, without doublings and the time that answers are delayed.
 const TIMEOUT_MAX: Duration = Duration::from_secs(1);
-/// Waits without progress after which each further one is twice as long, though ranks report.
+/// Waits without progress after which each further one is twice as long, even though ranks report.
 const FRUITLESS_PROMPT: u32 = 4;
-/// Longest wait that doubling leads to, unless answers usually take longer.
+/// Longest wait reached by doubling, unless answers usually take longer.
 const BACKOFF_MAX: Duration = Duration::from_millis(20);
 
-/// A round trip that is measured is at least this long, as one that was held back for longer than
-/// it took is none.
+/// Lower bound of a measured round trip: an answer that was delayed for longer than its round trip
+/// took would give none.
 const FASTEST_MIN: Duration = Duration::from_micros(1);
 /// Round trip to the nearest rank that is assumed until one has been measured.
 const FASTEST_INITIAL: Duration = Duration::from_micros(100);
 
-/// Measurements after which it no longer matters if one of them came out too long.
+/// Measurements after which a single one that is too long no longer matters.
 const SAMPLES_WELL: u32 = 8;
 
-/// A packet that asked for answers.
+/// Packet that asked for answers.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     seq: Seq,
@@ -44,30 +44,30 @@ struct Question {
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct AnswerTimer {
-    /// Time over which all who are asked together spread their answers.
+    /// Time over which all ranks that are asked together spread their answers.
     spread: Duration,
-    /// From a question until the last of its answers.
+    /// Time from a question to the last of its answers.
     round_trip: Rtt,
-    /// From a question until the first of its answers: the shortest that was measured lately.
+    /// Time from a question to the first of its answers: the shortest one measured recently.
     fastest: Option<Duration>,
-    /// How often that was measured.
+    /// Number of measurements of `fastest`.
     samples: u32,
-    /// What is being measured.
+    /// Question being measured.
     question: Option<Question>,
-    /// Until then, those who were asked together send their answers, one after the other.
+    /// Time until which the ranks that were asked together send their answers, one after the other.
     answers_until: Instant,
-    /// When the wait for answers is over, if somebody owes one.
+    /// End of the wait for answers, if any rank owes one.
     deadline: Option<Instant>,
-    /// How long the last such wait was meant to be.
+    /// Intended length of the last such wait.
     wait: Duration,
-    /// Waits that ended since anybody has reported.
+    /// Waits that have ended since the last report of any rank.
     doublings: u32,
-    /// Waits that ended since the slowest rank has come on.
+    /// Waits that have ended since the slowest rank last made progress.
     fruitless: u32,
 }
 
 impl AnswerTimer {
-    /// For the answers of so many reporters.
+    /// Creates the timer for the answers of this number of reporters.
     pub(super) fn new(reporters: u32) -> Self {
         Self {
             spread: answer_spread(reporters),
@@ -85,20 +85,20 @@ impl AnswerTimer {
 
     // ---- round trips ----------------------------------------------------------------------
 
-    /// Packet `seq` goes out and will be answered by all, without delay.
+    /// Packet `seq` is sent and will be answered by all ranks without delay.
     pub(super) fn on_asked(&mut self, now: Instant, seq: Seq) {
         let question = Question { seq, asked_at: now, has_answer: false };
         self.question.get_or_insert(question);
     }
 
-    /// Everybody is asked now.
+    /// All ranks are asked now.
     pub(super) fn on_asked_all(&mut self, now: Instant) {
         self.answers_until = now + self.spread;
     }
 
-    /// A reporter has everything before `expects`, and told so after it had held its report back
-    /// for `held_back`, if that is known; all reporters have everything before `slowest`, unless
-    /// none is left.
+    /// A reporter has every packet before `expects`, and reported so after delaying the report by
+    /// `held_back`, if that is known; all reporters have every packet before `slowest`, which is
+    /// `None` if no reporter is left.
     pub(super) fn on_answer(
         &mut self,
         now: Instant,
@@ -120,7 +120,8 @@ impl AnswerTimer {
             return;
         }
         if !std::mem::replace(&mut question.has_answer, true) {
-            // Forgotten slowly, as paths change; from nothing it would never grow.
+            // The minimum decays slowly, as paths change; the lower bound lets it grow again from
+            // zero.
             let kept = self.fastest.map_or(sample, |fastest| fastest * 17 / 16);
             self.fastest = Some(kept.min(sample).max(FASTEST_MIN));
             self.samples = self.samples.saturating_add(1);
@@ -136,13 +137,14 @@ impl AnswerTimer {
         self.fastest.is_some()
     }
 
-    /// True if that was done several times: the first answer may have waited until the root read
-    /// it, so one measurement may be too long, but the least of several is not.
+    /// True if a round trip has been measured several times: the first answer may have waited until
+    /// the root read it, so one measurement may be too long, but the minimum of several is not.
     pub(super) fn knows_round_trip_well(&self) -> bool {
         self.samples >= SAMPLES_WELL
     }
 
-    /// How long answers take; a little less for the nearest rank, as some come sooner than usual.
+    /// Typical answer times; slightly reduced for the nearest rank, as some answers are faster than
+    /// usual.
     pub(super) fn times(&self) -> Times {
         let fastest = self.fastest.unwrap_or(FASTEST_INITIAL) * 3 / 4;
         Times { fastest, usual: self.round_trip.smoothed() }
@@ -150,12 +152,12 @@ impl AnswerTimer {
 
     // ---- the wait -------------------------------------------------------------------------
 
-    /// When the wait for answers is over.
+    /// End of the wait for answers.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Waits for answers that are owed, unless it does already.
+    /// Starts to wait for answers that are owed, unless a wait is in progress.
     pub(super) fn arm(&mut self, now: Instant, allowance: Allowance) {
         if self.deadline.is_some() {
             return;
@@ -163,7 +165,7 @@ impl AnswerTimer {
         let (mean, deviation) = (self.round_trip.smoothed(), self.round_trip.deviation());
         let estimate = mean + mean.max(4 * deviation);
         let usual = estimate.max(allowance.least).min(TIMEOUT_MAX) + allowance.held_back;
-        // A rank that answers without making progress has no room: it tells when it has.
+        // A rank that answers without making progress has no buffer space, and reports when it has.
         let without_room = self.fruitless.saturating_sub(FRUITLESS_PROMPT);
         let doublings = self.doublings.max(without_room).min(BACKOFF_DOUBLINGS_MAX);
         let wait = (usual * (1 << doublings)).min(usual.max(BACKOFF_MAX));
@@ -172,25 +174,25 @@ impl AnswerTimer {
         (self.deadline, self.wait) = (Some(deadline), deadline.since(now));
     }
 
-    /// Everything has been answered.
+    /// All questions have been answered.
     pub(super) fn disarm(&mut self) {
         self.deadline = None;
         self.doublings = 0;
         self.fruitless = 0;
     }
 
-    /// Somebody has reported: the path works.
+    /// A rank has reported, so the path works.
     pub(super) fn on_heard(&mut self) {
         self.doublings = 0;
     }
 
-    /// The slowest rank has come on.
+    /// The slowest rank has made progress.
     pub(super) fn on_progress(&mut self) {
         self.deadline = None;
         self.fruitless = 0;
     }
 
-    /// Ends the wait if its time has come; true if so.
+    /// Ends the wait if its deadline has passed; returns true if so.
     pub(super) fn end_wait(&mut self, now: Instant) -> bool {
         let is_over = self.deadline.take_if(|at| *at <= now).is_some();
         if is_over {
@@ -199,13 +201,13 @@ impl AnswerTimer {
         is_over
     }
 
-    /// The wait has ended, and somebody still owes an answer.
+    /// The wait has ended, and at least one rank still owes an answer.
     pub(super) fn on_late(&mut self) {
         self.doublings += 1;
         self.fruitless += 1;
     }
 
-    /// True if the slowest rank has not come on for more than one wait.
+    /// True if the slowest rank has made no progress for more than one wait.
     pub(super) fn is_stuck(&self) -> bool {
         self.fruitless > 1
     }
@@ -216,7 +218,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// More than is waited for answers that nobody has measured.
+    /// Longer than any wait for answers before a round trip has been measured.
     const LEAST: Duration = Duration::from_millis(6);
     const ALLOWANCE: Allowance = Allowance { least: LEAST, held_back: Duration::ZERO };
 
@@ -224,7 +226,7 @@ mod tests {
         Instant::from_ns(us * 1000)
     }
 
-    /// How long the wait is that begins now; it ends with somebody late.
+    /// Length of the wait that begins now; it ends with an answer still owed.
     fn fail(timer: &mut AnswerTimer, now: Instant) -> Duration {
         timer.arm(now, ALLOWANCE);
         let deadline = timer.deadline().unwrap();
@@ -296,7 +298,7 @@ mod tests {
         assert!(!timer.knows_round_trip());
     }
 
-    /// It would lead to long waits, in which the next answer comes as late.
+    /// It would lead to long waits, in which the next answer arrives just as late.
     #[test]
     fn answer_of_a_rank_that_had_no_room_meanwhile_is_not_measured() {
         let mut timer = AnswerTimer::new(1);

@@ -1,4 +1,4 @@
-//! Packets coming in: data find their place, reports move what was sent.
+//! Incoming packets: data are placed, and reports advance what was sent.
 
 use super::history::Witness;
 use super::incoming::Packet;
@@ -13,27 +13,27 @@ use omnes_wire::{
 use std::ops::Range;
 use std::time::Duration;
 
-/// What a rank says of a stream.
+/// Contents of a report about a stream.
 struct News {
     from: Rank,
     key: StreamKey,
-    /// Everything before has arrived.
+    /// First missing number: every packet before it has arrived.
     expects: Seq,
-    /// Room from there on, in units of the header's credits field.
+    /// Space from there on, in units of the header's credits field.
     credits: u16,
-    /// For how long it was held back, if that is known.
+    /// Time by which the report was delayed, if that is known.
     held_back: Option<Duration>,
-    /// Number of the newest repair that it has seen.
+    /// Number of the newest repair that the rank has seen.
     newest_repair: u16,
-    /// It reports again, as nothing has come for a time.
+    /// The report is repeated, as nothing has arrived for some time.
     is_idle: bool,
-    /// `expects` has come, and found no buffer.
+    /// Packet `expects` has arrived, but found no buffer.
     is_full: bool,
-    /// Something that went to all has come there since its last report, if that is known.
+    /// Whether a packet sent to all has arrived there since its last report, if that is known.
     hears: Option<bool>,
 }
 
-/// The stream that a packet of data belongs to.
+/// Stream that a data packet belongs to.
 fn stream_of_data(header: &Header) -> StreamKey {
     StreamKey { group: group_of(header), root: Rank(header.expects.0) }
 }
@@ -42,7 +42,7 @@ fn group_of(header: &Header) -> GroupId {
     GroupId { communicator: header.communicator, number: header.channel.0 }
 }
 
-/// A packet of data taken apart, with where its data start; `None` if it makes no sense.
+/// Parses a data packet, and returns the offset of its data too; `None` if it is invalid.
 fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<(Packet, usize)> {
     let is_first = header.flags.has(Flags::FIRST);
     if is_first != (header.argument == 0) {
@@ -57,7 +57,7 @@ fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<(Pack
 }
 
 impl Broadcast {
-    /// Handles an authentic packet of this machine's kinds; as
+    /// Handles an authentic packet of this machine's kinds; see
     /// [`Channel::handle_packet`](crate::channel::Channel::handle_packet).
     pub(crate) fn handle_packet(
         &mut self,
@@ -77,12 +77,12 @@ impl Broadcast {
         None
     }
 
-    /// True if the group of a packet of data is open and whole; else the packet is counted, and
-    /// remembered where the group may still be opened.
+    /// True if the group of a data packet is open and not broken; otherwise the packet is counted,
+    /// and remembered if the group may still be opened.
     fn is_open(&mut self, key: StreamKey, header: &Header) -> bool {
         if self.is_at_rest(key) {
             self.common.counters.duplicates += 1;
-            // What is sent to this rank alone was not known to have come.
+            // The sender of a packet to this rank alone did not know that it had arrived.
             let is_to_all = header.flags.has(Flags::GROUP);
             if header.flags.has(Flags::ACK_NOW) || !is_to_all {
                 let from = (!is_to_all).then_some(header.source);
@@ -96,10 +96,10 @@ impl Broadcast {
                 self.common.counters.unknown_group += 1;
                 self.knocks.insert(key);
                 if self.knocks.len() > KNOCKS_MAX {
-                    // Of the oldest communicator: it may be none of this rank's.
+                    // The entry of the oldest communicator, which may not be one of this rank's.
                     self.knocks.pop_first();
                 }
-                // What goes to all goes to each alone before long, if nobody answers.
+                // If no rank answers, a packet to all is soon sent to each rank alone.
                 if header.flags.has(Flags::ACK_NOW) && !header.flags.has(Flags::GROUP) {
                     self.rest.on_question(key, Some(header.source), None);
                 }
@@ -138,7 +138,8 @@ impl Broadcast {
         Some(Placement { channel: self.index, target, offset, packet_offset: start, bytes })
     }
 
-    /// Handles several packets in one: the data, if this rank lacks just one of them.
+    /// Handles several packets combined in one: recovers the data if this rank lacks exactly one of
+    /// them.
     fn on_coded(
         &mut self,
         now: Instant,
@@ -175,8 +176,8 @@ impl Broadcast {
         Some(Placement { channel: self.index, target, offset, packet_offset, bytes })
     }
 
-    /// The stream of a packet of data, if its group is open and its sender may send it; else it is
-    /// counted.
+    /// Returns the stream of a data packet if its group is open and its sender is allowed to send
+    /// it; otherwise counts the packet.
     fn key_of_data(&mut self, header: &Header) -> Option<StreamKey> {
         let key = stream_of_data(header);
         if key.root.0 >= self.size || key.root == self.me {
@@ -193,7 +194,7 @@ impl Broadcast {
         Some(key)
     }
 
-    /// Takes a packet in, and lets those go on whom that concerns. Where its data go.
+    /// Accepts a packet, and schedules what follows from it. Returns where its data go.
     fn take(&mut self, now: Instant, at: usize, packet: Packet) -> Option<(Target, u64, usize)> {
         let stream = &mut self.streams[at];
         let incoming = stream.incoming.as_mut()?;
@@ -204,14 +205,14 @@ impl Broadcast {
         }
         let expects = stream.incoming.as_ref().map_or(before, |own| own.arrivals.expects());
         if before != expects {
-            stream.free(&mut self.common); // Those who report here may have it already.
+            stream.free(&mut self.common); // The ranks that report here may have it already.
         }
         self.recount(at);
         self.schedule(at);
         place
     }
 
-    /// Where the data of this packet and of those that follow it would go.
+    /// Returns where the data of this packet and of the packets that follow it would go.
     pub(crate) fn preview(&self, header: &Header, head: &[u8]) -> Option<Preview> {
         let key = stream_of_data(header);
         if self.groups.get(&key.group)?.broken_by.is_some() {
@@ -223,8 +224,8 @@ impl Broadcast {
         Some(Preview { channel: self.index, receive, offset, bytes_max, head_bytes })
     }
 
-    /// The same for a packet and the run that it may begin: packets of one message from its root,
-    /// in order, each with all the data that a packet holds. None at ranks that others depend on.
+    /// As [`Self::preview`] for a packet and the run that it may begin: packets of one message from
+    /// its root, in order, each with a full payload. `None` at ranks that others depend on.
     pub(crate) fn preview_run(&self, header: &Header, data_bytes: usize) -> Option<Preview> {
         let is_plain = header.kind == Kind::Cast && header.flags == Flags::GROUP;
         let is_whole = data_bytes == usize::from(self.common.config.payload_bytes);
@@ -239,8 +240,9 @@ impl Broadcast {
         (is_next && is_leaf).then(|| self.preview(header, &[])).flatten()
     }
 
-    /// Takes in a run of so many authentic packets, of which the first has `header`; as many calls
-    /// of [`Broadcast::handle_packet`] would. Where they go [`Self::preview_run`] has said.
+    /// Accepts a run of `packets` authentic packets, the first of which has `header`, as that many
+    /// calls of [`Broadcast::handle_packet`] would. [`Self::preview_run`] has returned where their
+    /// data go.
     pub(crate) fn handle_run(&mut self, now: Instant, header: &Header, packets: u32) {
         let Some(at) = self.find(stream_of_data(header)) else { return };
         if let Some(incoming) = &mut self.streams[at].incoming {
@@ -252,12 +254,12 @@ impl Broadcast {
 
     // ---- reports --------------------------------------------------------------------------
 
-    /// Handles an acknowledgement that came with a message of `from` [BC-R15].
+    /// Handles an acknowledgement that arrived with a message of `from` [BC-R15].
     pub(crate) fn handle_carried(&mut self, now: Instant, from: Rank, report: &CastReport) {
         let CastReport { communicator, group, root, expects, credits } = *report;
         let key = StreamKey { group: GroupId { communicator, number: group }, root };
         self.common.counters.acks_carried += 1;
-        // It was held back for as long as there was nothing to travel with.
+        // It was delayed until there was a message to travel with.
         let news = News {
             from,
             key,
@@ -296,11 +298,11 @@ impl Broadcast {
         self.on_report(now, news, Some((gaps, header.flags.has(Flags::RESUME))));
     }
 
-    /// The stream that a report or a question is about, if there is one and it is whole; else it
-    /// is counted.
+    /// Returns the stream that a report or a question concerns, if it exists and its group is not
+    /// broken; otherwise counts the packet.
     fn find_told(&mut self, key: StreamKey) -> Option<usize> {
         if self.is_at_rest(key) {
-            return None; // It has been told all.
+            return None; // Its sender has had the last answer.
         }
         if self.groups.get(&key.group).is_none_or(|group| group.broken_by.is_some()) {
             self.common.counters.unknown_group += 1;
@@ -311,7 +313,8 @@ impl Broadcast {
         found
     }
 
-    /// Whoever collects this rank's acknowledgements waits for that of everything before `expects`.
+    /// The collector of this rank's acknowledgements is waiting for that of every packet before
+    /// `expects`.
     fn on_question(&mut self, news: News) {
         let Some(at) = self.find_told(news.key) else {
             let News { from, key, expects, .. } = news;
@@ -336,7 +339,8 @@ impl Broadcast {
         self.schedule(at);
     }
 
-    /// Handles a report; of gaps with their map, and whether everything beyond is missing too.
+    /// Handles a report; `gaps` is the gap map of a gap report, and whether everything after it is
+    /// missing too.
     fn on_report(&mut self, now: Instant, news: News, gaps: Option<(GapMap, bool)>) {
         let News { from, key, expects, credits, held_back, .. } = news;
         let Some(at) = self.find_told(key) else { return };
@@ -346,7 +350,7 @@ impl Broadcast {
             return;
         }
         let end = stream.end();
-        // Those below an inner rank may be ahead of it.
+        // The ranks below an inner rank may be ahead of it.
         let most = if stream.sending.is_some() { end } else { end.plus(WINDOW_PACKETS_MAX) };
         if most.precedes(expects) {
             self.common.counters.beyond_window += 1;
@@ -380,10 +384,11 @@ impl Broadcast {
         self.schedule(at);
     }
 
-    /// `from` lacks everything from `expects` on: it did not know the group when it was sent to, or
-    /// waits for a message that is overdue. A rank that asks by itself may have received by now
-    /// what was sent lately, so it gets the first and the last: these show which gaps are left.
-    /// Others get what they have room for; where the first has found none, more would not either.
+    /// `from` lacks everything from `expects` on: it did not know the group when the packets were
+    /// sent, or is waiting for a message that is overdue. A rank that asks by itself may meanwhile
+    /// have received the packets sent recently, so it gets the first and the last: these show which
+    /// gaps are left. Other ranks get as many packets as they have space for; if the first one
+    /// found none, further ones would not either.
     fn resend_rest(
         &mut self,
         now: Instant,

@@ -1,17 +1,18 @@
-//! Groups of communicators that have been dropped, and what is left of their streams.
+//! Groups of communicators that have been dropped, and the remaining state of their streams.
 //!
-//! A rank closes a group when its own part in all of its broadcasts is over. Others may not know
-//! yet: its last acknowledgement may be lost, and the rank that collects it asks again. So a stream
-//! goes on until nothing is under way in it, and then rests: all that is kept is how far it has
-//! come, for ranks that ask. A rank that sends more there, though this rank is through, gets the
-//! same answer each time. What a root has sent that has left since is not waited for, so those that
-//! keep it for this rank are told that it has come. So are all in a communicator that was abandoned,
-//! because a collective was given up there: what others still send for that has no receiver.
+//! A rank closes a group when its own part in all of the group's broadcasts is over. Other ranks
+//! may not know yet: the last acknowledgement may be lost, and the rank that collects it asks
+//! again. So a stream continues until nothing in it is in progress, and then rests: only its
+//! position is kept, for ranks that ask. A rank that sends more in it, though this rank is done,
+//! gets the same answer each time. Packets of a root that has left are not waited for, so ranks
+//! that keep them for this rank are told that they have arrived. So are all ranks in a communicator
+//! that was abandoned because a collective was given up: what they still send for it has no
+//! receiver.
 //!
-//! Groups that are not open here yet are answered in the same way, with nothing: others may open
-//! them long before, and a rank that is silent is taken for dead.
+//! Questions about groups that are not open here yet are answered in the same way, with no
+//! progress: other ranks may open a group long before, and take a silent rank for dead.
 //!
-//! Cost: 4 bytes for each communicator that was closed, about 40 for each stream that rests.
+//! Cost: about 12 bytes for each closed communicator and 40 for each resting stream.
 
 use super::emit::Outbound;
 use super::stream::{Stream, StreamKey};
@@ -22,15 +23,15 @@ use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Kind, Rank, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// Answers that wait to go out.
+/// Most answers that may be queued for sending.
 pub(super) const ASKED_MAX: usize = 4096;
 
-/// What is left of a stream that this rank has taken in.
+/// Remaining state of a stream that this rank has received.
 #[derive(Clone, Copy, Debug)]
 struct Resting {
-    /// Everything before has arrived, also at those that this rank speaks for.
+    /// Every packet before this one has arrived, also at the ranks that this rank speaks for.
     expects: Seq,
-    /// Who is told so.
+    /// Rank that gets the acknowledgement.
     collector: Rank,
 }
 
@@ -41,11 +42,11 @@ pub(super) struct Rest {
     /// Those of them that were closed by [`Broadcast::abandon`].
     abandoned: BTreeSet<CommunicatorId>,
     streams: BTreeMap<StreamKey, Resting>,
-    /// What is told once more.
+    /// Answers to be repeated.
     asked: BTreeMap<StreamKey, Resting>,
 }
 
-/// The streams of all groups of a communicator.
+/// Range of the streams of all groups of a communicator.
 fn streams_of(communicator: CommunicatorId) -> RangeInclusive<StreamKey> {
     let key = |number, root| StreamKey { group: GroupId { communicator, number }, root };
     key(0, Rank(0))..=key(u8::MAX, Rank(u32::MAX))
@@ -56,9 +57,9 @@ impl Rest {
         self.closed.contains(&communicator)
     }
 
-    /// Somebody wants an answer about a stream of which nothing else is left: `from`, if it has
-    /// asked this rank alone. Of a stream that it has had no part in this rank has nothing; but it
-    /// is there. It does without what comes before `needless`.
+    /// A rank needs an answer about a stream of which only the resting state is left, or none:
+    /// `from`, if it asked this rank alone. If this rank had no part in the stream, it has nothing
+    /// of it, but the answer shows that it is alive. Packets before `needless` count as received.
     pub(super) fn on_question(
         &mut self,
         key: StreamKey,
@@ -84,8 +85,8 @@ impl Rest {
 }
 
 impl Broadcast {
-    /// Closes the groups of a communicator, as far as the caller is concerned: it sends and posts
-    /// no more there. What is under way goes on, and so do answers.
+    /// Closes the groups of a communicator for the caller, which sends and posts nothing more in
+    /// them. Operations in progress continue, and so do answers.
     pub fn close(&mut self, communicator: CommunicatorId) {
         self.rest.closed.insert(communicator);
         self.knocks.retain(|key| key.group.communicator != communicator);
@@ -106,26 +107,27 @@ impl Broadcast {
         self.forget_groups(communicator);
     }
 
-    /// As [`Self::close`], for a communicator whose collectives were given up half-way: receives
-    /// that are posted there fail, and broadcasts that still arrive are acknowledged and discarded.
-    /// Otherwise their buffers, and the memory of their roots, would be in use forever.
+    /// As [`Self::close`], for a communicator whose collectives were given up: posted receives fail,
+    /// and broadcasts that still arrive are acknowledged and discarded. Otherwise they would occupy
+    /// buffers here, and memory at their roots, forever.
     pub fn abandon(&mut self, communicator: CommunicatorId) {
         self.rest.abandoned.insert(communicator);
         self.close(communicator);
     }
 
-    /// True if nothing is under way in a communicator's groups, which are closed.
+    /// True if nothing is in progress in the groups of a closed communicator.
     pub fn is_over(&self, communicator: CommunicatorId) -> bool {
         self.rest.is_closed(communicator)
             && self.by_key.range(streams_of(communicator)).next().is_none()
     }
 
-    /// True if nothing is left of a stream but what is kept here.
+    /// True if only the resting state of a stream is left.
     pub(super) fn is_at_rest(&self, key: StreamKey) -> bool {
         self.find(key).is_none() && self.rest.is_closed(key.group.communicator)
     }
 
-    /// Forgets a stream of a closed group if nothing is under way in it any more; true if so.
+    /// Replaces a stream of a closed group by its resting state if nothing in it is in progress;
+    /// returns true if so.
     pub(super) fn put_to_rest(&mut self, at: usize) -> bool {
         let stream = &self.streams[at];
         if !stream.is_closed || stream.is_ready || !stream.is_over() {
@@ -134,7 +136,7 @@ impl Broadcast {
         let stream = self.streams.remove(at);
         self.wakes[at] = None;
         self.by_key.remove(&stream.key);
-        // In a group that is broken nobody knows what those below have.
+        // In a broken group it is not known what the ranks below have.
         if self.group(stream.key.group).is_ok() {
             self.rest.take_in(&stream);
         }
@@ -142,7 +144,7 @@ impl Broadcast {
         true
     }
 
-    /// Forgets the groups of a communicator that is closed, once all of their streams rest.
+    /// Removes the groups of a closed communicator once all of their streams rest.
     fn forget_groups(&mut self, communicator: CommunicatorId) {
         if self.is_over(communicator) {
             let id = |number| GroupId { communicator, number };
@@ -154,9 +156,9 @@ impl Broadcast {
         }
     }
 
-    /// Somebody wants an answer about a stream that [is at rest](Self::is_at_rest), as of all
-    /// before `end`. What a root has sent that has left since, nobody here waits for any more:
-    /// others that keep it for this rank need not.
+    /// A rank needs an answer about a stream that [is at rest](Self::is_at_rest), concerning all
+    /// packets before `end`. If its root has left, no rank here waits for its packets any more:
+    /// ranks that keep them for this rank need not do so.
     pub(super) fn answer_at_rest(&mut self, key: StreamKey, from: Option<Rank>, end: Seq) {
         let is_unwanted = self.departed.contains(&key.root)
             || self.rest.abandoned.contains(&key.group.communicator);
@@ -164,7 +166,7 @@ impl Broadcast {
         self.rest.on_question(key, from, needless);
     }
 
-    /// The next acknowledgement that is given once more.
+    /// Next acknowledgement to repeat.
     pub(super) fn next_answer(&mut self, head: &mut Head) -> Option<Outbound> {
         let (key, Resting { expects, collector }) = self.rest.asked.pop_first()?;
         let config = &self.common.config;
@@ -174,7 +176,7 @@ impl Broadcast {
             expects,
             credits: (config.initial_credit_bytes / CREDIT_UNIT_BYTES).clamp(1, 0xffff) as u16,
             argument: key.root.0,
-            flags: Flags::HEARS, // It needs no copies, whether it hears or not.
+            flags: Flags::HEARS, // This rank needs no copies, whether multicast reaches it or not.
             ..Header::blank(Kind::CastAck, self.me)
         };
         head.set_body(&[]);

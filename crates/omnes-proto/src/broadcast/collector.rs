@@ -1,9 +1,9 @@
-//! What the ranks that report here have, and what must be sent again to whom.
+//! What the ranks that report here have, and which packets must be sent again to which of them.
 //!
-//! The root has a collector, and so has each co-root and, in a tree of acknowledgements, each inner
-//! rank. Inner ranks send no data again but ask for acknowledgements that do not come. Its
-//! [`AnswerTimer`] tells how long to wait for answers; its [`History`], which reports are older
-//! than a repair.
+//! The root has a collector, and so have each co-root and, in a tree of acknowledgements, each
+//! inner rank. Inner ranks do not repair, but ask for overdue acknowledgements. The collector's
+//! [`AnswerTimer`] determines how long to wait for answers; its [`History`] tells which reports are
+//! older than a repair.
 
 mod deaf;
 mod hold;
@@ -25,33 +25,33 @@ use omnes_wire::{CodedSet, GapMap, Instant, Rank, Seq};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How one reporter stands.
+/// State of one reporter.
 #[derive(Debug)]
 struct Standing {
     reporter: Reporter,
-    /// How many packets, from the first on, every rank this reporter speaks for has received; does
-    /// not wrap as sequence numbers do.
+    /// Number of packets, from the first on, that every rank this reporter speaks for has received;
+    /// does not wrap as sequence numbers do.
     arrived: u64,
-    /// How many packets after those it has room for.
+    /// Number of packets after those for which it has space.
     credit: u32,
-    /// Nobody waits for it any more.
+    /// The reporter has failed or left: its reports are no longer awaited.
     is_gone: bool,
-    /// It owes an answer that was asked for.
+    /// Set while it owes an answer that was asked for.
     silence: Option<Silence>,
 }
 
-/// Where many are late, questions go to all; but a rank that does not know the group, or does not
-/// hear what goes to all, answers only what goes to it alone. So who is silent gets that too, so
-/// often.
+/// Interval of questions to a silent rank alone. If many ranks are late, questions go to all; but a
+/// rank that does not know the group, or that multicast does not reach, answers only packets to
+/// itself alone.
 const ALONE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a reporter has said nothing of what it has.
+/// Time for which a reporter has not reported.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     since: Instant,
-    /// When it was last asked alone, or [`Self::since`].
+    /// Time at which it was last asked alone, or [`Self::since`].
     asked_alone: Instant,
-    /// It has given another sign of life since then.
+    /// It has shown another sign of life since then.
     lives: bool,
 }
 
@@ -60,7 +60,7 @@ impl Silence {
         Self { since: now, asked_alone: now, lives: false }
     }
 
-    /// True if it is time to ask alone.
+    /// True if the rank is to be asked alone now.
     fn take_alone(&mut self, now: Instant) -> bool {
         let is_time = now.since(self.asked_alone) >= ALONE_INTERVAL;
         if is_time {
@@ -70,34 +70,35 @@ impl Silence {
     }
 }
 
-/// A reporter that owes an answer.
+/// Reporter that owes an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silent {
     pub(super) rank: Rank,
-    /// The first packet that it has not reported.
+    /// First packet that it has not reported.
     pub(super) lacks: Seq,
     pub(super) since: Instant,
-    /// It has given another sign of life since then.
+    /// It has shown another sign of life since then.
     pub(super) lives: bool,
 }
 
-/// Sequence number of the packet that comes after the first `packets` ones.
+/// Sequence number of the packet after the first `packets` ones.
 fn after(packets: u64) -> Seq {
     Seq::nth(packets as u32)
 }
 
 impl Standing {
-    /// Lowest sequence number not yet received by every rank this reporter speaks for.
+    /// Lowest sequence number that not every rank this reporter speaks for has received.
     fn expects(&self) -> Seq {
         after(self.arrived)
     }
 
-    /// How many packets, from the first on, may be sent before it has no room for the next.
+    /// Number of packets, from the first on, that may be sent before it has no space for the next
+    /// one.
     fn end(&self) -> u64 {
         self.arrived + u64::from(self.credit)
     }
 
-    /// The reporter has said something of what it has.
+    /// The reporter has reported.
     fn on_heard(&mut self) {
         self.silence = None;
     }
@@ -107,36 +108,37 @@ impl Standing {
 #[derive(Debug)]
 pub(super) struct Collector {
     standings: Vec<Standing>,
-    /// The rank of each reporter with its place in `standings`, ascending by rank.
+    /// Rank of each reporter with its index in `standings`, ascending by rank.
     index: Vec<(Rank, u32)>,
-    /// Ranks that reporters speak for beside themselves, ascending.
+    /// Ranks that reporters speak for, other than themselves, ascending.
     below: Vec<Rank>,
     /// [`Standing::arrived`] of each reporter that is not gone.
     arrived: Least,
-    /// [`Standing::end`] of the same.
+    /// [`Standing::end`] of the same reporters.
     ends: Least,
     wants: Wants,
-    /// What goes to one rank alone in any case.
+    /// Packets that go to one rank alone in any case.
     wants_alone: Wants,
     deaf: Deaf,
-    /// Follows the loss of the rank that loses most.
+    /// Window that follows the loss of the rank that loses most.
     window: LossWindow,
-    /// Packets that each rank has reported as missing since the loss was last judged.
+    /// Number of packets that each rank has reported as missing since the loss was last evaluated.
     lost: BTreeMap<Rank, u32>,
-    /// Packets that have arrived everywhere since then.
+    /// Number of packets that have arrived everywhere since then.
     freed: u32,
     pub(super) hold: RepairHold,
     trust: Trust,
     pub(super) history: History,
     in_vain: InVain,
     pub(super) answers: AnswerTimer,
-    /// Ranks to ask for their acknowledgement once more, where this rank cannot send data again.
+    /// Ranks to ask again for their acknowledgement, where this rank cannot repair.
     to_ask: Vec<Rank>,
 }
 
 impl Collector {
-    /// Collects the reports of `reporters`. None of them has received anything yet, and each has
-    /// room for `credit` packets; at first `window_bytes` of truesize may be under way.
+    /// Creates the collector of the reports of `reporters`. None of them has received anything yet,
+    /// and each has space for `credit` packets; initially `window_bytes` of truesize may be in
+    /// flight.
     pub(super) fn new(reporters: Vec<Reporter>, credit: u32, window_bytes: u32) -> Self {
         let count = reporters.len() as u32;
         let mut index: Vec<(Rank, u32)> =
@@ -168,19 +170,19 @@ impl Collector {
         }
     }
 
-    /// Lowest sequence number not yet received by everybody that a reporter speaks for; reporters
-    /// that are gone do not count, and it is `None` if all are.
+    /// Lowest sequence number that not every rank covered by a reporter has received, ignoring
+    /// reporters that are gone; `None` if all are gone.
     pub(super) fn slowest(&self) -> Option<Seq> {
         self.arrived.get().map(after)
     }
 
-    /// One past the last packet that all those reporters have room for; `None` as for
+    /// One past the last packet that all those reporters have space for; `None` as for
     /// [`Self::slowest`].
     pub(super) fn limit(&self) -> Option<Seq> {
         self.ends.get().map(after)
     }
 
-    /// Place in `standings` of a reporter; `None` if `rank` is not one.
+    /// Index of a reporter in `standings`; `None` if `rank` is not a reporter.
     fn find(&self, rank: Rank) -> Option<usize> {
         let at = self.index.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
         Some(self.index[at].1 as usize)
@@ -192,13 +194,13 @@ impl Collector {
         standing.is_some_and(|standing| standing.is_gone || seq.precedes(standing.expects()))
     }
 
-    /// True if `rank` is a reporter, or one speaks for it.
+    /// True if `rank` is a reporter, or a reporter speaks for it.
     pub(super) fn covers(&self, rank: Rank) -> bool {
         self.find(rank).is_some() || self.below.binary_search(&rank).is_ok()
     }
 
-    /// The reporter at place `at` has everything before `expects`, no less than before, and room
-    /// for `credit` packets from there on.
+    /// The reporter at index `at` has every packet before `expects`, which does not decrease, and
+    /// space for `credit` packets from there on.
     fn change(&mut self, at: usize, expects: Seq, credit: u32) {
         let standing = &mut self.standings[at];
         let (arrived, end) = (standing.arrived, standing.end());
@@ -219,9 +221,10 @@ impl Collector {
 
     // ---- reports --------------------------------------------------------------------------
 
-    /// `from`, with all that it speaks for, has everything before `expects`, and room for `credit`
-    /// packets from there on; the caller has checked that `expects` can be true. `from` held the
-    /// report back for `held_back`, if that is known. True if [`Self::slowest`] has come on.
+    /// `from`, with all ranks it speaks for, has every packet before `expects`, and space for
+    /// `credit` packets from there on; the caller has checked that `expects` is possible. `from`
+    /// delayed the report by `held_back`, if that is known. Returns true if [`Self::slowest`] has
+    /// advanced.
     pub(super) fn on_report(
         &mut self,
         now: Instant,
@@ -254,8 +257,8 @@ impl Collector {
     }
 
     /// `from` reports gaps: of the packets from `expects` to the end of `map`, it lacks those that
-    /// `map` does not contain. This rank can send again only what is before `end`. A rank that has
-    /// some of them is not silent, though it may have no buffer for the others for long.
+    /// `map` does not contain. This rank can repair only packets before `end`. A rank that has some
+    /// of the packets is not silent, though it may have no buffer for the others for a long time.
     pub(super) fn on_gaps(
         &mut self,
         now: Instant,
@@ -292,13 +295,13 @@ impl Collector {
         self.hold.on_gaps(now, is_first.then(|| self.answers.times().usual));
     }
 
-    /// The wants among which those of `rank` are.
+    /// The set that holds the wants of `rank`.
     fn wants_of(&mut self, rank: Rank) -> &mut Wants {
         if self.deaf.contains(rank) { &mut self.wants_alone } else { &mut self.wants }
     }
 
-    /// `rank` reports, and whether something that went to all has come there since it last did;
-    /// `end` is one past the last packet that went to all.
+    /// Evaluates a report of `rank`: `hears` says whether a packet sent to all has arrived there
+    /// since its last report; `end` is one past the last packet sent to all.
     pub(super) fn note_hearing(&mut self, now: Instant, rank: Rank, hears: bool, end: Seq) {
         let was_deaf = self.deaf.contains(rank);
         let (history, times) = (&self.history, self.answers.times());
@@ -315,19 +318,19 @@ impl Collector {
         self.wants_alone.forget(rank);
     }
 
-    /// True if nothing reaches `rank` that goes to all.
+    /// True if packets sent to all do not reach `rank`.
     pub(super) fn is_deaf(&self, rank: Rank) -> bool {
         self.deaf.contains(rank)
     }
 
-    /// Tries those again of whom that is known for long enough.
+    /// Retries multicast for ranks that have been deaf for long enough.
     pub(super) fn retry_deaf(&mut self, now: Instant) {
         while let Some(rank) = self.deaf.take_due(now) {
             self.forget_wants(rank);
         }
     }
 
-    /// `from` reports that `first`, which this rank can send again, is the first packet it lacks.
+    /// `from` reports that `first`, which this rank can repair, is the first packet it lacks.
     fn note_lacking(&mut self, now: Instant, from: Witness, first: Seq) {
         if from.is_full {
             self.in_vain.forget(from.rank);
@@ -336,12 +339,12 @@ impl Collector {
         }
     }
 
-    /// True if `seq` may be under way to `from`, which reports it as missing.
+    /// True if `seq` may be in flight to `from`, which reports it as missing.
     pub(super) fn is_under_way(&mut self, now: Instant, from: Witness, seq: Seq) -> bool {
         self.history.is_under_way(now, from, seq, self.answers.times())
     }
 
-    /// `rank` lacks `seq`. If `asks`, the last packet that goes to it is to be answered at once.
+    /// `rank` lacks `seq`. If `asks`, the last packet sent to it requests an immediate answer.
     pub(super) fn want(&mut self, rank: Rank, seq: Seq, asks: bool) {
         if !self.has_repairs() {
             self.hold.end();
@@ -349,7 +352,7 @@ impl Collector {
         self.wants_of(rank).add(rank, seq, asks);
     }
 
-    /// Until when repairs may wait for others that fit into one packet with them.
+    /// Time until which repairs may wait for others that fit into one packet with them.
     pub(super) fn held_until(&self) -> Option<Instant> {
         self.hold.until().filter(|_| self.has_repairs())
     }
@@ -359,18 +362,18 @@ impl Collector {
         self.held_until().is_some_and(|until| now < until)
     }
 
-    /// Ends that wait if its time has come; true if so.
+    /// Ends that wait if its deadline has passed; returns true if so.
     pub(super) fn end_hold(&mut self, now: Instant) -> bool {
         self.hold.end_if_over(now)
     }
 
-    /// Bytes of truesize that may be under way, as far as the loss allows.
+    /// Bytes of truesize that may be in flight at the present loss.
     pub(super) fn window_bytes(&self) -> u32 {
         self.window.bytes()
     }
 
-    /// `packets` more have arrived everywhere. Where little is lost, more may be under way from now
-    /// on, at most `bytes_max`.
+    /// `packets` more packets have arrived everywhere. If little is lost, more may be in flight
+    /// from now on, at most `bytes_max`.
     pub(super) fn on_freed(&mut self, packets: u32, bytes_max: u32) {
         self.freed += packets;
         if self.freed < LOSS_ROUND_PACKETS {
@@ -383,16 +386,17 @@ impl Collector {
 
     // ---- repairs --------------------------------------------------------------------------
 
-    /// True if something is to be sent again.
+    /// True if any packet is to be sent again.
     pub(super) fn has_repairs(&self) -> bool {
         !self.wants.is_empty() || !self.wants_alone.is_empty()
     }
 
-    /// The next packet to send again: to everybody if at least `multicast_ranks` lack it, else to
-    /// one rank after the other, each rank's packets in a row.
+    /// Returns the next packet to send again: to all ranks if at least `multicast_ranks` lack it,
+    /// otherwise to one rank after the other, all packets of a rank in a row.
     ///
-    /// Where ranks lack different packets, several go to everybody as one. `may_follow(seq)` tells
-    /// which may: bit `i` stands for the packet `i` after `seq`, bit 0 for `seq` itself.
+    /// If ranks lack different packets, several of these go to all ranks combined in one.
+    /// `may_follow(seq)` returns which packets may be combined: bit `i` stands for the packet `i`
+    /// after `seq`, bit 0 for `seq` itself.
     pub(super) fn next_repair(
         &mut self,
         multicast_ranks: u32,
@@ -410,11 +414,11 @@ impl Collector {
             return Some(Repair { seq: set.first, coded: Some(set), to, asks: false });
         }
         let (rank, seq, is_asking) = match base {
-            // It goes alone, or it would keep the packets after it from going as one.
+            // It is sent alone, or it would prevent the packets after it from being combined.
             Some(base) => (self.wants.first_without(base)?, base, false),
             None => self.wants.first()?,
         };
-        // A question to everybody is answered by everybody, also by those who lack nothing.
+        // A question to all ranks is answered by all, also by ranks that lack nothing.
         let half = if is_asking { self.standings.len().div_ceil(2) as u32 } else { 0 };
         let many = multicast_ranks.max(2).max(half);
         let is_wide = self.wants.lacking(seq) >= many || self.history.is_wide(seq);
@@ -424,7 +428,7 @@ impl Collector {
         Some(self.wants.send_to_one(rank, seq))
     }
 
-    /// A repair goes out; `end` is one past the last packet that has been sent.
+    /// A repair is sent; `end` is one past the last packet that has been sent.
     pub(super) fn on_repaired(&mut self, now: Instant, repair: &Repair, end: Seq) {
         self.history.on_repaired(now, repair);
         if Some(repair.seq) != self.slowest() || repair.to != Destination::Group {
@@ -433,8 +437,8 @@ impl Collector {
         self.trust.on_repair_to_all(now, end);
     }
 
-    /// True if one of the packets from `before` to `slowest`, which have arrived everywhere, has
-    /// not gone to any rank alone, though it was sent when what goes to all was mistrusted.
+    /// True if a packet from `before` to `slowest`, all of which have arrived everywhere, has not
+    /// been sent to any rank alone, though it was sent while multicast was not trusted.
     fn has_come_by_itself(&self, before: Option<Seq>, slowest: Option<Seq>) -> bool {
         let (Some(from), Some(before)) = (self.trust.lost_from(), before) else { return false };
         let first = if before.precedes(from) { from } else { before };
@@ -445,12 +449,12 @@ impl Collector {
         arrived.any(|seq| !self.history.has_gone_to_one(seq))
     }
 
-    /// The first packet that may go out as one with others, where several ranks lack something.
+    /// First packet that may be combined with others, if several ranks lack something.
     fn codable(&mut self, mut may_follow: impl FnMut(Seq) -> u64) -> Option<Seq> {
         if self.wants.ranks() < 2 {
             return None;
         }
-        // A rank that asks again for a packet that was coded could not decode it.
+        // A rank that reports a packet again after it was sent in a coded one could not decode it.
         self.wants.lowest(|seq| !self.history.was_coded(seq) && may_follow(seq) & 1 == 1)
     }
 
@@ -462,8 +466,8 @@ impl Collector {
 
     // ---- who is late ----------------------------------------------------------------------
 
-    /// Places in `standings` of those who have not reported everything before `end`, if the wait
-    /// for answers is over; empty if it is not.
+    /// Indices in `standings` of the reporters that have not reported every packet before `end`, if
+    /// the wait for answers is over; empty otherwise.
     fn take_late(&mut self, now: Instant, end: Seq) -> Vec<usize> {
         if !self.answers.end_wait(now) {
             return Vec::new();
@@ -478,11 +482,11 @@ impl Collector {
         late
     }
 
-    /// If the wait for answers is over, the packet before `end` goes again to each reporter that
-    /// has not reported it, whose answer will tell what else it lacks; in a tree, reporters ask
-    /// those below themselves. Where that did not help before, a reporter may have no buffer for
-    /// anything but the first packet that it lacks, so that goes too. False if the wait is not over
-    /// or nobody is late.
+    /// If the wait for answers is over, sends the packet before `end` again to each reporter that
+    /// has not reported it, whose answer will show what else it lacks; in a tree, reporters ask the
+    /// ranks below themselves. If that did not help before, a reporter may have no buffer for any
+    /// packet but the first one it lacks, so that one is sent too. Returns false if the wait is not
+    /// over or no reporter is late.
     pub(super) fn on_timeout(&mut self, now: Instant, end: Seq) -> bool {
         let late = self.take_late(now, end);
         let last = end.plus(u32::MAX);
@@ -502,20 +506,20 @@ impl Collector {
         !late.is_empty()
     }
 
-    /// As [`Self::on_timeout`] where this rank cannot send data again: reporters that are late are
-    /// asked for their acknowledgement. Whether they are alive is for others to judge.
+    /// As [`Self::on_timeout`] where this rank cannot repair: asks late reporters for their
+    /// acknowledgement. Other ranks judge whether the reporters are alive.
     pub(super) fn ask_again(&mut self, now: Instant, end: Seq) -> bool {
         let late = self.take_late(now, end);
         self.to_ask = late.iter().map(|at| self.standings[*at].reporter.rank).collect();
         !late.is_empty()
     }
 
-    /// The next rank to ask for its acknowledgement.
+    /// Next rank to ask for its acknowledgement.
     pub(super) fn next_to_ask(&mut self) -> Option<Rank> {
         self.to_ask.pop()
     }
 
-    /// Reporters that have owed an answer for `limit` and said nothing.
+    /// Reporters that have owed an answer for `limit` without reporting.
     pub(super) fn silent(&self, now: Instant, limit: Duration) -> Vec<Silent> {
         let silent = |standing: &Standing| {
             let silence = standing.silence.filter(|_| !standing.is_gone)?;
@@ -526,7 +530,7 @@ impl Collector {
         self.standings.iter().filter_map(silent).collect()
     }
 
-    /// `rank` has answered a question whether it lives.
+    /// `rank` has answered a liveness probe.
     pub(super) fn on_sign_of_life(&mut self, rank: Rank) {
         let standing = self.find(rank).map(|at| &mut self.standings[at]);
         if let Some(silence) = standing.and_then(|standing| standing.silence.as_mut()) {
@@ -534,13 +538,13 @@ impl Collector {
         }
     }
 
-    /// The first packet that `rank` lacks, if that has gone again so often, and for `limit`, in
-    /// vain that it cannot be chance.
+    /// First packet that `rank` lacks, if repairs of it have failed so often, and for `limit`, that
+    /// this cannot be chance.
     pub(super) fn lacks_in_vain(&self, now: Instant, rank: Rank, limit: Duration) -> Option<Seq> {
         self.in_vain.first_of(now, rank, limit)
     }
 
-    /// If `rank` owes an answer, it does since now.
+    /// If `rank` owes an answer, it is owed only from now on.
     pub(super) fn forgive_silence(&mut self, now: Instant, rank: Rank) {
         if let Some(at) = self.find(rank) {
             let standing = &mut self.standings[at];
@@ -548,7 +552,7 @@ impl Collector {
         }
     }
 
-    /// This rank has not run before `now`: nobody has been silent for longer than since then.
+    /// This rank did not run before `now`: silence is measured only from now on.
     pub(super) fn on_pause(&mut self, now: Instant) {
         for standing in &mut self.standings {
             standing.silence = standing.silence.map(|_| Silence::new(now));
@@ -556,7 +560,7 @@ impl Collector {
         self.in_vain.clear();
     }
 
-    /// Nobody waits for `rank` any more.
+    /// `rank` has failed or left: nothing is awaited from it any more.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.forget_wants(rank);
         self.deaf.forget(rank);
@@ -570,7 +574,7 @@ impl Collector {
         }
     }
 
-    /// Nobody waits for anybody any more.
+    /// Nothing is awaited from any rank any more.
     pub(super) fn forget_all(&mut self) {
         self.wants.clear();
         self.wants_alone.clear();

@@ -1,4 +1,4 @@
-//! What the broadcast machine may be told, and what it checks.
+//! Settings of the broadcast machine and their checks.
 
 use crate::channel::ConfigError;
 use crate::limits::{
@@ -17,26 +17,27 @@ pub struct BroadcastConfig {
     /// Unacknowledged packets allowed per root, `1..=`[`WINDOW_PACKETS_MAX`]; the same on all
     /// ranks.
     pub window_packets: u32,
-    /// Unacknowledged messages that a root may have copied [BC-R5].
+    /// Unacknowledged messages of a root that may be copies [BC-R5].
     pub window_messages: u32,
-    /// Buffers of one packet each for data that nobody has asked for yet, and for what a co-root
-    /// holds for its subgroup; at least 16, and more than roots that broadcast at a time.
+    /// Buffers of one packet each for data that no receive is posted for, and for data that a
+    /// co-root holds for its subgroup; at least 16, and more than the number of roots that
+    /// broadcast at a time.
     pub pool_slots: u32,
-    /// Space of this rank's socket buffer for broadcasts, in bytes of truesize.
+    /// Space in this rank's socket buffer for broadcasts, in bytes of truesize.
     pub receive_truesize_bytes: u32,
-    /// Credits that a root assumes before it has heard of a receiver's, in bytes of truesize.
+    /// Credits that a root assumes until a receiver has advertised its own, in bytes of truesize.
     pub initial_credit_bytes: u32,
-    /// Longest time that an acknowledgement is held back.
+    /// Longest time that an acknowledgement is delayed.
     pub ack_delay: Duration,
-    /// Shortest wait for an answer before it is asked for; not zero.
+    /// Shortest wait for an answer before it is requested; not zero.
     pub timeout_min: Duration,
-    /// Wait between seeing a gap and the first report, where few later packets have come.
+    /// Wait between seeing a gap and the first report, if few later packets have arrived.
     pub nack_delay: Duration,
-    /// A rank that owes an answer and has been silent for this long has failed, as has one that a
-    /// long packet has not got to for this long.
+    /// A rank that owes an answer and has been silent for this long has failed, as has a rank that
+    /// a long packet has not reached for this long.
     pub peer_timeout: Duration,
-    /// A packet that at least so many ranks lack is sent again to everybody, and so are several in
-    /// one that serve as many.
+    /// Number of ranks from which on a packet that they lack is sent again to all ranks; also the
+    /// least number of ranks that a coded repair must serve.
     pub multicast_repair_ranks: u32,
 }
 
@@ -59,7 +60,7 @@ impl Default for BroadcastConfig {
 }
 
 impl BroadcastConfig {
-    /// Checks the settings; nothing is checked later.
+    /// Checks the settings; they are not checked again later.
     ///
     /// # Errors
     /// [`ConfigError`] names the first setting that is out of range.
@@ -83,7 +84,7 @@ impl BroadcastConfig {
     }
 }
 
-/// Settings that have been checked, with the arithmetic that follows from them.
+/// Checked settings, with the arithmetic derived from them.
 #[derive(Clone, Debug)]
 pub struct CheckedBroadcast(BroadcastConfig);
 
@@ -101,12 +102,12 @@ impl CheckedBroadcast {
         u64::from(self.payload_bytes) - ENVELOPE_BYTES as u64
     }
 
-    /// Packets of a message; an empty one is one packet.
+    /// Number of packets of a message; an empty message is one packet.
     pub(super) fn packets(&self, bytes: u64) -> u64 {
         1 + bytes.saturating_sub(self.first_bytes()).div_ceil(u64::from(self.payload_bytes))
     }
 
-    /// First byte, in the message, of packet `index`.
+    /// Offset of the first byte of packet `index` in the message.
     pub(super) fn offset(&self, index: u32) -> u64 {
         match index {
             0 => 0,
@@ -125,17 +126,17 @@ impl CheckedBroadcast {
         truesize(PACKET_OVERHEAD_BYTES as u32 + u32::from(self.payload_bytes))
     }
 
-    /// Full packets that fit into `bytes` of truesize, at least one.
+    /// Number of full packets that fit into `bytes` of truesize, at least one.
     pub(super) fn credit_packets(&self, bytes: u32) -> u32 {
         (bytes / self.charge()).max(1)
     }
 
-    /// How room of `bytes` of truesize is told: in units, at least one.
+    /// Encodes a space of `bytes` of truesize for the header: in units, at least one.
     pub(super) fn credits(&self, bytes: u32) -> u16 {
         (bytes / CREDIT_UNIT_BYTES).clamp(1, u32::from(u16::MAX)) as u16
     }
 
-    /// The largest message that packet numbers can count, in bytes.
+    /// Length of the largest message that packet numbers can count, in bytes.
     pub(super) fn message_bytes_max(&self) -> u64 {
         u64::from(MESSAGE_PACKETS_MAX) * u64::from(self.payload_bytes)
     }

@@ -1,4 +1,4 @@
-//! Packets going out: reports first, then repairs, then new data and copies for co-roots, in runs
+//! Outgoing packets: reports first, then repairs, then new data and copies for co-roots, in runs
 //! that a driver can send as trains.
 
 use super::incoming::Stashed;
@@ -14,10 +14,10 @@ use omnes_wire::{
     CastReport, ChannelId, CodedSet, Envelope, Flags, Header, Instant, Kind, Rank, Seq,
 };
 
-/// Messages after which a lone one is acknowledged by all, to measure the round trip.
+/// Number of messages after which all ranks acknowledge a lone one, to measure the round trip.
 const MEASURE_MESSAGES: u32 = 63;
 
-/// A packet about to be handed out, before the endpoint adds job and tag.
+/// Packet about to be handed out, before the endpoint adds job and tag.
 pub(crate) struct Outbound {
     pub(crate) to: Destination,
     pub(crate) header: Header,
@@ -25,7 +25,7 @@ pub(crate) struct Outbound {
 }
 
 impl Broadcast {
-    /// Hands out the next packet; as the channel's.
+    /// Hands out the next packet, as `poll_transmit` of a channel does.
     pub(crate) fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Outbound> {
         if self.hellos > 0 {
             self.hellos -= 1;
@@ -40,7 +40,7 @@ impl Broadcast {
         }
         while let Some(at) = self.ready.front().copied() {
             let outbound = self.streams[at].next_packet(now, &mut self.common, head);
-            self.recount(at); // Copies may be free now.
+            self.recount(at); // This may have freed copies.
             let stream = &mut self.streams[at];
             if let Some(outbound) = outbound {
                 if stream.fresh_run >= BURST_PACKETS && self.ready.len() > 1 {
@@ -59,9 +59,9 @@ impl Broadcast {
         None
     }
 
-    /// Hands out packets that continue the one that was handed out last, to all and with `header`:
-    /// as many calls of [`Self::poll_transmit`] would give them next. How many, at most `most`; the
-    /// data of each lie behind those of the packet before.
+    /// Hands out packets that continue the packet handed out last, which was sent to all with
+    /// `header`: the same packets that [`Self::poll_transmit`] would return next. Returns their
+    /// number, at most `most`; the data of all packets are contiguous.
     pub(crate) fn continue_run(&mut self, now: Instant, header: &Header, most: u32) -> u32 {
         let Some(at) = self.ready.front().copied() else { return 0 };
         let stream = &mut self.streams[at];
@@ -77,11 +77,11 @@ impl Broadcast {
 }
 
 impl Broadcast {
-    /// An acknowledgement that is owed to `to` but not due yet, for a message that goes there
-    /// [BC-R15].
+    /// Takes an acknowledgement that is owed to `to` but not due yet, for a message that is sent
+    /// there [BC-R15].
     pub(crate) fn take_carried(&mut self, to: Rank) -> Option<CastReport> {
         self.wake_at?;
-        // Without a timer nothing is owed. There may be as many streams as ranks.
+        // A stream without a timer owes nothing. There may be as many streams as ranks.
         let timed = self.wakes.iter().enumerate().filter(|(_, wake)| wake.is_some());
         let owes = |at: &usize| self.streams.get(*at).is_some_and(|it| it.owes_lazily(to));
         let at = timed.map(|(at, _)| at).find(owes)?;
@@ -103,7 +103,7 @@ impl Broadcast {
 }
 
 impl Stream {
-    /// True if an acknowledgement for `to` waits for something to travel with.
+    /// True if an acknowledgement for `to` is waiting for a message to travel with.
     fn owes_lazily(&self, to: Rank) -> bool {
         self.roles.collector == Some(to)
             && !self.roles.speaks_for_others
@@ -129,7 +129,7 @@ impl Stream {
         }
         let has_copies = self.copied.iter().any(|(_, next)| next.precedes(self.end()));
         if !has_copies && !self.copied.is_empty() && self.fresh_run >= BURST_PACKETS {
-            self.fresh_run = 0; // The next run, of which copies go out in a row too.
+            self.fresh_run = 0; // Starts the next run, whose copies are sent in a row too.
         }
         if (!has_copies || self.fresh_run < BURST_PACKETS)
             && let Some(outbound) = self.next_fresh(now, common, head)
@@ -167,12 +167,12 @@ impl Stream {
         let lacks_rest = std::mem::take(&mut incoming.lacks_rest);
         let is_nack = report == Report::Nack;
         let has_refused = is_nack && incoming.refused.take() == Some(incoming.arrivals.expects());
-        // Whoever sends again what is missing keeps account of who hears; in a tree that is not the
-        // rank that an acknowledgement goes to.
+        // The rank that repairs records which ranks hear multicast; in a tree this is not the rank
+        // that acknowledgements go to.
         let is_told = self.roles.repairer == Some(addressee);
         let hears = is_told && std::mem::take(&mut incoming.hears);
         let incoming = self.incoming.as_ref()?;
-        // The time of those below is part of a branch's round trip.
+        // The time of the ranks below is part of a branch's round trip.
         let held_back = if self.roles.speaks_for_others {
             0
         } else {
@@ -204,7 +204,7 @@ impl Stream {
         Some(Outbound { to, header, segment: None })
     }
 
-    /// Asks who owes an acknowledgement for it, and tells what there is to have.
+    /// Asks a rank for an acknowledgement that it owes, and reports how much has been sent.
     fn next_question(&mut self, common: &Common, head: &mut Head) -> Option<Outbound> {
         let to = Destination::Rank(self.collector.next_to_ask()?);
         let mut header = self.header(common, Kind::CastAck);
@@ -257,19 +257,19 @@ impl Stream {
         None
     }
 
-    /// The number of the latest repair, where it is told.
+    /// Number of the latest repair, if repairs are numbered.
     fn epoch(&self) -> u16 {
         if self.policy.numbers_repairs() { self.collector.history.repairs() } else { 0 }
     }
 
-    /// True if repairs wait for others, with which they fit into fewer packets: a little, and in
-    /// the midst of a long message only.
+    /// True if repairs wait for others, so that they fit into fewer packets: for a short time, and
+    /// only in the middle of a long message.
     fn holds_repairs(&self, now: Instant) -> bool {
         let left = self.sending.as_ref().map_or(0, Sending::rest_of_message);
         left >= BURST_PACKETS && self.collector.holds_repairs(now)
     }
 
-    /// Packets that may be under way at present.
+    /// Number of packets that may be in flight at present.
     fn open_packets(&self, common: &Common) -> u32 {
         let Some(sending) = &self.sending else { return 0 };
         let config = &common.config;
@@ -279,8 +279,9 @@ impl Stream {
         limit.since(sending.base).min(window)
     }
 
-    /// True if the window has room for a packet that is to be sent; at the start of a run, for as
-    /// many as make a train, or each acknowledgement would bring about a few short ones.
+    /// True if the window has space for a packet that is to be sent; at the start of a run, for
+    /// enough packets to make a train, since otherwise each acknowledgement would cause a few short
+    /// trains.
     fn may_send_fresh(&self, open: u32) -> bool {
         let Some(sending) = &self.sending else { return false };
         let under_way = sending.next.since(sending.base);
@@ -290,9 +291,9 @@ impl Stream {
         sending.has_fresh() && room > 0 && is_run
     }
 
-    /// True if a lone message shall be acknowledged at once: if nobody asks for it when it is
-    /// overdue, if acknowledgements are few beside its packets, or if the round trip is not well
-    /// known or has not been measured for long.
+    /// True if a lone message is to be acknowledged immediately: if no receiver asks for it when it
+    /// is overdue, if acknowledgements are few compared to its packets, or if the round trip is not
+    /// well known or has not been measured for a long time.
     fn is_worth_asking(&self, message: &Outgoing) -> bool {
         !self.policy.takers_ask(self.roles.takers)
             || message.packets > 1
@@ -320,8 +321,8 @@ impl Stream {
         let is_awaited = self.policy.hold == Hold::Basic
             || message.reply == Reply::Soon
             || is_lone_asked && self.is_worth_asking(&message);
-        // In a long message, receivers acknowledge several times per window by themselves; where
-        // less than that may be under way, they must be asked, or it would run dry.
+        // Receivers acknowledge a long message several times per window by themselves; if less than
+        // that may be in flight, they must be asked, or the window would run empty.
         let is_last = outbound.header.flags.has(Flags::LAST);
         self.unasked += 1;
         let is_short = open < common.config.window_packets && self.unasked >= asking_interval(open);
@@ -352,8 +353,8 @@ impl Stream {
         Some(outbound)
     }
 
-    /// How many packets may follow the one with `header` that are whole, ask for nothing and have
-    /// room in the window, with nothing in between.
+    /// Number of packets that may directly follow the one with `header` in a run: full packets that
+    /// ask for nothing and fit into the window.
     fn run_left(&mut self, now: Instant, common: &Common, header: &Header) -> Option<u32> {
         let is_plain = header.kind == Kind::Cast && header.flags == Flags::GROUP;
         let group = (header.communicator, header.channel.0);
@@ -362,7 +363,7 @@ impl Stream {
         if has_repairs && !self.holds_repairs(now) {
             return None;
         }
-        // Without anybody to report, a packet is done as soon as it is sent.
+        // Without reporters, a packet is complete as soon as it is sent.
         self.collector.slowest()?;
         let open = self.open_packets(common);
         let sending = self.sending.as_mut()?;
@@ -387,7 +388,7 @@ impl Stream {
         Some(whole.min(room).min(unasked).min(unmended))
     }
 
-    /// So many packets more go out, of which [`Self::run_left`] has told.
+    /// Sends `packets` more packets, a number returned by [`Self::run_left`].
     fn continue_run(&mut self, now: Instant, packets: u32) {
         let Some(sending) = &mut self.sending else { return };
         let first = sending.next;
@@ -398,8 +399,9 @@ impl Stream {
         self.has_asked &= packets == 0;
     }
 
-    /// A packet for a co-root, which may also have got it by multicast [BC-R11], or for a rank that
-    /// multicast does not reach, which answers the last of each message and of each part.
+    /// Returns a packet for a co-root, which may also have received it by multicast [BC-R11], or
+    /// for a rank that multicast does not reach, which answers the last packet of each message and
+    /// of each part.
     fn next_copy(
         &mut self,
         now: Instant,
@@ -409,10 +411,10 @@ impl Stream {
         if self.copied.is_empty() {
             return None;
         }
-        // Once for all that goes out now: there may be many such ranks.
+        // Once for all packets that are sent now: there may be many such ranks.
         let is_judged = self.copies_judged_at.replace(now) == Some(now);
         if !is_judged && self.end_copies(now) && self.sending.is_none() {
-            self.free(common); // What was kept for them alone.
+            self.free(common); // Packets that were kept only for these ranks.
         }
         let end = self.end();
         let open = match self.sending {
@@ -448,7 +450,7 @@ impl Stream {
         None
     }
 
-    /// The data of several packets as one.
+    /// Returns the data of several packets combined in one.
     fn coded(&mut self, common: &mut Common, set: CodedSet, head: &mut Head) -> Option<Outbound> {
         let sending = self.sending.as_mut()?;
         common.coded_parts.clear();
@@ -463,7 +465,7 @@ impl Stream {
         Some(Outbound { to: Destination::Group, header, segment })
     }
 
-    /// Packet `seq` as it was or will be; `None` if this rank does not have it any more.
+    /// Packet `seq` as it was or will be sent; `None` if this rank does not have it any more.
     fn data(&mut self, common: &Common, seq: Seq, head: &mut Head) -> Option<Outbound> {
         let (index, flags, envelope, segment) = match (&mut self.sending, &self.incoming) {
             (Some(sending), _) => {
@@ -486,12 +488,13 @@ impl Stream {
     }
 }
 
-/// Packets of a long message of which one is to be answered, where `open` may be under way.
+/// Interval, in packets of a long message, at which answers are requested if `open` packets may be
+/// in flight.
 fn asking_interval(open: u32) -> u32 {
     (open / 4).max(1)
 }
 
-/// A packet as it came.
+/// Splits a stashed packet into the fields for sending it again.
 fn parts(stashed: &Stashed) -> (u32, Flags, Option<Envelope>, Option<Segment>) {
     let packet = &stashed.packet;
     let flags = Flags::NONE

@@ -1,25 +1,25 @@
-//! When and how the packets of a window were last sent: what is reported as missing may be under
-//! way.
+//! When and how each packet of a window was last sent: a packet that is reported as missing may
+//! still be in flight.
 //!
-//! Time says little about that, as packets may lie in queues for longer than the rest of the way
-//! takes. So repairs are numbered, packets carry the number of the latest, and reports the newest
-//! number that was seen: packets do not overtake each other much, so what was sent before it has
-//! come or is lost.
+//! Time alone says little, as packets may wait in queues for longer than the rest of the path
+//! takes. So repairs are numbered, packets carry the number of the latest repair, and reports carry
+//! the newest number that was seen: since packets are rarely reordered much, everything sent before
+//! that repair has arrived or is lost.
 
 use super::wants::Repair;
 use crate::limits::WINDOW_PACKETS_MAX;
 use omnes_wire::{Instant, Rank, Seq};
 use std::time::Duration;
 
-/// Who reports.
+/// Rank that reports, with what its report shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Witness {
     pub(super) rank: Rank,
-    /// Number of the newest repair that it has seen, if they are numbered.
+    /// Number of the newest repair that it has seen, if repairs are numbered.
     pub(super) repair: Option<u16>,
-    /// It reports again, as nothing has come for a time.
+    /// The report is repeated, as nothing has arrived for some time.
     pub(super) is_idle: bool,
-    /// The first packet that it lacks has come there, and found no buffer.
+    /// The first packet that it lacks has arrived there, but found no buffer.
     pub(super) is_full: bool,
 }
 
@@ -28,31 +28,31 @@ pub(super) struct Witness {
 pub(super) struct Times {
     /// To the nearest rank.
     pub(super) fastest: Duration,
-    /// To the last of all, with what lies in queues.
+    /// To the last of all ranks, including the time in queues.
     pub(super) usual: Duration,
 }
 
 impl Times {
-    /// Until when what is sent to one rank alone has mostly come.
+    /// Time after which a packet to one rank alone has usually arrived.
     fn soon(self) -> Duration {
         self.fastest.max(self.usual / 2)
     }
 }
 
-/// Half of all numbers that repairs may have.
+/// Half of the number space of repairs.
 const HALF: u16 = 1 << 15;
 
-/// When a packet was sent, and as which repair if it had been sent before.
+/// When a packet was sent, and as which repair, if it had been sent before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     at: Instant,
     repair: Option<u16>,
 }
 
-/// What the numbers of repairs tell.
+/// Conclusion from the numbers of repairs.
 enum Numbers {
     Nothing,
-    /// Something that went out later has come.
+    /// A packet that was sent later has arrived.
     Passed,
     NotPassed,
 }
@@ -66,7 +66,7 @@ impl Sent {
         }
     }
 
-    /// True if it may be under way to who reports, having gone to all.
+    /// True if the packet, which was sent to all, may still be in flight to the reporting rank.
     fn is_under_way_to_all(&self, now: Instant, from: Witness, times: Times) -> bool {
         let wait = match self.numbers(from) {
             Numbers::Passed => return false,
@@ -76,7 +76,7 @@ impl Sent {
         now.since(self.at) < wait
     }
 
-    /// The same, having gone to that rank alone: by another socket, which may be read later.
+    /// As above for a packet to that rank alone: it uses another socket, which may be read later.
     fn is_under_way_to_one(&self, now: Instant, from: Witness, times: Times) -> bool {
         let wait = match self.numbers(from) {
             Numbers::NotPassed if !from.is_idle => times.fastest.max(times.usual),
@@ -91,20 +91,20 @@ impl Sent {
 #[derive(Clone, Copy, Debug, Default)]
 struct LastSent {
     to_all: Sent,
-    /// To one rank alone, and whether that rank lacked it for certain.
+    /// To one rank alone, and whether that rank was certain to lack it.
     to_one: Option<(Rank, Sent, bool)>,
-    /// Several ranks have asked for it in a short time: many may lack it.
+    /// Several ranks have asked for it within a short time, so many may lack it.
     is_wide: bool,
-    /// It went out as one with others.
+    /// It was sent combined with others.
     was_coded: bool,
 }
 
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// By number; nothing before the first packet is sent.
+    /// Packets of a window by number; not allocated before the first packet is sent.
     window: Vec<LastSent>,
-    /// Packets sent again, counted on where numbers wrap.
+    /// Number of packets sent again; wraps.
     repairs: u16,
 }
 
@@ -120,35 +120,35 @@ impl History {
         &mut self.window[(seq.0 % WINDOW_PACKETS_MAX) as usize]
     }
 
-    /// `seq` goes to all now.
+    /// `seq` is sent to all now.
     pub(super) fn on_sent(&mut self, now: Instant, seq: Seq) {
         let to_all = Sent { at: now, repair: None };
         *self.get_mut(seq) = LastSent { to_all, ..LastSent::default() };
     }
 
-    /// True if `seq` went to all so long ago that it has come or is lost.
+    /// True if `seq` was sent to all so long ago that it has arrived or is lost.
     pub(super) fn is_long_sent(&self, now: Instant, seq: Seq, times: Times) -> bool {
         let wait = times.fastest.max(times.usual);
         self.get(seq).is_some_and(|last| now.since(last.to_all.at) >= wait)
     }
 
-    /// A copy of `seq` goes to `rank` alone.
+    /// A copy of `seq` is sent to `rank` alone.
     pub(super) fn on_copied(&mut self, now: Instant, seq: Seq, rank: Rank) {
         self.get_mut(seq).to_one = Some((rank, Sent { at: now, repair: None }, false));
     }
 
-    /// True if `seq` has gone to a rank alone since it was last sent to all.
+    /// True if `seq` has been sent to a rank alone since it was last sent to all.
     pub(super) fn has_gone_to_one(&self, seq: Seq) -> bool {
         self.get(seq).is_some_and(|last| last.to_one.is_some())
     }
 
-    /// Number of the latest repair of `seq`, if it has been sent again.
+    /// Number of the latest repair of `seq`, if it has been repaired.
     pub(super) fn latest_repair(&self, seq: Seq) -> Option<u16> {
         let last = self.get(seq)?;
         last.to_one.map_or(last.to_all, |(_, sent, _)| sent).repair
     }
 
-    /// Number of the latest repair.
+    /// Number of the latest repair of any packet.
     pub(super) fn repairs(&self) -> u16 {
         self.repairs
     }
@@ -172,8 +172,8 @@ impl History {
         }
     }
 
-    /// True if a report of `from` cannot have seen `seq`, so lately it went out. If it went to
-    /// another rank alone, several lack it.
+    /// True if `seq` was sent so recently that a report of `from` cannot reflect it. Also records
+    /// that several ranks lack `seq` if it was sent to another rank alone.
     pub(super) fn is_under_way(
         &mut self,
         now: Instant,
@@ -184,7 +184,7 @@ impl History {
         if self.window.is_empty() {
             return false;
         }
-        // Nobody has seen a repair that has not been sent.
+        // A repair that has not been sent cannot have been seen.
         let is_sent = |newest: &u16| self.repairs.wrapping_sub(*newest) < HALF;
         let from = Witness { repair: from.repair.filter(is_sent), ..from };
         let last = self.get_mut(seq);
@@ -196,12 +196,12 @@ impl History {
         rank == from.rank && sent.is_under_way_to_one(now, from, times)
     }
 
-    /// True if several ranks have asked for `seq` in a short time.
+    /// True if several ranks have asked for `seq` within a short time.
     pub(super) fn is_wide(&self, seq: Seq) -> bool {
         self.get(seq).is_some_and(|last| last.is_wide)
     }
 
-    /// True if `seq` went out last as one with others.
+    /// True if `seq` was last sent combined with others.
     pub(super) fn was_coded(&self, seq: Seq) -> bool {
         self.get(seq).is_some_and(|last| last.was_coded)
     }
@@ -216,8 +216,8 @@ mod tests {
         Times { fastest: Duration::from_micros(100), usual: Duration::from_micros(1000) };
     const RANK: Rank = Rank(1);
 
-    /// Whether packet 0, sent again at time 0 as repair 1, is under way `us` later to a rank that
-    /// has seen repairs up to `newest`.
+    /// True if packet 0, sent again at time 0 as repair 1, counts as in flight `us` later to a rank
+    /// that has seen repairs up to `newest`.
     fn is_under_way(to: Destination, us: u64, newest: Option<u16>, is_idle: bool) -> bool {
         let at = |us: u64| Instant::from_ns(1_000_000 + us * 1000);
         let mut history = History::default();
@@ -236,7 +236,7 @@ mod tests {
             assert!(is_under_way(to, 99, Some(2), false), "such a repair has not been sent");
         }
         assert!(!is_under_way(Destination::Group, 1, Some(1), false), "it has been overtaken");
-        // What went to one rank may lie in a socket that is read later.
+        // A packet to one rank may wait in a socket that is read later.
         assert!(is_under_way(Destination::Rank(RANK), 499, Some(1), false));
         assert!(!is_under_way(Destination::Rank(RANK), 500, Some(1), false));
         assert!(!is_under_way(Destination::Rank(Rank(2)), 1, Some(1), false));

@@ -1,9 +1,10 @@
-//! One root's messages at a receiver: what has arrived, where it goes, and when it is complete.
+//! One root's messages at a receiver: which packets have arrived, where their data go, and when a
+//! message is complete.
 //!
 //! Packets are numbered through all messages of the root to the group, and receives are posted in
-//! the order of its messages, so the place of a packet follows from its number: into the posted
+//! the order of its messages, so the number of a packet determines where it goes: into the posted
 //! memory, or into a buffer until a receive is posted [BC-R21]. A rank that repairs keeps a copy of
-//! everything until its subgroup has it [BC-R12].
+//! every packet until its subgroup has it [BC-R12].
 
 mod decode;
 mod reports;
@@ -22,21 +23,21 @@ use crate::packet::{Move, Origin, ReceiveId, SlotId, Target};
 use omnes_wire::{Envelope, Flags, Instant, Seq};
 use std::collections::VecDeque;
 
-/// A packet of a broadcast, taken apart.
+/// Parsed packet of a broadcast.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
     pub(super) seq: Seq,
-    /// Its place in its message.
+    /// Index in its message.
     pub(super) index: u32,
     pub(super) flags: Flags,
-    /// Number of the newest repair when it was sent.
+    /// Number of the newest repair at the time it was sent.
     pub(super) epoch: u16,
     pub(super) envelope: Option<Envelope>,
     pub(super) bytes: usize,
 }
 
 impl Packet {
-    /// The first packet of its message.
+    /// Number of the first packet of its message.
     fn first(&self) -> Seq {
         Seq(self.seq.0.wrapping_sub(self.index))
     }
@@ -49,7 +50,7 @@ struct Posted {
     capacity: u64,
     first: Seq,
     packets: u32,
-    /// The message's length, when it is known.
+    /// Length of the message, once known.
     bytes: Option<u64>,
 }
 
@@ -59,12 +60,12 @@ impl Posted {
     }
 }
 
-/// A packet in a buffer.
+/// Packet in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stashed {
     pub(super) packet: Packet,
     pub(super) slot: SlotId,
-    /// It has been moved to its receive.
+    /// Its data have been moved to the receive.
     is_delivered: bool,
 }
 
@@ -74,42 +75,42 @@ pub(super) struct Incoming {
     policy: Policy,
     position: u32,
     takers: u32,
-    /// Ranks that answer to whom this one answers.
+    /// Number of ranks that answer to the same rank as this one.
     peers: u32,
-    /// Copies are kept for others.
+    /// Copies are kept for other ranks.
     keeps: bool,
     pub(super) arrivals: Arrivals,
     overdue: Overdue,
-    /// When something has come last.
+    /// Time at which a packet last arrived.
     heard_at: Instant,
     posted: VecDeque<Posted>,
     /// First packet of the next message to be received.
     front: Seq,
     stash: Stash,
-    /// Nothing before is in the stash.
+    /// No earlier packet is in the stash.
     stashed_from: Seq,
-    /// Something in the stash has been delivered since it was thinned out.
+    /// A packet in the stash has been delivered since the stash was last thinned out.
     is_thinnable: bool,
-    /// Last packets of messages, as far as they have arrived out of order.
+    /// Last packets of messages that have arrived out of order.
     lasts: SeqBits,
     messages: u32,
-    /// Something that went to all has come since the last report to the rank that repairs.
+    /// A packet sent to all has arrived since the last report to the rank that repairs.
     pub(super) hears: bool,
-    /// Somebody asks for a report, whatever it has to say.
+    /// A report has been requested, whatever its contents.
     pub(super) is_asked: bool,
-    /// Somebody waits for the acknowledgement of everything before.
+    /// End of the packets whose acknowledgement another rank is waiting for, if one is.
     awaited: Option<Seq>,
-    /// Times that everybody was asked.
+    /// Number of times that all ranks were asked.
     answers: u32,
-    /// Everything from what is expected on is missing that was sent: packets came before the group
-    /// was known, or others have more.
+    /// Every packet sent is missing from the next expected one on: packets arrived before the group
+    /// was known, or other ranks have more.
     pub(super) lacks_rest: bool,
-    /// The packet that was expected last of those that have come and found no buffer.
+    /// The latest expected packet that arrived but found no buffer.
     pub(super) refused: Option<Seq>,
     pub(super) is_counted: bool,
-    /// Whoever repairs has left: what is missing does not come any more.
+    /// The rank that repairs has left: missing packets will not arrive any more.
     is_ended: bool,
-    /// Nobody receives anything more here: what comes counts as delivered.
+    /// No receive will be posted here any more: arriving packets count as delivered.
     is_unwanted: bool,
 }
 
@@ -143,7 +144,7 @@ impl Incoming {
         }
     }
 
-    /// True if something is expected or under way.
+    /// True if this rank expects or is receiving packets.
     pub(super) fn is_active(&self) -> bool {
         !self.posted.is_empty() || self.stash.count() > 0 || self.arrivals.has_gap()
     }
@@ -154,7 +155,7 @@ impl Incoming {
 
     // ---- packets --------------------------------------------------------------------------
 
-    /// Takes a packet in. Where its data go, with offset and length, if they are wanted.
+    /// Accepts a packet. Returns where its data go, with offset and length, if they are needed.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -166,7 +167,7 @@ impl Incoming {
         match self.arrivals.classify(packet.seq) {
             Arrival::Duplicate => {
                 common.counters.duplicates += 1;
-                // Its acknowledgement may have got lost [BC-R21].
+                // Its acknowledgement may have been lost [BC-R21].
                 self.arrivals.owe_again(now, common.config.ack_delay);
                 self.is_asked |= self.answer_if_asked(now, &packet);
                 return None;
@@ -201,7 +202,7 @@ impl Incoming {
         place
     }
 
-    /// Takes in the next `packets` packets, which ask for nothing, end no message and go into the
+    /// Accepts the next `packets` packets, which ask for nothing, end no message and go into the
     /// memory of a receive.
     pub(super) fn take_run(&mut self, now: Instant, common: &mut Common, epoch: u16, packets: u32) {
         self.hears = true;
@@ -213,7 +214,8 @@ impl Incoming {
         self.thin_out(common);
     }
 
-    /// Finds room for a packet; `None` if there is none. A place of nothing is one too.
+    /// Finds a place for a packet; `None` if there is none. An empty place, for a packet without
+    /// data to store, is valid.
     fn place(
         &mut self,
         common: &mut Common,
@@ -233,8 +235,8 @@ impl Incoming {
         if packet.seq.since(self.stashed_from) >= WINDOW_PACKETS_MAX {
             return None;
         }
-        // Every stream that is under way must get on: what is not needed to get on now leaves a
-        // buffer to each.
+        // Every active stream must make progress: a packet that is not needed for progress leaves
+        // one buffer to each stream.
         let is_needed = posted.is_some() && packet.seq == self.arrivals.expects();
         let spared = if is_needed && !self.holds_for_others() { 0 } else { common.active.max(1) };
         let slot = common.slots.take_above(spared)?;
@@ -253,14 +255,15 @@ impl Incoming {
         Some(Some((Target::Slot(slot), 0, packet.bytes)))
     }
 
-    /// True if something that has come in order is still in the stash: those below will free it.
+    /// True if a packet that has arrived in order is still in the stash, which the ranks below will
+    /// free.
     fn holds_for_others(&self) -> bool {
         let count = self.arrivals.expects().since(self.stashed_from).min(WINDOW_PACKETS_MAX);
         (0..count).any(|index| self.stashed(self.stashed_from.plus(index)).is_some())
     }
 
-    /// The posted receive of the message that starts at `first`. Where a receive's message starts
-    /// is certain only when all earlier ones know the length of theirs.
+    /// Returns the index of the posted receive of the message that starts at `first`. The start of
+    /// a receive's message is certain only if the lengths of all earlier messages are known.
     fn find(&self, first: Seq) -> Option<usize> {
         let at = self.posted.iter().position(|posted| posted.first == first)?;
         self.is_certain(at).then_some(at)
@@ -300,7 +303,7 @@ impl Incoming {
 
     // ---- receives -------------------------------------------------------------------------
 
-    /// Posts the receive of the next message that none is posted for.
+    /// Posts the receive of the next message for which none is posted.
     pub(super) fn post(&mut self, now: Instant, common: &mut Common, id: ReceiveId, capacity: u64) {
         let first = self.posted.back().map_or(self.front, Posted::end);
         let packets = common.config.packets(capacity) as u32;
@@ -311,12 +314,12 @@ impl Incoming {
         self.watch(now, common);
         self.thin_out(common);
         if self.stash.count() < before {
-            // Room that the root may be waiting for.
+            // The root may be waiting for this space.
             self.arrivals.owe_again(now, common.config.ack_delay);
         }
     }
 
-    /// Moves what lies in buffers to the receives from number `from` on.
+    /// Moves the data in buffers to the receives from index `from` on.
     fn adopt_all(&mut self, common: &mut Common, from: usize) {
         if self.stash.count() == 0 {
             return;
@@ -369,8 +372,8 @@ impl Incoming {
         }
     }
 
-    /// Notes the length of a posted message; if it is another than was expected, the receives
-    /// behind it move.
+    /// Records the length of a posted message; if it differs from the expected one, the receives
+    /// after it move.
     fn set_length(&mut self, common: &Common, at: usize, bytes: u64) {
         let packets = common.config.packets(bytes) as u32;
         let posted = &mut self.posted[at];
@@ -396,7 +399,7 @@ impl Incoming {
         }
     }
 
-    /// Bytes from the start of the message of `id` that are in place without a gap.
+    /// Number of bytes from the start of the message of `id` that are in place without a gap.
     pub(super) fn received_bytes(&self, config: &CheckedBroadcast, id: ReceiveId) -> u64 {
         let posted = self.posted.iter().find(|posted| posted.id == id);
         let Some(posted) = posted.filter(|posted| posted.bytes.is_some()) else { return 0 };
@@ -409,13 +412,13 @@ impl Incoming {
         if packets == posted.packets { bytes } else { config.offset(packets).min(bytes) }
     }
 
-    /// Takes back the receives that are not complete: nothing comes any more.
+    /// Takes back all receives that are not complete: no more packets will arrive.
     pub(super) fn take_posted(&mut self) -> Vec<ReceiveId> {
         self.overdue = Overdue::new();
         self.posted.drain(..).map(|posted| posted.id).collect()
     }
 
-    /// As [`Self::take_posted`], and forgets all that has come.
+    /// As [`Self::take_posted`], and discards everything that has arrived.
     pub(super) fn abandon(&mut self, common: &mut Common) -> Vec<ReceiveId> {
         self.empty_stash(common);
         self.arrivals = Arrivals::default();
@@ -428,8 +431,8 @@ impl Incoming {
         }
     }
 
-    /// Whoever repairs has left: nothing beyond a gap is of use, and nothing at all to this rank
-    /// where the message that is next is not whole.
+    /// The rank that repairs has left: packets after a gap are useless, and if the next message is
+    /// incomplete, this rank needs none at all.
     pub(super) fn end(&mut self, common: &mut Common, is_next_partial: bool) {
         self.is_ended = true;
         self.lacks_rest = false;
@@ -448,8 +451,9 @@ impl Incoming {
         self.note_empty();
     }
 
-    /// The group is closed here, and the root has left: who needs nothing of it for others takes in
-    /// the rest without room for it, so that nobody keeps that for this rank.
+    /// The group is closed here, and the root has left: a rank that keeps nothing of the stream for
+    /// others accepts the remaining packets without storing them, so that no rank keeps them for
+    /// it.
     pub(super) fn let_pass(&mut self, common: &mut Common) {
         self.is_unwanted = true;
         if !self.keeps {
@@ -461,18 +465,18 @@ impl Incoming {
 
     // ---- buffers --------------------------------------------------------------------------
 
-    /// Frees the buffers of what is neither awaited here nor kept for others.
+    /// Frees the buffers of packets that are neither awaited here nor kept for other ranks.
     fn thin_out(&mut self, common: &mut Common) {
         if !self.keeps && self.is_thinnable {
             self.free_until(common, self.arrivals.end());
         }
     }
 
-    /// Frees what has been delivered, before `end`: all others have it.
+    /// Frees the delivered packets before `end`, which all other ranks have.
     pub(super) fn free_until(&mut self, common: &mut Common, end: Seq) {
         self.is_thinnable = false;
         if self.stash.is_unused() {
-            return self.note_empty(); // Those who report here may be ahead of this rank.
+            return self.note_empty(); // The ranks that report here may be ahead of this rank.
         }
         let mut is_prefix = true;
         let mut seq = self.stashed_from;
@@ -493,15 +497,16 @@ impl Incoming {
         self.note_empty();
     }
 
-    /// Where nothing is in the stash, it starts at what is expected.
+    /// An empty stash starts at the next expected packet.
     fn note_empty(&mut self) {
         if self.stash.count() == 0 {
             self.stashed_from = self.arrivals.expects();
         }
     }
 
-    /// Where the data of a packet and of those behind it would go: receive, offset and bytes from
-    /// there, of the message, that nothing has been placed in.
+    /// Returns where the data of a packet and of the packets after it would go: the receive, the
+    /// offset, and the number of bytes of the message from there on in which nothing has been
+    /// placed.
     pub(super) fn preview(
         &self,
         common: &Common,
@@ -515,7 +520,8 @@ impl Incoming {
         let offset = common.config.offset(packet.index);
         let rest = posted.end().since(seq).min(WINDOW_PACKETS_MAX);
         let untouched = self.arrivals.untouched(seq, rest);
-        // The first packet has less room, for its envelope; a liar's may claim any number.
+        // The first packet has less space, because of its envelope; a forged index may have any
+        // value.
         let beyond = packet.index.checked_add(untouched)?;
         let most = common.config.offset(beyond) - offset;
         let bytes = posted.bytes.or(packet.envelope.map(|envelope| envelope.bytes))?;

@@ -1,23 +1,23 @@
-//! The least of many numbers that change one at a time.
+//! Minimum of many numbers that change one at a time.
 //!
-//! The numbers of a collector's reporters lie close together, within a window or two, so they are
-//! counted by value. Cost: a search among the values that differ, which are few, however many
-//! numbers there are; memory for those.
+//! The numbers of a collector's reporters are close together, within a window or two, so they are
+//! counted by value. Cost: a search among the distinct values, which are few, however many numbers
+//! there are; memory for these values.
 
 use std::collections::VecDeque;
 
-/// Values for which there is memory from the start.
+/// Number of values for which memory is reserved from the start.
 const VALUES_USUAL: usize = 64;
 
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Least {
-    /// Values, ascending, each with how many there are of it.
+    /// Distinct values, ascending, each with its number of occurrences.
     counts: VecDeque<(u64, u32)>,
 }
 
 impl Least {
-    /// So many times the same number.
+    /// Creates a collection with `count` times the same value.
     pub(super) fn new(value: u64, count: u32) -> Self {
         let mut counts = VecDeque::new();
         if count > 0 {
@@ -27,7 +27,7 @@ impl Least {
         Self { counts }
     }
 
-    /// One more.
+    /// Adds one occurrence of `value`.
     pub(super) fn add(&mut self, value: u64) {
         match self.counts.binary_search_by_key(&value, |(value, _)| *value) {
             Ok(at) => self.counts[at].1 += 1,
@@ -35,7 +35,7 @@ impl Least {
         }
     }
 
-    /// One less; `value` is among them.
+    /// Removes one occurrence of `value`, which is present.
     pub(super) fn remove(&mut self, value: u64) {
         let at = self.counts.binary_search_by_key(&value, |(value, _)| *value);
         let at = at.expect("what is taken out was put in");
@@ -45,12 +45,12 @@ impl Least {
         }
     }
 
-    /// None any more.
+    /// Removes all values.
     pub(super) fn clear(&mut self) {
         self.counts.clear();
     }
 
-    /// The least; `None` if there are none.
+    /// Returns the least value; `None` if there are none.
     pub(super) fn get(&self) -> Option<u64> {
         self.counts.front().map(|(value, _)| *value)
     }
@@ -69,7 +69,7 @@ mod tests {
             let mut numbers = [Some(0); 12];
             let mut least = Least::new(0, 12);
             for (at, value) in changes {
-                // Now and then one goes for good.
+                // Occasionally one is removed for good.
                 let next = numbers[at].filter(|_| value > 0).map(|number| number + value);
                 if let Some(number) = numbers[at] {
                     least.remove(number);

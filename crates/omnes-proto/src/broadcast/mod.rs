@@ -1,41 +1,40 @@
-//! Broadcast over unreliable multicast: one packet from the root reaches everybody, and what some
-//! have missed is sent again to them.
+//! Reliable broadcast over multicast: one packet from the root reaches all ranks, and packets that
+//! some ranks have lost are repaired.
 //!
-//! Source: the broadcast paper, all designs of which are values of [`Policy`] [BC-R4–R7, R9–R23];
-//! beyond it, gap reports with all gaps in one map, repair by unicast, by multicast, or of
-//! different losses by one packet, repairs with numbers, timers that follow measured round trips,
-//! and questions where nothing else would bring an answer.
+//! Source: the broadcast paper, all designs of which are values of [`Policy`] [BC-R4–R7, R9–R23].
+//! Beyond the paper: gap reports with all gaps in one map, repairs by unicast, by multicast, or of
+//! different losses by one packet, numbered repairs, timers that follow measured round trips, and
+//! questions where no other packet would bring an answer.
 //!
-//! The way of a packet:
+//! Path of a packet:
 //!
 //! ```text
 //!   root: send ─▶ Sending numbers it ─▶ emit ─▶ everybody
 //!   else: arrive ─▶ Incoming places it ─▶ report ─▶ Collector of whom Roles names ─▶ emit: repairs
 //! ```
 //!
-//! A group is closed with its communicator, and forgotten when nothing is under way in it any more
-//! (`closed_groups.rs`).
+//! A group is closed with its communicator, and forgotten when nothing in it is in progress any
+//! more (`closed_groups.rs`).
 //!
-//! Guarantees: every member receives the messages of a root to a group once and in order, whatever
-//! packets are lost, doubled or overtaken; memory is bounded by windows and pool; loss-free, the
-//! root sends each packet once however many receive it. If a member fails, the groups with it are
-//! broken: what is under way in them ends with an error that names it, as nobody can know what it
-//! would have passed on.
+//! Guarantees: every member receives the messages of a root to a group once and in order, even if
+//! packets are lost, duplicated or reordered; memory is bounded by windows and pool; without loss,
+//! the root sends each packet once, however many ranks receive it. If a member fails, all groups
+//! that contain it are broken: operations in progress in them end with an error that names it, as
+//! no rank can know which data it would have forwarded.
 //!
-//! Assumes: all members open a group alike and post their receives in the order of the root's
-//! messages. The caller drains moves, transmits and events after each input.
+//! Assumes: all members open a group with the same settings and post their receives in the order of
+//! the root's messages. The caller drains moves, transmits and events after each input.
 //!
-//! Deviations: D-05 a full window makes the root wait for acknowledgements that are due anyway,
-//! where [BC-R7] sends everything again; D-06 what is sent again may go to everybody, also several
-//! packets as one, against [BC-R9]; D-07 credits are offered by each receiver for its own buffers,
-//! instead of being counted by every rank for every other [BC-R23], which takes memory for all
-//! pairs.
+//! Deviations: D-05 with a full window the root waits for acknowledgements that are due anyway,
+//! where [BC-R7] sends everything again; D-06 repairs may go to all ranks, also several packets
+//! combined in one, contrary to [BC-R9]; D-07 each receiver advertises credits for its own buffers,
+//! instead of every rank counting them for every other [BC-R23], which takes memory for all pairs.
 //!
 //! Cost: one packet per payload and, with the default policy, one acknowledgement per receiver for
-//! a lone message, late if it is short, and a sixteenth of one for a message in a stream. State:
-//! less than 2 KiB per (group, root) in use at a receiver and 80 B for each packet in a buffer;
-//! 80 B per reporter, and 60 KiB at a rank that repairs. A report takes a few steps, however many
-//! ranks report.
+//! a lone message, delayed if the message is short, and a sixteenth of one for a message in a
+//! stream. State: less than 2 KiB per (group, root) in use at a receiver and 80 B for each buffered
+//! packet; 80 B per reporter, and 60 KiB at a rank that repairs. Handling a report takes a few
+//! steps, however many ranks report.
 
 mod answer_timer;
 mod arrive;
@@ -76,7 +75,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::{Stream, StreamKey};
 
-/// Streams of groups not open yet whose packets are remembered to have come.
+/// Most streams of groups not open yet whose packets are remembered.
 const KNOCKS_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -94,13 +93,13 @@ pub struct Broadcast {
     common: Common,
     groups: BTreeMap<GroupId, Group>,
     streams: Slab<Stream>,
-    /// When the timers of each stream are to be looked at, by its place: in a row, since few are
-    /// due. Of ready streams it may be out of date.
+    /// Next timer of each stream, by index; contiguous, because few are due at a time. The entries
+    /// of ready streams may be out of date.
     wakes: Vec<Option<Instant>>,
     by_key: BTreeMap<StreamKey, usize>,
     latest: Cell<usize>,
     sends: Slab<()>,
-    /// Of each receive under way, the index of its stream.
+    /// Index of the stream of each receive in progress.
     receives: Slab<usize>,
     ready: VecDeque<usize>,
     knocks: BTreeSet<StreamKey>,
@@ -110,13 +109,14 @@ pub struct Broadcast {
     heard: BTreeSet<Rank>,
     hellos: u32,
     suspicions: BTreeSet<Suspicion>,
-    /// Streams whose timers run out, kept for its memory.
+    /// Streams whose timers are due; kept to reuse the allocation.
     due: Vec<usize>,
     wake_at: Option<Instant>,
 }
 
 impl Broadcast {
-    /// The end of rank `me` of `size` ranks; `index` comes back in transmits and placements.
+    /// Creates the end of rank `me` of `size` ranks; `index` is returned in transmits and
+    /// placements.
     pub fn new(index: usize, me: Rank, size: u32, config: CheckedBroadcast) -> Self {
         let common = Common {
             me,
@@ -158,36 +158,36 @@ impl Broadcast {
         &self.common.config
     }
 
-    /// What was counted so far.
+    /// Counters of the machine.
     pub fn counters(&self) -> &BroadcastCounters {
         &self.common.counters
     }
 
-    /// Buffers of the pool that are free.
+    /// Number of free buffers in the pool.
     pub fn free_slots(&self) -> u32 {
         self.common.slots.free_slots()
     }
 
-    /// Streams in which something is expected or under way at this rank; they share the room that
-    /// it offers.
+    /// Number of streams in which this rank expects or is receiving something; they share the space
+    /// that it advertises.
     pub fn active_streams(&self) -> u32 {
         self.common.active
     }
 
-    /// Says by multicast that this rank is there; see [`Self::heard`].
+    /// Announces this rank by multicast; see [`Self::heard`].
     pub fn announce(&mut self) {
         self.hellos = 1;
     }
 
-    /// Ranks whose multicast has reached this one.
+    /// Number of ranks whose multicast has reached this rank.
     pub fn heard(&self) -> usize {
         self.heard.len()
     }
 
     // ---- groups and streams ---------------------------------------------------------------
 
-    /// Makes a group known; its packets are discarded before, and sent again later. Nothing
-    /// happens if it is known. One with a member that has failed is broken from the start.
+    /// Opens a group; until then its packets are discarded, and repaired later. No effect if the
+    /// group is already open. A group with a failed member is broken from the start.
     pub fn open(&mut self, group: CastGroupConfig) {
         let id = group.id;
         if self.groups.contains_key(&id) {
@@ -216,7 +216,7 @@ impl Broadcast {
         }
     }
 
-    /// Index of a stream that exists.
+    /// Index of an existing stream.
     fn find(&self, key: StreamKey) -> Option<usize> {
         let latest = self.latest.get();
         if self.streams.get(latest).is_some_and(|stream| stream.key == key) {
@@ -227,7 +227,7 @@ impl Broadcast {
         Some(at)
     }
 
-    /// Index of a stream, made on first use; `None` if this rank has no part in it.
+    /// Index of a stream, created on first use; `None` if this rank has no part in it.
     fn stream(&mut self, key: StreamKey) -> Option<usize> {
         if let Some(at) = self.find(key) {
             return Some(at);
@@ -252,12 +252,12 @@ impl Broadcast {
         Some(at)
     }
 
-    /// Where all streams are.
+    /// Indices of all streams.
     fn places(&self) -> Vec<usize> {
         self.streams.iter().map(|(at, _)| at).collect()
     }
 
-    /// Puts a stream on the list of those that may have something to send.
+    /// Appends a stream to the queue of streams that may have something to send.
     fn schedule(&mut self, at: usize) {
         let stream = &mut self.streams[at];
         if !stream.is_ready {
@@ -272,7 +272,7 @@ impl Broadcast {
         self.wake_at = earliest([self.wake_at, self.wakes[at]]);
     }
 
-    /// Keeps the number of active streams up to date.
+    /// Updates the number of active streams.
     fn recount(&mut self, at: usize) {
         let Some(incoming) = &mut self.streams[at].incoming else { return };
         let is_active = incoming.is_active();
@@ -285,7 +285,7 @@ impl Broadcast {
 
     // ---- commands -------------------------------------------------------------------------
 
-    /// True if a message of this rank that is copied now is within the window [BC-R5].
+    /// True if a further copied message of this rank fits into the window [BC-R5].
     pub fn has_room(&self, group: GroupId) -> bool {
         let Some(at) = self.find(StreamKey { group, root: self.me }) else { return true };
         let stream = &self.streams[at];
@@ -293,10 +293,10 @@ impl Broadcast {
         stream.sending.as_ref().is_none_or(|sending| sending.messages() < most as usize)
     }
 
-    /// Begins to broadcast a message.
+    /// Starts to broadcast a message.
     ///
     /// # Errors
-    /// [`BroadcastError`] names the value that is refused; nothing has changed then.
+    /// [`BroadcastError`] names the invalid value; the call had no effect then.
     pub fn send(&mut self, message: CastMessage) -> Result<SendId, BroadcastError> {
         let CastMessage { group, bytes, reply } = message;
         self.group(group)?;
@@ -320,11 +320,11 @@ impl Broadcast {
         Ok(id)
     }
 
-    /// Posts a receive for the next message of `root` to the group that none is posted for. Its
+    /// Posts a receive for the next message of `root` to the group for which none is posted. Its
     /// memory holds `capacity` bytes.
     ///
     /// # Errors
-    /// [`BroadcastError`] names the value that is refused; nothing has changed then.
+    /// [`BroadcastError`] names the invalid value; the call had no effect then.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -356,8 +356,8 @@ impl Broadcast {
         Ok(id)
     }
 
-    /// Bytes from the start of the message that are in the receive's memory without a gap; none of
-    /// a receive that is not under way.
+    /// Number of bytes from the start of the message that have arrived without a gap; 0 if the
+    /// receive is not in progress.
     pub fn received_bytes(&self, id: ReceiveId) -> u64 {
         let at = self.receives.get(id.0 as usize);
         let stream = at.and_then(|at| self.streams.get(*at));
@@ -377,12 +377,12 @@ impl Broadcast {
         self.common.moves.pop_front()
     }
 
-    /// The parts that the coded packet that was handed out last combines.
+    /// Parts combined in the coded packet that was handed out last.
     pub(crate) fn coded_parts(&self) -> &[Segment] {
         &self.common.coded_parts
     }
 
-    /// Next thing that happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.common.events.pop_front()?;
         match event {
@@ -396,12 +396,12 @@ impl Broadcast {
         Some(event)
     }
 
-    /// When [`Self::handle_timeout`] is wanted next, if ever.
+    /// Time at which [`Self::handle_timeout`] is to be called next, if any.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake_at
     }
 
-    /// Lets timers run out that are due at `now`; harmless if none is.
+    /// Fires all timers that are due at `now`; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.wake_at.is_none_or(|at| at > now) {
             return;
@@ -426,15 +426,16 @@ impl Broadcast {
         self.wake_at = self.wakes.iter().flatten().min().copied();
     }
 
-    /// This rank has not run for a while before `now`: whoever owes an answer does since now.
+    /// Reports that this rank did not run for some time before `now`: answers owed by other ranks
+    /// are owed only from now on.
     pub fn on_pause(&mut self, now: Instant) {
         self.streams.iter_mut().for_each(|(_, stream)| stream.collector.on_pause(now));
     }
 
     // ---- ranks that go --------------------------------------------------------------------
 
-    /// A rank has failed: all groups with it are broken, and what is under way in them ends with
-    /// an error.
+    /// Handles the failure of a rank: all groups that contain it are broken, and operations in
+    /// progress in them end with an error.
     pub fn fail_peer(&mut self, rank: Rank) {
         self.failed.insert(rank);
         for group in self.groups.values_mut() {
@@ -456,7 +457,7 @@ impl Broadcast {
         }
     }
 
-    /// A rank has left in good order: it needs nothing any more, and sends nothing any more.
+    /// Handles the departure of a rank in good order: it needs and sends nothing more.
     pub fn depart_peer(&mut self, now: Instant, rank: Rank) {
         self.departed.insert(rank);
         for at in self.places() {

@@ -18,23 +18,23 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Messages per acknowledgement where none are named [BC-R25].
+/// Messages per acknowledgement where the text gives none [BC-R25].
 const GROUP_MESSAGES: u32 = 10;
 /// Messages per acknowledgement where gaps are reported anyway.
 const RARE_MESSAGES: u32 = 32;
-/// Messages per acknowledgement of the default.
+/// Messages per acknowledgement of the default policy.
 const COMBINED_MESSAGES: u32 = 16;
-/// Children of a rank in a tree of acknowledgements, plus one, where none are named.
+/// Radix of a tree of acknowledgements where the text gives none.
 const TREE_RADIX: u32 = 4;
-/// Collectors where none are named: the root and one co-root [BC-R25].
+/// Collectors where the text gives none: the root and one co-root [BC-R25].
 const COLLECTORS: u32 = 2;
-/// Most of each; a window must hold twice as many messages [BC-R18].
+/// Largest number in a policy; a window must hold twice as many messages [BC-R18].
 const COUNT_MAX: u32 = 4096;
 
-/// Nodes up to which the root hears all acknowledgements itself by default: beyond, hearing them
-/// takes longer than sending.
+/// Most nodes whose acknowledgements the root receives itself by default: with more nodes,
+/// receiving them takes longer than sending.
 const ROOT_NODES_MAX: u32 = 64;
-/// Base of the default's tree beyond that.
+/// Radix of the default policy's tree for more nodes.
 const USUAL_RADIX: u32 = 8;
 
 /// Longest message that is copied.
@@ -43,88 +43,88 @@ const COPY_BYTES_MAX: u64 = 64 << 10;
 /// When the root's call may return.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Hold {
-    /// When everybody has acknowledged the message [BC-R4]; with co-roots, the root's subgroup and
-    /// the co-roots that have their copies from it, which see to the others.
+    /// When all ranks have acknowledged the message [BC-R4]; with co-roots, when the root's
+    /// subgroup and the co-roots that get their copies from it have, which take care of the others.
     Basic,
-    /// When the memory may be used again: at once for a message that was copied [BC-R5].
+    /// When the memory may be reused: immediately for a message that was copied [BC-R5].
     Window,
 }
 
 impl Hold {
-    /// True if a driver copies a message of `bytes` bytes, so that its memory is free at once
+    /// True if a driver copies a message of `bytes` bytes, so that its memory is free immediately
     /// [BC-R5].
     pub fn copies(self, bytes: u64) -> bool {
         self == Self::Window && bytes <= COPY_BYTES_MAX
     }
 }
 
-/// Who collects acknowledgements.
+/// Which ranks collect acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Collection {
     /// The root.
     Root,
-    /// Every rank those of its children in a k-nomial tree [BC-R14].
+    /// Every rank collects those of its children in a k-nomial tree [BC-R14].
     Tree {
-        /// Base of the tree, at least 2.
+        /// Radix of the tree, at least 2.
         radix: u32,
     },
-    /// The root and others, each those of its subgroup, which it also repairs [BC-R10].
+    /// The root and others each collect those of their subgroups, which they also repair [BC-R10].
     CoRoots {
-        /// Collectors with the root, at least 2.
+        /// Number of collectors including the root, at least 2.
         count: u32,
     },
 }
 
-/// After which messages a receiver acknowledges unasked. A timer covers the others.
+/// Messages that a receiver acknowledges unasked. A timer covers the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AckRule {
-    /// Each.
+    /// Every message.
     Every,
-    /// Every nth, all receivers after the same [BC-R16].
+    /// Every nth message, the same for all receivers [BC-R16].
     EveryNth(u32),
-    /// Every nth, each receiver after another one [BC-R17].
+    /// Every nth message, a different one for each receiver [BC-R17].
     Skewed(u32),
 }
 
 /// Whether receivers report gaps unasked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum GapReports {
-    /// The collector finds out by itself, by its timer.
+    /// No: the collector detects gaps by its timer.
     Never,
-    /// As soon as they are certain.
+    /// Yes, as soon as the gaps are certain.
     Prompt,
 }
 
 /// Whether the root asks for prompt acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Asking {
-    /// Only when somebody waits for them.
+    /// Only when a caller waits for them.
     IfNeeded,
-    /// Also for a message that nothing unacknowledged precedes: so the loss of a lone message is
-    /// found in a round trip, and a stream of them is acknowledged as rarely as the rule says. Not
-    /// for each of one packet where those who wait for it ask themselves.
+    /// Also for a message that no unacknowledged one precedes: so the loss of a lone message is
+    /// detected in a round trip, and a stream of messages is acknowledged only as often as the rule
+    /// says. Not for every single-packet message if the receivers that wait for it ask themselves.
     WhenIdle,
 }
 
 /// See the module header.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Policy {
-    /// When the root returns.
+    /// When the root's call returns.
     pub hold: Hold,
-    /// Who collects.
+    /// Which ranks collect acknowledgements.
     pub collection: Collection,
-    /// Which messages are acknowledged.
+    /// Messages that receivers acknowledge unasked.
     pub acks: AckRule,
-    /// Who finds gaps.
+    /// Whether receivers report gaps.
     pub gaps: GapReports,
-    /// When the root asks.
+    /// When the root asks for acknowledgements.
     pub asking: Asking,
 }
 
-/// A text that names no policy.
+/// Error: a text is not a valid policy.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum PolicyError {
-    /// There is none of that name.
+    /// No policy has this name.
     #[error(
         "`{text}` is not a broadcast scheme; choose among basic, window, tree-ack[=RADIX], \
          co-root[=COUNT], ack-every[=M], skewed[=M], nack and combined, and combinations such as \
@@ -134,7 +134,7 @@ pub enum PolicyError {
         /// The text.
         text: String,
     },
-    /// There is one, but not with that number.
+    /// The policy exists, but not with this number.
     #[error(
         "`{text}`: RADIX of tree-ack and COUNT of co-root are 2 to {COUNT_MAX}, M of ack-every and \
          skewed 1 to {COUNT_MAX}; the others have no number"
@@ -146,9 +146,9 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// [BC-R4].
+    /// The "basic" scheme [BC-R4].
     pub const BASIC: Self = Self { hold: Hold::Basic, ..Self::WINDOW };
-    /// [BC-R5].
+    /// The "window" scheme [BC-R5].
     pub const WINDOW: Self = Self {
         hold: Hold::Window,
         collection: Collection::Root,
@@ -167,7 +167,7 @@ impl Policy {
         ..Self::WINDOW
     };
 
-    /// The default for `nodes` nodes.
+    /// Returns the default policy for `nodes` nodes.
     pub fn usual(nodes: u32) -> Self {
         if nodes <= ROOT_NODES_MAX {
             Self::COMBINED
@@ -176,24 +176,24 @@ impl Policy {
         }
     }
 
-    /// True if each of `takers` ranks asks for a message that does not come. More ranks would be
-    /// too many for a root that is late.
+    /// True if each of `takers` ranks asks for a message that is overdue. More ranks would be too
+    /// many for a root that is late.
     pub(super) fn takers_ask(&self, takers: u32) -> bool {
         self.gaps == GapReports::Prompt && takers <= RANKS_AT_ONCE
     }
 
-    /// True if repairs are numbered: only the root repairs.
+    /// True if repairs are numbered, which requires that only the root repairs.
     pub(super) fn numbers_repairs(&self) -> bool {
         !matches!(self.collection, Collection::CoRoots { .. })
     }
 
-    /// True if what ranks lack may go out as one packet: whoever repairs must know all gaps, and be
-    /// the root, whose memory has the data.
+    /// True if several packets that ranks lack may be combined in one: the rank that repairs must
+    /// know all gaps, and be the root, whose memory holds the data.
     pub(super) fn codes_repairs(&self) -> bool {
         self.gaps == GapReports::Prompt && self.numbers_repairs()
     }
 
-    /// `self` with one part of a text applied; `None` if it names nothing.
+    /// Returns `self` with one part of a text applied; `None` if the part is invalid.
     fn with(self, part: &str) -> Option<Self> {
         let (name, count) = match part.split_once('=') {
             Some((name, count)) => (name, Some(count.parse::<u32>().ok()?)),

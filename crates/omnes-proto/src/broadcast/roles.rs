@@ -1,9 +1,9 @@
-//! Who reports to whom about one root's messages, and who sends what again.
+//! Roles in the broadcasts of one root: which rank reports to which, and which rank repairs what.
 //!
-//! Takers are the root and, of every other node, the leader; their positions are counted from the
-//! root's. Everything follows from position and policy, so all ranks agree without a word.
+//! Takers are the root and the leader of every other node; their positions are counted from the
+//! root's. All roles follow from position and policy, so all ranks agree without communication.
 //!
-//! Cost: as much as there is to say of the rank. A leaf's part takes a few steps however large the
+//! Cost: proportional to the rank's own part. A leaf's part takes a few steps however large the
 //! group is; a rank that others report to has an entry for each rank that they speak for.
 
 use super::interface::CastGroupConfig;
@@ -12,39 +12,39 @@ use crate::group::Nodes;
 use omnes_topo::{CoRoots, Tree};
 use omnes_wire::Rank;
 
-/// A rank whose reports are collected, with all that it speaks for.
+/// Rank whose reports are collected, with all ranks that it speaks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Reporter {
     pub(super) rank: Rank,
-    /// Those that it speaks for beside itself.
+    /// Ranks that it speaks for, other than itself.
     pub(super) below: Vec<Rank>,
 }
 
-/// What a rank does in the broadcasts of one root.
+/// Roles of a rank in the broadcasts of one root.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Roles {
-    /// Counted from the root's, which is 0.
+    /// Position of the rank, counted from the root's, which is 0.
     pub(super) position: u32,
-    /// Takers in all.
+    /// Number of takers.
     pub(super) takers: u32,
-    /// Who gets this rank's acknowledgements; nobody at the root.
+    /// Rank that gets this rank's acknowledgements; `None` at the root.
     pub(super) collector: Option<Rank>,
-    /// Ranks whose acknowledgements go there, this one among them.
+    /// Number of ranks whose acknowledgements go there, including this one.
     pub(super) peers: u32,
-    /// Who gets its gap reports and sends again what it lacks.
+    /// Rank that gets this rank's gap reports and repairs its losses.
     pub(super) repairer: Option<Rank>,
-    /// Those whose acknowledgements come here.
+    /// Ranks whose acknowledgements are collected here.
     pub(super) reporters: Vec<Reporter>,
-    /// This rank sends again what those lack who report to it.
+    /// This rank repairs the losses of the ranks that report to it.
     pub(super) is_repairer: bool,
-    /// This rank acknowledges only what those who report to it have too [BC-R14].
+    /// This rank acknowledges only packets that the ranks reporting to it have too [BC-R14].
     pub(super) speaks_for_others: bool,
     /// Co-roots that get their copy from this rank [BC-R10].
     pub(super) copies_to: Vec<Rank>,
 }
 
 impl Roles {
-    /// The part of `me` in the broadcasts of `root`; `None` if it has none.
+    /// Returns the roles of `me` in the broadcasts of `root`; `None` if it has none.
     pub(super) fn of(group: &CastGroupConfig, root: Rank, me: Rank) -> Option<Self> {
         let takers = Takers::of(&group.nodes, root)?;
         let (position, count) = (takers.position(me)?, takers.count());
@@ -59,7 +59,7 @@ impl Roles {
         })
     }
 
-    /// True if this rank waits for the acknowledgements of others.
+    /// True if this rank waits for acknowledgements of other ranks.
     pub(super) fn collects(&self) -> bool {
         self.is_repairer || self.speaks_for_others
     }
@@ -106,8 +106,8 @@ impl Roles {
         }
     }
 
-    /// Co-roots report to whom they get their copy from, as over reliable connections: who has
-    /// passed a message on answers for it until it is acknowledged.
+    /// Co-roots report to the rank they get their copy from, as over reliable connections: a rank
+    /// that has forwarded a message is responsible for it until it is acknowledged.
     fn with_co_roots(self, co_roots: CoRoots, rank: &impl Fn(u32) -> Rank) -> Self {
         let subgroup = co_roots.subgroup_of(self.position);
         let checked = "subgroups are below their number";
@@ -140,16 +140,16 @@ fn alone(rank: Rank) -> Reporter {
     Reporter { rank, below: Vec::new() }
 }
 
-/// The root, then the leaders of the other nodes, in order of nodes from the root's on.
+/// The root, then the leaders of the other nodes, in the order of nodes from the root's node on.
 struct Takers<'a> {
     nodes: &'a Nodes,
     root: Rank,
-    /// The root's node.
+    /// Index of the root's node.
     first: u32,
 }
 
 impl<'a> Takers<'a> {
-    /// `None` if the root is no member.
+    /// Returns `None` if the root is not a member.
     fn of(nodes: &'a Nodes, root: Rank) -> Option<Self> {
         Some(Self { nodes, root, first: nodes.place(root)?.node })
     }
@@ -158,7 +158,7 @@ impl<'a> Takers<'a> {
         self.nodes.count()
     }
 
-    /// Where `rank` stands, if it is a taker.
+    /// Position of `rank`, if it is a taker.
     fn position(&self, rank: Rank) -> Option<u32> {
         if rank == self.root {
             return Some(0);
@@ -172,7 +172,7 @@ impl<'a> Takers<'a> {
         (ahead > 0).then_some(ahead)
     }
 
-    /// Who stands at `position`, which is below the count.
+    /// Rank at `position`, which is less than the count.
     fn rank(&self, position: u32) -> Rank {
         match position {
             0 => self.root,
@@ -181,8 +181,8 @@ impl<'a> Takers<'a> {
     }
 }
 
-/// How many messages at least may be unacknowledged, so that the rule's acknowledgements come
-/// before the window is full [BC-R18].
+/// Least number of messages that may be unacknowledged, so that the acknowledgements of the rule
+/// arrive before the window is full [BC-R18].
 pub(super) fn window_messages(policy: &Policy, wanted: u32) -> u32 {
     use super::policy::AckRule;
     match policy.acks {

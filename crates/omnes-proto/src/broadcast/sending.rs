@@ -1,4 +1,4 @@
-//! The root's messages: which bytes each numbered packet carries, and which messages are done.
+//! The root's messages: which bytes each numbered packet carries, and which messages are complete.
 
 use super::config::CheckedBroadcast;
 use crate::channel::Reply;
@@ -6,7 +6,7 @@ use crate::packet::{Segment, SendId, Source};
 use omnes_wire::{CodedSet, Envelope, Flags, Seq};
 use std::collections::VecDeque;
 
-/// A message that not everybody has yet.
+/// Message that some ranks do not have yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
     pub(super) id: SendId,
@@ -23,7 +23,7 @@ impl Outgoing {
     }
 }
 
-/// What a packet looks like.
+/// Contents of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) index: u32,
@@ -36,9 +36,9 @@ pub(super) struct Shape {
 #[derive(Debug, Default)]
 pub(super) struct Sending {
     messages: VecDeque<Outgoing>,
-    /// Everything before has arrived everywhere.
+    /// Every packet before this one has arrived everywhere.
     pub(super) base: Seq,
-    /// Next packet to send for the first time.
+    /// Next packet to be sent for the first time.
     pub(super) next: Seq,
     /// One past the last packet of all messages.
     end: Seq,
@@ -56,28 +56,28 @@ impl Sending {
         self.sent = number.wrapping_add(1);
     }
 
-    /// Messages that not everybody has.
+    /// Number of messages that some ranks do not have yet.
     pub(super) fn messages(&self) -> usize {
         self.messages.len()
     }
 
-    /// Packets that have not been sent.
+    /// Number of packets that have not been sent.
     pub(super) fn fresh(&self) -> u32 {
         self.end.since(self.next)
     }
 
-    /// Packets of the message in progress that have not been sent.
+    /// Number of packets of the message in progress that have not been sent.
     pub(super) fn rest_of_message(&self) -> u32 {
         let mut ends = self.messages.iter().map(Outgoing::end);
         ends.find(|end| self.next.precedes(*end)).map_or(0, |end| end.since(self.next))
     }
 
-    /// True if there are some.
+    /// True if some packets have not been sent.
     pub(super) fn has_fresh(&self) -> bool {
         self.next != self.end
     }
 
-    /// The message of packet `seq`, which is between `base` and the end.
+    /// Returns the message of packet `seq`, which is between `base` and the end.
     pub(super) fn message_of(&mut self, seq: Seq) -> Option<Outgoing> {
         let holds =
             |message: &&Outgoing| !seq.precedes(message.first) && seq.precedes(message.end());
@@ -88,7 +88,7 @@ impl Sending {
         self.messages.get(self.latest).copied()
     }
 
-    /// What packet `seq` looks like.
+    /// Returns the contents of packet `seq`.
     pub(super) fn shape(&mut self, config: &CheckedBroadcast, seq: Seq) -> Option<Shape> {
         let message = self.message_of(seq)?;
         let index = seq.since(message.first);
@@ -107,14 +107,14 @@ impl Sending {
         })
     }
 
-    /// Data bytes of packet `seq`; `None` if everybody has it.
+    /// Number of data bytes of packet `seq`; `None` if all ranks have it.
     pub(super) fn data_bytes(&mut self, config: &CheckedBroadcast, seq: Seq) -> Option<u32> {
         let message = self.message_of(seq)?;
         Some(config.packet_bytes(message.bytes, seq.since(message.first)))
     }
 
-    /// A bit for `seq` and for each packet behind it that may go out as one with it: those of its
-    /// message that have been sent, but the first, which also carries the message's length.
+    /// Returns a bit for `seq` and for each packet after it that may be combined with it: those of
+    /// its message that have been sent, except the first, which also carries the message's length.
     pub(super) fn may_be_coded(&mut self, seq: Seq) -> u64 {
         let Some(message) = self.message_of(seq).filter(|message| message.first != seq) else {
             return 0;
@@ -123,7 +123,8 @@ impl Sending {
         (1 << end.since(seq).min(CodedSet::SPAN)) - 1
     }
 
-    /// Everybody has everything before `base`; yields the next message that this ends.
+    /// All ranks have every packet before `base`; returns the next message that is completed by
+    /// this.
     pub(super) fn free_one(&mut self, base: Seq) -> Option<SendId> {
         if self.base.precedes(base) {
             self.base = base;
@@ -138,7 +139,7 @@ impl Sending {
         Some(id)
     }
 
-    /// Forgets all messages.
+    /// Removes and returns all messages.
     pub(super) fn abandon(&mut self) -> Vec<SendId> {
         (self.base, self.next) = (self.end, self.end);
         self.messages.drain(..).map(|message| message.id).collect()

@@ -1,11 +1,11 @@
-//! Ranks that give no answer: those that are gone, and those that long packets do not get to, as
-//! over channels.
+//! Ranks that do not answer: ranks that are gone, and ranks that long packets do not reach, as on
+//! channels.
 //!
-//! One of the latter that has got some short packet reports its gaps again and again. What it says
-//! of the first packet that it lacks tells it from one that has no buffer; how often, and for how
-//! long, that packet went there in vain, from one whose link loses packets by chance. One that has
-//! got nothing at all may say nothing at all, and is told from one that has failed by a sign of
-//! life.
+//! A rank that long packets do not reach, but that has received some short packet, keeps reporting
+//! its gaps. Its reports of the first packet that it lacks distinguish it from a rank without
+//! buffers; the number of failed repairs of that packet, and their duration, from a rank whose link
+//! loses packets by chance. A rank that has received nothing may not report at all, and is
+//! distinguished from a failed one by a sign of life.
 
 use super::stream::Stream;
 use super::{Broadcast, Common};
@@ -13,24 +13,25 @@ use crate::limits::{QUIET_SHARE, SHORT_BYTES_MAX};
 use omnes_wire::{Instant, Rank, Seq};
 use std::collections::BTreeSet;
 
-/// What is wrong with a rank.
+/// Suspected fault of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Suspicion {
-    /// It has owed an answer for too long.
+    /// The rank has owed an answer for too long.
     Silent(Rank),
-    /// It has owed an answer to long packets for half as long: it is to be asked whether it lives.
+    /// The rank has owed an answer to long packets for half as long: it is to be asked for a sign
+    /// of life.
     Quiet(Rank),
-    /// Long packets do not get to it, though it lives.
+    /// Long packets do not reach the rank, though it is alive.
     MtuBlackHole(Rank),
 }
 
 impl Broadcast {
-    /// The next rank that something is wrong with.
+    /// Returns the next suspected rank.
     pub(crate) fn poll_suspicion(&mut self) -> Option<Suspicion> {
         self.suspicions.pop_first()
     }
 
-    /// Judges the ranks that owe answers in a stream of this rank's by their silence.
+    /// Judges the ranks that owe answers in one of this rank's streams by their silence.
     pub(super) fn judge_silence(&mut self, now: Instant, at: usize) {
         let limit = self.common.config.peer_timeout;
         let stream = &mut self.streams[at];
@@ -47,7 +48,7 @@ impl Broadcast {
         }
     }
 
-    /// Judges a rank by what it reports to be missing in a stream.
+    /// Judges a rank by the packets that it reports as missing in a stream.
     pub(super) fn judge_report(&mut self, now: Instant, at: usize, rank: Rank) {
         let stream = &mut self.streams[at];
         let limit = self.common.config.peer_timeout;
@@ -57,19 +58,19 @@ impl Broadcast {
         }
     }
 
-    /// Whatever answers `rank` owes, it does since now.
+    /// Answers that `rank` owes are owed only from now on.
     pub(crate) fn forgive_silence(&mut self, now: Instant, rank: Rank) {
         self.streams.iter_mut().for_each(|(_, it)| it.collector.forgive_silence(now, rank));
     }
 
-    /// `rank` has answered a question whether it lives.
+    /// `rank` has answered a liveness probe.
     pub(crate) fn on_sign_of_life(&mut self, rank: Rank) {
         self.streams.iter_mut().for_each(|(_, stream)| stream.collector.on_sign_of_life(rank));
     }
 }
 
-/// Long packets do not get to `rank`. Of several such ranks one is named: what is under way ends
-/// with it, so the others need not be given up.
+/// Long packets do not reach `rank`. Only one of several such ranks is reported: operations in
+/// progress end with an error that names it, so the others need not be declared failed.
 fn note_mtu_black_hole(suspicions: &mut BTreeSet<Suspicion>, rank: Rank) {
     if !suspicions.iter().any(|known| matches!(known, Suspicion::MtuBlackHole(_))) {
         suspicions.insert(Suspicion::MtuBlackHole(rank));
@@ -77,7 +78,7 @@ fn note_mtu_black_hole(suspicions: &mut BTreeSet<Suspicion>, rank: Rank) {
 }
 
 impl Stream {
-    /// True if packet `seq`, which this rank has, is one that some networks do not pass on.
+    /// True if packet `seq`, which this rank has, is too long for some networks to forward.
     fn is_long(&mut self, common: &Common, seq: Seq) -> bool {
         let bytes = match (&mut self.sending, &self.incoming) {
             (Some(sending), _) => sending.data_bytes(&common.config, seq),

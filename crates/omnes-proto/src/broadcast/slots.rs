@@ -1,4 +1,4 @@
-//! Buffers of one packet each, and what the machine's parts share.
+//! Buffers of one packet each, and the state shared by the machine's parts.
 
 use super::config::CheckedBroadcast;
 use super::interface::{BroadcastCounters, Event};
@@ -6,12 +6,13 @@ use crate::packet::{Move, Segment, SlotId};
 use omnes_wire::Rank;
 use std::collections::VecDeque;
 
-/// The buffers' bookkeeping; the bytes belong to the driver.
+/// Allocator of the buffers; their memory belongs to the driver.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// Given back, the latest last.
+    /// Returned buffers, the latest last.
     free: Vec<u32>,
-    /// None from here on has ever been taken: a rank that needs none keeps nothing of them.
+    /// Buffers from this one on have never been taken, and need no entry in `free`: a rank that
+    /// uses none needs no memory here.
     fresh: u32,
     count: u32,
 }
@@ -25,7 +26,7 @@ impl Slots {
         self.free.len() as u32 + self.count - self.fresh
     }
 
-    /// A buffer, if more than `spared` are free.
+    /// Takes a buffer, if more than `spared` are free.
     pub(super) fn take_above(&mut self, spared: u32) -> Option<SlotId> {
         if self.free_slots() <= spared {
             return None;
@@ -43,7 +44,7 @@ impl Slots {
     }
 }
 
-/// What all streams of a rank share.
+/// State shared by all streams of a rank.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) me: Rank,
@@ -52,8 +53,8 @@ pub(super) struct Common {
     pub(super) moves: VecDeque<Move>,
     pub(super) events: VecDeque<Event>,
     pub(super) counters: BroadcastCounters,
-    /// What the coded packet that was handed out last combines.
+    /// Parts combined in the coded packet that was handed out last.
     pub(super) coded_parts: Vec<Segment>,
-    /// Streams on which something is coming in.
+    /// Number of streams that are receiving something.
     pub(super) active: u32,
 }

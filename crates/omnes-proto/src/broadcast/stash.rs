@@ -1,13 +1,13 @@
-//! Packets that lie in buffers, found by their numbers.
+//! Packets in buffers, found by number.
 //!
-//! A ring as long as the numbers in it are apart: mostly a few entries, and those of a whole window
-//! where a rank is far behind or keeps copies for others.
+//! A ring as long as the span of the numbers in it: usually a few entries, and a whole window if a
+//! rank is far behind or keeps copies for others.
 
 use super::incoming::Stashed;
 use crate::limits::WINDOW_PACKETS_MAX;
 use omnes_wire::Seq;
 
-/// Entries of the shortest ring that there is.
+/// Length of the shortest ring.
 const ENTRIES_MIN: u32 = 16;
 // The ring doubles until it holds a window.
 const _: () = assert!(WINDOW_PACKETS_MAX.is_power_of_two() && ENTRIES_MIN.is_power_of_two());
@@ -15,18 +15,18 @@ const _: () = assert!(WINDOW_PACKETS_MAX.is_power_of_two() && ENTRIES_MIN.is_pow
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Stash {
-    /// Empty, or a power of two of entries.
+    /// Ring whose length is zero or a power of two.
     ring: Vec<Option<Stashed>>,
     count: u32,
 }
 
 impl Stash {
-    /// True if there never was anything in it.
+    /// True if no packet has ever been inserted.
     pub(super) fn is_unused(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// Packets in it.
+    /// Number of packets in the stash.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
@@ -35,7 +35,7 @@ impl Stash {
         seq.0 as usize % self.ring.len().max(1)
     }
 
-    /// Packet `seq`, if it is here.
+    /// Returns packet `seq`, if it is here.
     pub(super) fn get(&self, seq: Seq) -> Option<&Stashed> {
         self.ring.get(self.at(seq))?.as_ref().filter(|stashed| stashed.packet.seq == seq)
     }
@@ -46,13 +46,13 @@ impl Stash {
         self.ring.get_mut(at)?.as_mut().filter(|stashed| stashed.packet.seq == seq)
     }
 
-    /// All that is in it.
+    /// Iterates over all packets.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stashed> {
         self.ring.iter_mut().flatten()
     }
 
-    /// Puts a packet in. All that are in it, and this one, are at or after `first` and less than a
-    /// window from there.
+    /// Inserts a packet. All packets in the stash, including this one, are at or after `first` and
+    /// less than a window from it.
     pub(super) fn insert(&mut self, first: Seq, stashed: Stashed) {
         let span = stashed.packet.seq.since(first) + 1;
         assert!(span <= WINDOW_PACKETS_MAX, "the caller keeps numbers inside the window");
@@ -72,7 +72,7 @@ impl Stash {
         }
     }
 
-    /// Takes packet `seq` out.
+    /// Removes packet `seq`.
     pub(super) fn remove(&mut self, seq: Seq) {
         if self.get(seq).is_some() {
             let at = self.at(seq);
@@ -81,7 +81,7 @@ impl Stash {
         }
     }
 
-    /// Takes all out, in the order of their places in a window.
+    /// Removes and returns all packets, in the order of their positions in a window.
     pub(super) fn take_all(&mut self) -> Vec<Stashed> {
         let mut all: Vec<Stashed> = self.ring.iter_mut().filter_map(Option::take).collect();
         all.sort_by_key(|stashed| stashed.packet.seq.0 % WINDOW_PACKETS_MAX);

@@ -1,4 +1,4 @@
-//! One root's broadcasts to one group, as one rank sees them: the root sends, the others take in,
+//! One root's broadcasts to one group, as one rank sees them: the root sends, the others receive,
 //! and a rank that others report to collects.
 
 use super::collector::Collector;
@@ -13,7 +13,7 @@ use crate::lane::{Allowance, Report, earliest};
 use omnes_wire::{Flags, Instant, Rank, Seq};
 use std::time::Duration;
 
-/// Names a stream.
+/// Identifies a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct StreamKey {
     pub(super) group: GroupId,
@@ -28,31 +28,32 @@ pub(super) struct Stream {
     pub(super) roles: Roles,
     /// At the root.
     pub(super) sending: Option<Sending>,
-    /// At all others.
+    /// At all other ranks.
     pub(super) incoming: Option<Incoming>,
     pub(super) collector: Collector,
-    /// What each co-root below gets next, and each rank that multicast does not reach.
+    /// Next packet for each co-root below, and for each rank that multicast does not reach.
     pub(super) copied: Vec<(Rank, Seq)>,
-    /// When it was looked last who needs copies no more.
+    /// When the ranks that still need copies were last determined.
     pub(super) copies_judged_at: Option<Instant>,
-    /// What was acknowledged last, and whether more is owed for those below [BC-R14].
+    /// First packet not covered by the last acknowledgement. If `owes_upward`, more is owed for the
+    /// ranks below [BC-R14].
     acknowledged: Seq,
     owes_upward: bool,
-    /// Packets sent in a row for the first time.
+    /// Number of packets sent in a row for the first time.
     pub(super) fresh_run: u32,
-    /// Packets sent for the first time since answers were last asked for.
+    /// Number of packets sent for the first time since answers were last requested.
     pub(super) unasked: u32,
-    /// Messages sent since one was asked about.
+    /// Number of messages sent since one was acknowledged on request.
     pub(super) unmeasured: u32,
     pub(super) is_ready: bool,
-    /// Its group is closed: it rests when it is over.
+    /// The group is closed: the stream rests when it is over.
     pub(super) is_closed: bool,
-    /// The last packet that went out asks for an answer.
+    /// The last packet sent asks for an answer.
     pub(super) has_asked: bool,
 }
 
 impl Stream {
-    /// The stream of `root` at `me`; `None` if this rank has no part in it.
+    /// Creates the stream of `root` at `me`; `None` if this rank has no part in it.
     pub(super) fn new(
         group: &CastGroupConfig,
         root: Rank,
@@ -88,7 +89,7 @@ impl Stream {
         })
     }
 
-    /// One past the last packet that this rank can send again.
+    /// One past the last packet that this rank can repair.
     pub(super) fn end(&self) -> Seq {
         match (&self.sending, &self.incoming) {
             (Some(sending), _) => sending.next,
@@ -97,7 +98,7 @@ impl Stream {
         }
     }
 
-    /// True if packets that went out, or that this rank answers for, are unacknowledged.
+    /// True if packets that were sent, or that this rank is responsible for, are unacknowledged.
     fn is_outstanding(&self) -> bool {
         self.collector.slowest().is_some_and(|slowest| slowest.precedes(self.end()))
     }
@@ -112,7 +113,7 @@ impl Stream {
             && (!self.roles.is_repairer || !self.is_outstanding())
     }
 
-    /// True if nothing is under way, at this rank or at those that report here.
+    /// True if nothing is in progress at this rank or at the ranks that report here.
     pub(super) fn is_over(&self) -> bool {
         let is_copied = self.copied.iter().all(|(_, next)| !next.precedes(self.end()));
         let is_taken = self.incoming.as_ref().is_none_or(|incoming| !incoming.is_active());
@@ -124,7 +125,7 @@ impl Stream {
         earliest([reports, self.collector.answers.deadline(), self.collector.held_until()])
     }
 
-    /// Waits for answers where some are missing.
+    /// Starts to wait for answers if any are outstanding.
     pub(super) fn arm(&mut self, now: Instant, common: &Common) {
         if !self.roles.collects() {
             return;
@@ -137,13 +138,14 @@ impl Stream {
         self.collector.answers.arm(now, Allowance { least: common.config.timeout_min, held_back });
     }
 
-    /// A packet has come that those who report here got, or did not, about now.
+    /// A packet has arrived that the ranks reporting here received, or lost, at about the same
+    /// time.
     pub(super) fn expect_answers(&mut self, now: Instant, packet: &Packet, common: &Common) {
         let flags = packet.flags;
         if self.roles.is_repairer {
             self.collector.history.on_sent(now, packet.seq);
         }
-        // What goes to this rank alone is answered by nobody else.
+        // A packet to this rank alone is answered by no other rank.
         if flags.has(Flags::GROUP) {
             let asks = flags.has(Flags::ACK_NOW);
             let is_answered = flags.has(Flags::LAST) && self.policy.acks == AckRule::Every;
@@ -158,7 +160,7 @@ impl Stream {
         self.arm(now, common);
     }
 
-    /// Lets timers run out. True if something is to be sent.
+    /// Fires the timers that are due. Returns true if something is to be sent.
     pub(super) fn on_deadline(&mut self, now: Instant, common: &mut Common) -> bool {
         let mut is_due = false;
         if let Some(incoming) = &mut self.incoming {
@@ -179,7 +181,7 @@ impl Stream {
         is_due
     }
 
-    /// Frees what all who report here have.
+    /// Frees the packets that all ranks reporting here have.
     pub(super) fn free(&mut self, common: &mut Common) {
         let slowest = self.collector.slowest();
         if let Some(sending) = &mut self.sending {
@@ -202,7 +204,8 @@ impl Stream {
         }
     }
 
-    /// What this rank acknowledges: what it has, and in a tree what those below have too.
+    /// First packet not covered by this rank's acknowledgement: the packets before it have arrived
+    /// here and, in a tree, at the ranks below.
     pub(super) fn acknowledges(&self) -> Seq {
         let own = self.incoming.as_ref().map_or(Seq::FIRST, |incoming| incoming.arrivals.expects());
         match self.collector.slowest() {
@@ -211,8 +214,8 @@ impl Stream {
         }
     }
 
-    /// Room behind what this rank acknowledges, as it is told: its own, and in a tree that of those
-    /// below; `None` if it receives nothing.
+    /// Space to advertise after the acknowledged packets: this rank's own and, in a tree, that of
+    /// the ranks below; `None` if this rank receives nothing.
     pub(super) fn room(&self, common: &Common, acknowledges: Seq) -> Option<u16> {
         let own = self.incoming.as_ref()?.credits(common);
         match self.collector.limit() {
@@ -224,7 +227,7 @@ impl Stream {
         }
     }
 
-    /// Those below have come on: what was owed upward may be due.
+    /// The ranks below have made progress: an acknowledgement owed upward may be due.
     pub(super) fn on_progress_below(&mut self) {
         let acknowledges = self.acknowledges();
         if let Some(incoming) = &mut self.incoming
@@ -235,13 +238,14 @@ impl Stream {
         }
     }
 
-    /// What is to be reported, if something is.
+    /// Takes the pending report, if there is one.
     pub(super) fn take_report(&mut self, now: Instant) -> Option<Report> {
         let incoming = self.incoming.as_mut()?;
         let report = incoming.take_report(now)?;
         let is_asked = std::mem::take(&mut incoming.is_asked);
         if report == Report::Nack && is_asked && self.roles.collector != self.roles.repairer {
-            // Who asked does not get it, and is to know that this rank is there.
+            // The rank that asked does not get the gap report, and must learn that this rank is
+            // alive.
             incoming.is_asked = true;
             incoming.arrivals.answer_if_whole();
         }
@@ -252,13 +256,13 @@ impl Stream {
         let own = self.incoming.as_ref().map_or(acknowledges, |own| own.arrivals.expects());
         self.owes_upward = acknowledges != own;
         if self.owes_upward && !is_asked && !self.acknowledged.precedes(acknowledges) {
-            return None; // Nothing new to tell.
+            return None; // Nothing new to report.
         }
         self.acknowledged = acknowledges;
         Some(report)
     }
 
-    /// Who gets a report.
+    /// Rank that gets a report.
     pub(super) fn addressee(&self, report: Report) -> Option<Rank> {
         match report {
             Report::Nack => self.roles.repairer,
@@ -266,13 +270,13 @@ impl Stream {
         }
     }
 
-    /// True if a gap report also acknowledges: the reporter speaks for itself alone.
+    /// True if a gap report also acknowledges, because the reporter speaks only for itself.
     pub(super) fn gap_reports_acknowledge(&self) -> bool {
         !matches!(self.policy.collection, Collection::Tree { .. })
     }
 
-    /// `rank`, which has everything before `expects`, gets copies from there on if multicast does
-    /// not reach it.
+    /// Starts copies to `rank`, which has every packet before `expects`, if multicast does not
+    /// reach it.
     pub(super) fn copy_if_deaf(&mut self, rank: Rank, expects: Seq) {
         let is_copied = self.copied.iter().any(|(to, _)| *to == rank);
         if !is_copied && self.collector.is_deaf(rank) {
@@ -280,8 +284,8 @@ impl Stream {
         }
     }
 
-    /// Ranks that multicast did not reach get no more copies where it does, or may by now. True if
-    /// that ends copies to any.
+    /// Ends the copies to ranks that multicast now reaches, or may reach by now. Returns true if
+    /// this ends any.
     pub(super) fn end_copies(&mut self, now: Instant) -> bool {
         self.collector.retry_deaf(now);
         let Self { copied, collector, roles, .. } = self;
@@ -290,13 +294,13 @@ impl Stream {
         copied.len() < before
     }
 
-    /// A rank has left: it reports nothing, and needs nothing.
+    /// A rank has left: it reports nothing and needs nothing more.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.collector.forget(rank);
         self.copied.retain(|(to, _)| *to != rank);
     }
 
-    /// Ends everything, as member `rank` has failed.
+    /// Ends all operations, as member `rank` has failed.
     pub(super) fn break_off(&mut self, common: &mut Common, rank: Rank) {
         if let Some(sending) = &mut self.sending {
             for id in sending.abandon() {
@@ -313,8 +317,7 @@ impl Stream {
         self.copied.clear();
     }
 
-    /// Nobody here receives anything of this stream any more: its root has left, or the
-    /// communicator was abandoned.
+    /// No rank here receives anything more of this stream, whose root has left.
     pub(super) fn let_pass(&mut self, common: &mut Common) {
         if let Some(incoming) = &mut self.incoming {
             incoming.let_pass(common);
@@ -322,8 +325,8 @@ impl Stream {
         }
     }
 
-    /// Nothing comes from the root any more, nor is anything repaired by it. What has come whole
-    /// can still be received.
+    /// The root sends and repairs nothing more. Messages that have arrived completely can still be
+    /// received.
     pub(super) fn end_receives(&mut self, common: &mut Common, rank: Rank) {
         let has_failed = self.fail_receives(common, rank);
         if let Some(incoming) = &mut self.incoming

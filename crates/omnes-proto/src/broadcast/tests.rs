@@ -1,4 +1,4 @@
-//! The machines of a few ranks, with a network in between that loses what a test says.
+//! The machines of a few ranks, with a network in between that loses the packets a test selects.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,7 @@ struct Node {
     failed: Vec<Event>,
 }
 
-/// True for a packet that is lost on its way to this rank.
+/// True for a packet that is lost on its path to this rank.
 type Loss = Box<dyn FnMut(&Header, u32) -> bool>;
 
 struct Net {
@@ -106,7 +106,7 @@ impl Net {
         node.apply_moves();
     }
 
-    /// Everybody but the root receives; the root sends.
+    /// All ranks but the root receive; the root sends.
     fn broadcast(&mut self, root: u32, data: &[u8]) {
         for rank in (0..self.nodes.len() as u32).filter(|rank| *rank != root) {
             self.receive(rank, root, data.len());
@@ -426,7 +426,8 @@ fn a_rank_that_owes_answers_and_stays_silent_is_named() {
 
 #[test]
 fn those_who_have_answered_are_not_asked_again_for_the_sake_of_a_few() {
-    // With a hundred ranks the answers of all would overrun the root, the same ranks' each time.
+    // With a hundred ranks the answers of all would overrun the root, and the same ranks' each
+    // time.
     let mut net = Net::new(100, "window");
     let mut acks = 0;
     net.lose = Box::new(move |header, _| {
@@ -486,7 +487,7 @@ fn a_stream_never_waits_for_acknowledgements_that_are_not_due() {
 
 #[test]
 fn duplicates_are_dropped_and_acknowledged_again() {
-    // [BC-R21], and in order: the first packet comes last.
+    // [BC-R21], and in order: the first packet arrives last.
     let mut net = Net::new(3, "window");
     let mut acks = 0;
     net.lose = Box::new(move |header, to| {
@@ -558,7 +559,7 @@ fn a_packet_that_claims_to_stand_before_its_message_is_no_more_than_noise() {
     let now = net.now;
     let mut packets = net.nodes[0].poll(now, 0);
     net.nodes[1].take(now, &packets[0]);
-    // The third message starts at 21; this packet says that it is number -19 of it.
+    // The third message starts at 21; this packet claims to be number -19 of it.
     net.receive(1, 0, 8);
     net.nodes[1].take(now, &packets[1]);
     let lie = &mut packets[2];

@@ -1,4 +1,4 @@
-//! Which packets are to be sent again, and to whom.
+//! Packets to be sent again, and the ranks that lack them.
 
 use crate::lane::SeqBits;
 use crate::limits::WINDOW_PACKETS_MAX;
@@ -6,19 +6,19 @@ use crate::packet::Destination;
 use omnes_wire::{CodedSet, Rank, Seq};
 use std::collections::BTreeMap;
 
-/// What one rank lacks.
+/// Packets that one rank lacks.
 #[derive(Debug, Default)]
 struct Wanted {
     bits: SeqBits,
     count: u32,
-    /// Nothing before is wanted.
+    /// No earlier packet is wanted.
     low: Seq,
-    /// The last of it shall be answered at once.
+    /// The last of these packets requests an immediate answer.
     asks: bool,
 }
 
 impl Wanted {
-    /// The first packet that is lacking; there is one.
+    /// First packet that is lacking; at least one is.
     fn low(&mut self) -> Seq {
         while !self.bits.contains(self.low) {
             self.low = self.low.plus(1);
@@ -26,7 +26,7 @@ impl Wanted {
         self.low
     }
 
-    /// The first packet of those that `may` accepts.
+    /// First lacking packet that `may` accepts.
     fn lowest(&mut self, mut may: impl FnMut(Seq) -> bool) -> Option<Seq> {
         let first = self.low();
         let all = (0..).map(|index| first.plus(index)).filter(|seq| self.bits.contains(*seq));
@@ -34,22 +34,22 @@ impl Wanted {
     }
 }
 
-/// A packet to send again, or several in one.
+/// Packet to send again, or several combined in one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Repair {
     pub(super) seq: Seq,
-    /// More than `seq`, if the data of several go out as one packet.
+    /// The packets combined in this repair, if it is a coded one.
     pub(super) coded: Option<CodedSet>,
     pub(super) to: Destination,
     pub(super) asks: bool,
 }
 
-/// What all ranks lack of a window. State: nothing while nobody lacks anything for the first time;
-/// then 4 KiB, and 150 B for each rank that lacks something.
+/// Packets of a window that each rank lacks. State: nothing until a rank lacks something for the
+/// first time; then 4 KiB, and 150 B for each rank that lacks something.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
     by_rank: BTreeMap<Rank, Wanted>,
-    /// How many ranks lack each packet of the window, by number.
+    /// Number of ranks that lack each packet of the window, by number.
     lacking: Vec<u32>,
 }
 
@@ -58,17 +58,17 @@ fn ring(seq: Seq) -> usize {
 }
 
 impl Wants {
-    /// True if nobody lacks anything.
+    /// True if no rank lacks anything.
     pub(super) fn is_empty(&self) -> bool {
         self.by_rank.is_empty()
     }
 
-    /// How many ranks lack something.
+    /// Number of ranks that lack something.
     pub(super) fn ranks(&self) -> usize {
         self.by_rank.len()
     }
 
-    /// `rank` lacks `seq`; true if that is news.
+    /// Records that `rank` lacks `seq`; returns true if this is new.
     pub(super) fn add(&mut self, rank: Rank, seq: Seq, asks: bool) -> bool {
         let wanted = self.by_rank.entry(rank).or_default();
         if wanted.count == 0 || seq.precedes(wanted.low) {
@@ -87,7 +87,7 @@ impl Wants {
         true
     }
 
-    /// `rank` has everything before `expects`.
+    /// `rank` has every packet before `expects`.
     pub(super) fn on_expects(&mut self, rank: Rank, expects: Seq) {
         let Some(wanted) = self.by_rank.get_mut(&rank) else { return };
         while wanted.count > 0 && wanted.low.precedes(expects) {
@@ -102,36 +102,36 @@ impl Wants {
         }
     }
 
-    /// `rank` needs nothing any more.
+    /// `rank` needs nothing more.
     pub(super) fn forget(&mut self, rank: Rank) {
         let Some(wanted) = self.by_rank.remove(&rank) else { return };
         wanted.bits.indices().for_each(|index| self.lacking[index] -= 1);
     }
 
-    /// Nobody needs anything any more.
+    /// No rank needs anything more.
     pub(super) fn clear(&mut self) {
         self.by_rank.clear();
         self.lacking.clear();
     }
 
-    /// Rank and packet whose turn it is, and whether the rank is to answer.
+    /// Next rank and packet to serve, and whether the rank is to answer.
     pub(super) fn first(&mut self) -> Option<(Rank, Seq, bool)> {
         let (rank, wanted) = self.by_rank.iter_mut().next()?;
         Some((*rank, wanted.low(), wanted.asks))
     }
 
-    /// How many ranks lack `seq`.
+    /// Number of ranks that lack `seq`.
     pub(super) fn lacking(&self, seq: Seq) -> u32 {
         self.lacking.get(ring(seq)).copied().unwrap_or_default()
     }
 
-    /// `seq` goes to `rank`.
+    /// `seq` is sent to `rank`.
     pub(super) fn send_to_one(&mut self, rank: Rank, seq: Seq) -> Repair {
         let asks = self.settle(rank, seq);
         Repair { seq, coded: None, to: Destination::Rank(rank), asks }
     }
 
-    /// `seq` goes to everybody.
+    /// `seq` is sent to all ranks.
     pub(super) fn send_to_all(&mut self, seq: Seq) -> Repair {
         let ranks: Vec<Rank> = self.by_rank.keys().copied().collect();
         let mut asks = false;
@@ -141,16 +141,16 @@ impl Wants {
         Repair { seq, coded: None, to: Destination::Group, asks }
     }
 
-    /// The first packet of those that `may` accepts which any rank lacks that need not answer.
+    /// First packet accepted by `may` that is lacked by a rank that need not answer.
     pub(super) fn lowest(&mut self, mut may: impl FnMut(Seq) -> bool) -> Option<Seq> {
         let unasked = self.by_rank.values_mut().filter(|wanted| !wanted.asks);
         let lows = unasked.filter_map(|wanted| wanted.lowest(&mut may));
         lows.reduce(|least, other| if other.precedes(least) { other } else { least })
     }
 
-    /// Packets that go to everybody as one: `base`, and as many of those behind it that have a bit
-    /// in `may` as leave each rank no more than one to lack. `None` if `base` is alone, or if fewer
-    /// than `least` ranks get something.
+    /// Takes packets to send to all combined in one: `base`, and as many packets after it with a
+    /// bit in `may` as leave each rank at most one to recover. `None` if `base` would be alone, or
+    /// if fewer than `least` ranks would recover something.
     pub(super) fn take_coded(&mut self, base: Seq, may: u64, least: u32) -> Option<CodedSet> {
         let unasked = || self.by_rank.values().filter(|wanted| !wanted.asks);
         let words: Vec<u64> = unasked().map(|wanted| wanted.bits.word_from(base)).collect();
@@ -181,13 +181,14 @@ impl Wants {
         Some(set)
     }
 
-    /// The first rank that lacks `seq` and need not answer.
+    /// First rank that lacks `seq` and need not answer.
     pub(super) fn first_without(&self, seq: Seq) -> Option<Rank> {
         let lacks = |wanted: &Wanted| !wanted.asks && wanted.bits.contains(seq);
         self.by_rank.iter().find(|(_, wanted)| lacks(wanted)).map(|(rank, _)| *rank)
     }
 
-    /// `seq` is sent to `rank`; true if an answer is wanted and nothing else goes there.
+    /// `seq` is sent to `rank`; returns true if an answer is requested and nothing else is to be
+    /// sent there.
     fn settle(&mut self, rank: Rank, seq: Seq) -> bool {
         let Some(wanted) = self.by_rank.get_mut(&rank) else { return false };
         if wanted.bits.take(seq) {

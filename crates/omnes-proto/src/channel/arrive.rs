@@ -1,7 +1,7 @@
-//! Packets coming in: answers move the sending lanes, numbered packets the receiving ones.
+//! Incoming packets: answers advance the sending lanes, numbered packets the receiving ones.
 //!
-//! Everything here is decided by [`classify_answer`] and
-//! [`Arrivals::classify`](crate::lane::Arrivals::classify); the rest applies it.
+//! All decisions are made by [`classify_answer`] and
+//! [`Arrivals::classify`](crate::lane::Arrivals::classify); the rest of the module applies them.
 
 use super::asking::is_question;
 use super::matching::Matched;
@@ -17,26 +17,26 @@ use omnes_wire::{
 };
 use std::time::Duration;
 
-/// Shortest wait before a rejected packet is tried again.
+/// Shortest wait before a rejected packet is probed again.
 const PROBE_WAIT_MIN: Duration = Duration::from_micros(500);
 
-/// Where the data of a numbered packet are.
+/// Location of the data of a numbered packet.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     /// In the packet, from this byte on.
     Packet(usize),
-    /// In a slot of the pool, since the packet came before its turn.
+    /// In a slot of the pool, since the packet arrived out of order.
     Slot(Option<SlotId>),
 }
 
-/// What became of a packet of the ordered lane.
+/// Outcome for a packet of the ordered lane.
 enum Accepted {
     Yes(Option<Placement>),
     NoBuffer,
     Malformed,
 }
 
-/// A numbered packet, taken apart.
+/// Parsed numbered packet.
 #[derive(Clone, Copy)]
 pub(super) struct Numbered {
     pub(super) header: Header,
@@ -47,8 +47,8 @@ pub(super) struct Numbered {
 
 impl Channel {
     /// Handles an authentic packet of this channel. `head` holds at least the packet's head,
-    /// `packet_bytes` is the length of the whole packet. Returns where its data go, if it has
-    /// any that are wanted.
+    /// `packet_bytes` is the length of the whole packet. Returns where its data go, if it has any
+    /// that are needed.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -85,7 +85,7 @@ impl Channel {
         let send = &mut peer.send[lane];
         let is_data = matches!(header.kind, Kind::Data | Kind::Grant);
         if is_data && header.expects == send.base() {
-            return; // A run of data that says nothing new.
+            return; // A run of data that reports nothing new.
         }
         match classify_answer(send.base(), send.next(), header.expects) {
             Verdict::Stale => {
@@ -103,7 +103,8 @@ impl Channel {
         let peer = self.peer(header.source);
         let timeout = peer.rtt.retransmit_timeout(allowance, 0);
         let send = &mut peer.send[lane];
-        // Data that pass by, and questions, prove that the peer lives, not that ours got there.
+        // Data in the opposite direction, and questions, prove that the peer is alive, not that our
+        // packets arrived.
         let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
         if freed > 0 || is_report && !is_question(header) {
             send.on_answer(now, freed > 0, timeout);
@@ -122,7 +123,7 @@ impl Channel {
         }
         match (freed > 0, is_running) {
             (true, true) => send.on_unblocked(now, timeout),
-            // There may be room for one packet only, or for another rank's.
+            // There may be space for one packet only, or only for another rank's.
             (false, true) => peer.probe_due[lane as usize] |= resumes && send.is_blocked(),
             (_, false) if freed > 0 || resumes => send.on_unblocked_while_stopped(),
             (false, false) | (true, false) => {}
@@ -133,16 +134,16 @@ impl Channel {
         }
     }
 
-    /// Frees all packets before the one the peer expects [PM-R13]; how many.
+    /// Frees all packets before the one the peer expects [PM-R13]; returns their number.
     fn free_answered(&mut self, now: Instant, header: &Header, lane: Lane) -> u32 {
         let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
         let allowance = self.config.allowance();
         let (mut freed, mut charge) = (0, 0);
         let mut last = None;
-        // An answer that a repair has set free tells of the repair, not of the path.
+        // An answer that a repair has released measures the repair, not the path.
         let mut has_repair = false;
         self.peer(header.source).send[lane].find_late(now);
-        // Packets of one message mostly follow one another.
+        // Packets of one message are usually consecutive.
         let mut run: Option<(SendId, u32)> = None;
         while let Some(sent) = self.peer(header.source).send[lane].free_one(header.expects) {
             freed += 1;
@@ -169,7 +170,7 @@ impl Channel {
         freed
     }
 
-    /// So many packets of a message have been answered.
+    /// `packets` more packets of a message have been answered.
     fn on_answered(&mut self, run: Option<(SendId, u32)>) {
         let Some((id, packets)) = run else { return };
         let outgoing = &mut self.outgoing[id.0 as usize];
@@ -205,7 +206,7 @@ impl Channel {
         head: &[u8],
         packet_bytes: usize,
     ) -> Option<Placement> {
-        // More than a slot of the pool holds is nothing that a rank of this job sends.
+        // No rank of this job sends more data in a packet than a slot of the pool holds.
         let payload_bytes = usize::from(self.config.payload_bytes);
         let packet = take_apart(header, head, packet_bytes);
         let Some(packet) = packet.filter(|packet| packet.bytes <= payload_bytes) else {
@@ -243,7 +244,8 @@ impl Channel {
         placement
     }
 
-    /// A grant. They take effect in order, as the granted parts follow one another in it.
+    /// Handles a grant. Grants take effect in order, as the granted parts are numbered in that
+    /// order.
     fn on_grant(&mut self, now: Instant, header: &Header, arrival: Arrival) {
         let nack_delay = self.config.nack_delay;
         let from = header.source;
@@ -265,7 +267,7 @@ impl Channel {
         self.acknowledge_as_asked(now, header, had_gap);
     }
 
-    /// False if no message of ours waits for this grant.
+    /// Returns false if no message of this rank waits for this grant.
     fn accept_grant(&mut self, from: Rank, token: u32) -> bool {
         let Some(outgoing) = self.outgoing.get_mut(token as usize) else { return false };
         let is_due = outgoing.message.to == from && outgoing.bulk_packets > 0;
@@ -291,7 +293,8 @@ impl Channel {
         self.acknowledge(now, header, if at_once { AckWhen::Now } else { packets });
     }
 
-    /// The expected packet of the ordered lane, and then those that had come ahead of it.
+    /// Accepts the expected packet of the ordered lane, and then the packets that arrived ahead of
+    /// it.
     fn on_ordered(&mut self, now: Instant, packet: Numbered) -> Option<Placement> {
         let from = packet.header.source;
         let had_gap = self.peer(from).receive[Lane::Ordered].has_gap();
@@ -317,7 +320,8 @@ impl Channel {
             match self.accept(Numbered { header, envelope, source, bytes }) {
                 Accepted::Yes(_) => {}
                 Accepted::NoBuffer => {
-                    // Only messages without data get here: too many are unexpected already.
+                    // Only messages without data get here: there are too many unexpected ones
+                    // already.
                     self.free_slot(slot);
                     self.reject(from);
                     break;
@@ -333,7 +337,7 @@ impl Channel {
         placement
     }
 
-    /// No buffer [PM-R15]: tell the sender and discard what came ahead.
+    /// No buffer [PM-R15]: tells the sender, and discards packets that arrived ahead.
     fn reject(&mut self, from: Rank) {
         let peer = self.peer(from);
         peer.receive[Lane::Ordered].on_rejected();
@@ -352,7 +356,7 @@ impl Channel {
         }
     }
 
-    /// Keeps a packet that came before its turn, if there is room to spare.
+    /// Stashes a packet that arrived out of order, if there is space to spare.
     fn stash(&mut self, now: Instant, packet: Numbered) -> Option<Placement> {
         let Numbered { header, envelope, source, bytes } = packet;
         let nack_delay = self.config.nack_delay;
@@ -388,11 +392,12 @@ impl Channel {
         }
     }
 
-    /// First packet of a message: it finds its receive, or becomes unexpected; a notice is told.
+    /// Accepts the first packet of a message: it matches a receive or becomes unexpected; a notice
+    /// is reported.
     fn accept_first(&mut self, packet: Numbered, envelope: Envelope) -> Accepted {
         let Header { source: from, communicator, .. } = packet.header;
         let ordered = self.config.ordered_bytes(envelope.bytes);
-        // A length that packet numbers cannot count would count as received at once.
+        // A length beyond the packet numbers' range would count as received immediately.
         let is_countable = envelope.bytes <= self.config.message_bytes_max();
         if self.peer(from).assembling.is_some() || packet.bytes as u64 > ordered || !is_countable {
             return Accepted::Malformed;
@@ -429,7 +434,7 @@ impl Channel {
         self.accept_next(packet)
     }
 
-    /// More data of the message that is arriving.
+    /// Accepts more data of the message that is arriving.
     fn accept_next(&mut self, packet: Numbered) -> Accepted {
         let from = packet.header.source;
         let Some(assembling) = self.peer(from).assembling else { return Accepted::Malformed };
@@ -497,9 +502,9 @@ impl Channel {
         }
     }
 
-    /// Slots, and unexpected messages, that there may be when a packet of `from` comes. If a
-    /// receive or a probe waits for that rank, its message may be behind those that nobody has
-    /// asked for, and would never come if there were no room for them.
+    /// Most slots, and most unexpected messages, that may be in use when a packet of `from`
+    /// arrives. If a receive or a probe waits for that rank, its message may follow others for
+    /// which no receive is posted, and could never arrive if there were no space for them.
     fn slots_for(&mut self, from: Rank) -> usize {
         let slots = self.pool.slots();
         let is_full = self.pool.used() >= slots || self.matching.unexpected_count() >= slots;
@@ -510,14 +515,14 @@ impl Channel {
         }
     }
 
-    /// A message of `from` that no receive waited for is here whole, or has a receive now: whoever
-    /// has sought another one seeks again.
+    /// A message of `from` that no receive waited for has arrived completely, or has a receive now:
+    /// a caller that is seeking another message must seek again.
     pub(super) fn end_seeking(&mut self, from: Rank) {
         self.matching.seeks_any = false;
         self.peer(from).watch.is_sought = false;
     }
 
-    /// Puts the data into a slot of the unexpected message, or says that there is none.
+    /// Puts the data into a slot of the unexpected message; `None` if no slot is free.
     fn place_in_pool(&mut self, key: u64, packet: Numbered) -> Option<Option<Placement>> {
         if packet.bytes == 0 {
             return Some(None);
@@ -540,8 +545,8 @@ impl Channel {
 
     // ---- looking ahead --------------------------------------------------------------------
 
-    /// Where the data of this packet and of the run that follows it would go, if they can be read
-    /// straight into a receive's memory. Changes nothing.
+    /// Returns where the data of this packet and of the run that follows it would go, if they can
+    /// be read directly into a receive's memory. Changes nothing.
     pub fn preview(&self, header: &Header, head: &[u8]) -> Option<Preview> {
         if header.kind != Kind::Data || header.flags.has(Flags::CUT) {
             return None;
@@ -586,13 +591,13 @@ impl Channel {
     }
 }
 
-/// How long the peer has waited with a report.
+/// Time by which the peer delayed a report.
 fn held_back(report: &Header) -> Duration {
     Duration::from_micros(u64::from(report.argument))
 }
 
-/// Envelope and data of a numbered packet; `None` if it is shorter than its kind needs, is on
-/// another lane than its kind uses, or is a grant with data.
+/// Splits a numbered packet into envelope and data; `None` if it is shorter than its kind requires,
+/// is on a lane that its kind does not use, or is a grant with data.
 fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<Numbered> {
     let body = packet_bytes.checked_sub(PACKET_OVERHEAD_BYTES)?;
     let is_first = header.kind == Kind::Data && header.flags.has(Flags::FIRST);

@@ -1,23 +1,24 @@
-//! A rank that waits for a message, or for the rest of one, asks for it once it is overdue.
+//! A rank that waits for a message, or for the remaining data of one, asks for it once it is
+//! overdue.
 //!
-//! If the end of a lone message is lost, no later packet reveals a gap, and its sender would find
-//! out only by its timer, which allows for the longest time that answers are held back. The
-//! receiver can tell sooner, as it knows how long such messages usually take
-//! ([`Overdue`](crate::lane::Overdue)), or sees that the rest of one stays out, and asks: with an
-//! answer for all before `expects` that says so. The sender repeats the packet `expects` if it was
-//! sent long enough ago to have arrived. If it is late instead, it has nothing to repeat and does
+//! If the end of a lone message is lost, no later packet reveals a gap, and its sender would notice
+//! only by its timer, which allows for the longest delay of answers. The receiver notices sooner,
+//! as it knows how long such messages usually take ([`Overdue`](crate::lane::Overdue)), or sees
+//! that the remaining data do not arrive, and asks: by an acknowledgement of all packets before
+//! `expects` that is marked as a question. The sender repeats packet `expects` if it was sent long
+//! enough ago to have arrived. If the sender is late instead, it has nothing to repeat and does
 //! nothing.
 //!
-//! Source: part of what a network that loses packets needs beyond PM [PM-R18].
+//! Source: part of the additions to PM for a network that loses packets [PM-R18].
 //!
-//! Guarantees: a question brings one packet at most, which does not count as lost, since it may be
+//! Guarantees: a question causes one packet at most, which does not count as lost, since it may be
 //! in a queue; a gap then shows what else is missing. After [`QUESTIONS_MAX`] questions without
 //! effect no more are asked: the sender's timer remains. A question does not count as an answer, so
-//! a way that carries packets in one direction only is still detected.
+//! a path that carries packets in one direction only is still detected.
 //!
 //! Not asked for: messages for a receive from any source, as every rank would have to be asked; the
-//! rest of a message that no receive waits for. Not asked: ranks that are reached through a ring in
-//! shared memory, which loses nothing.
+//! remaining data of a message that no receive waits for. Not asked: ranks that are reached through
+//! a ring in shared memory, which loses nothing.
 
 use super::matching::Pattern;
 use super::peer::{Assembling, Destination, Lane, Peer};
@@ -26,9 +27,11 @@ use crate::limits::{RANKS_AT_ONCE, STAGGER};
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 use std::time::Duration;
 
-/// Questions for one message, and in one pause of it; the last comes after 15 times the first wait.
+/// Questions for one message, and in one pause of it; the last is sent after 15 times the first
+/// wait.
 const QUESTIONS_MAX: u32 = 4;
-/// Shortest waits, and round trips, in which nothing comes of a message that has begun to come.
+/// Pause in a partly arrived message after which its remaining data are overdue, in multiples of
+/// the shortest wait or of the round trip, whichever is longer.
 const PAUSE: u32 = 2;
 
 /// True for a packet that asks for a message.
@@ -39,8 +42,8 @@ pub(super) fn is_question(header: &Header) -> bool {
 }
 
 impl Peer {
-    /// The lane on which something is waited for, unless something else is coming that would show
-    /// it to be missing, or it is known to be.
+    /// Lane on which something is awaited, unless a known gap exists or another arriving packet
+    /// would reveal one.
     fn waits_on(&self) -> Option<Lane> {
         let is_by_network = self.flow.path_bytes == u32::MAX;
         let lane = match self.assembling {
@@ -54,13 +57,13 @@ impl Peer {
         (is_by_network && !receive.has_gap() && !receive.is_rejecting()).then_some(lane)
     }
 
-    /// Nothing is asked for.
+    /// Stops asking.
     pub(super) fn ask_nothing(&mut self) {
         self.watch.asks = None;
         self.watch.overdue.stop();
     }
 
-    /// The wait in which nothing comes of a message, after which its rest is asked for.
+    /// Pause in a partly arrived message after which its remaining data are asked for.
     fn pause(&self, least: Duration) -> Duration {
         let round_trip = self.rtt.shortest().map_or(least, |_| self.rtt.smoothed());
         least.max(round_trip) * PAUSE
@@ -68,8 +71,8 @@ impl Peer {
 }
 
 impl Channel {
-    /// Begins to wait for a message of `rank` or for more of it, goes on, or ends it, as what is
-    /// awaited says.
+    /// Starts, continues or ends the wait for a message of `rank` or for more of it, depending on
+    /// what is awaited.
     pub(super) fn watch(&mut self, now: Instant, rank: Rank) {
         let is_running = self.phase == Phase::Running;
         let least = self.config.ask_min + self.ask_spread(rank);
@@ -84,7 +87,7 @@ impl Channel {
         }
     }
 
-    /// Something that is new has come from `rank` on the ordered lane.
+    /// A new packet of `rank` has arrived on the ordered lane.
     pub(super) fn on_news(&mut self, now: Instant, rank: Rank) {
         let peer = self.peer(rank);
         peer.watch.asks = None;
@@ -92,7 +95,7 @@ impl Channel {
         self.watch(now, rank);
     }
 
-    /// In large jobs each pair asks at a time of its own: many may wait for one.
+    /// In large jobs the pairs ask at staggered times, since many ranks may wait for one.
     fn ask_spread(&self, rank: Rank) -> Duration {
         if self.size > RANKS_AT_ONCE {
             STAGGER * (self.me.0.wrapping_add(rank.0) % self.size)
@@ -101,7 +104,7 @@ impl Channel {
         }
     }
 
-    /// A receive that nothing has come for is posted.
+    /// A receive without a matching message has been posted.
     pub(super) fn on_posted(&mut self, now: Instant, pattern: &Pattern) {
         let Some(rank) = pattern.source.filter(|rank| self.is_other(*rank)) else { return };
         self.peer(rank).watch.awaited += 1;
@@ -109,14 +112,14 @@ impl Channel {
         self.note_deadline(rank);
     }
 
-    /// A message has come for it.
+    /// The receive has been matched with a message.
     pub(super) fn on_matched(&mut self, pattern: &Pattern) {
         if let Some(peer) = pattern.source.and_then(|rank| self.peers.get_mut(rank)) {
             peer.watch.awaited -= 1;
         }
     }
 
-    /// It has been taken back.
+    /// The receive has been cancelled.
     pub(super) fn on_cancelled(&mut self, pattern: &Pattern) {
         self.on_matched(pattern);
         let peer = pattern.source.and_then(|rank| self.peers.get_mut(rank));
@@ -125,7 +128,7 @@ impl Channel {
         }
     }
 
-    /// True if what is awaited of a peer is overdue, and it is to be asked.
+    /// True if a message awaited from a peer is overdue, and the peer is to be asked.
     pub(super) fn is_overdue(&mut self, now: Instant, rank: Rank) -> bool {
         let peer = self.peer(rank);
         if !peer.watch.overdue.on_deadline(now) {
@@ -138,7 +141,8 @@ impl Channel {
         peer.watch.asks.is_some()
     }
 
-    /// A peer asks for what it expects: it gets that packet again, if it has gone long enough ago.
+    /// A peer asks for the packet that it expects: that packet is retransmitted if it was sent long
+    /// enough ago.
     pub(super) fn on_question(&mut self, now: Instant, header: &Header) {
         let (allowance, least) = (self.config.allowance(), self.config.ask_min);
         let peer = self.peer(header.source);

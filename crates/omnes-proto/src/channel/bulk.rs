@@ -1,5 +1,5 @@
-//! The bulk lane: what was granted, packet by packet, and runs of packets that continue one
-//! another, taken in or handed out as one.
+//! The bulk lane: granted data, packet by packet, and runs of consecutive packets that are accepted
+//! or handed out as one.
 
 use super::arrive::{Numbered, Source};
 use super::peer::{BulkPart, Lane};
@@ -10,7 +10,7 @@ use crate::limits::BURST_PACKETS;
 use crate::packet::{Placement, Preview, Target};
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 
-/// True for a packet of the bulk lane that asks for nothing and ends nothing.
+/// True for a packet of the bulk lane that requests no answer and ends nothing.
 fn is_plain(header: &Header) -> bool {
     header.kind == Kind::Data && header.flags == Flags::BULK
 }
@@ -65,7 +65,8 @@ impl Channel {
         })
     }
 
-    /// The granted part that a bulk packet belongs to, its place in the message and its length.
+    /// Granted part that a bulk packet belongs to, with the packet's offset in the message and its
+    /// length.
     pub(super) fn bulk_place(&self, header: &Header) -> Option<(BulkPart, u64, u64)> {
         let peer = self.peers.get(header.source)?;
         let part = peer.bulk_parts.iter().find(|part| part.contains(header.seq))?;
@@ -94,8 +95,8 @@ impl Channel {
         }
     }
 
-    /// Where the data of this packet and of the run that it may begin would go: packets of one
-    /// granted message, in order, each with all the data that a packet holds.
+    /// Returns where the data of this packet and of the run that it may begin would go: packets of
+    /// one granted message, in order, each with a full payload.
     pub(crate) fn preview_run(&self, header: &Header, data_bytes: usize) -> Option<Preview> {
         let is_whole = data_bytes == usize::from(self.config.payload_bytes);
         if self.failed.contains(&header.source) || !is_plain(header) || !is_whole {
@@ -106,8 +107,9 @@ impl Channel {
         is_next.then(|| self.preview(header, &[])).flatten()
     }
 
-    /// Takes in a run of so many authentic packets, of which the first has `header`; as many calls
-    /// of [`Channel::handle_packet`] would. Where they go [`Self::preview_run`] has said.
+    /// Accepts a run of `packets` authentic packets, the first of which has `header`, as that many
+    /// calls of [`Channel::handle_packet`] would. [`Self::preview_run`] has returned where their
+    /// data go.
     pub(crate) fn handle_run(&mut self, now: Instant, header: &Header, packets: u32) {
         let from = header.source;
         self.on_answer(now, header, &[]);
@@ -124,9 +126,9 @@ impl Channel {
 
     // ---- out ------------------------------------------------------------------------------
 
-    /// Hands out packets that continue the one that was handed out last, to `to` and with `header`:
-    /// as many calls of [`Channel::poll_transmit`] would give them next. How many, at most `most`;
-    /// the data of each lie behind those of the packet before.
+    /// Hands out packets that continue the packet handed out last, which was sent to `to` with
+    /// `header`: the same packets that [`Channel::poll_transmit`] would return next. Returns their
+    /// number, at most `most`; the data of all packets are contiguous.
     pub(crate) fn continue_run(
         &mut self,
         now: Instant,
@@ -152,7 +154,8 @@ impl Channel {
         packets
     }
 
-    /// How many packets may follow that are whole, ask for nothing and leave room for another.
+    /// Number of full packets that may follow, request no answer and leave space for another
+    /// packet.
     fn run_left(&self, to: Rank, header: &Header) -> Option<u32> {
         let is_its_turn = self.phase == Phase::Running && self.ready.front() == Some(&to);
         let peer = self.peers.get(to).filter(|peer| peer.has_only_data)?;

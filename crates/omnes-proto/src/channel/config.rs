@@ -1,4 +1,4 @@
-//! What a channel may be told, and what it checks.
+//! Settings of a channel and their checks.
 
 use crate::lane::Allowance;
 use crate::limits::{
@@ -9,8 +9,8 @@ use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Longest message that is copied, however many packets it takes: to copy takes less time than to
-/// wait for an answer, which the receiver needs a turn for.
+/// Longest message that is copied, however many packets it takes: copying takes less time than
+/// waiting for an answer, which the receiver can only give when it gets a turn.
 const COPY_BYTES_MAX: u64 = 16 << 10;
 
 /// Settings of a channel; the same on all ranks where a comment says so.
@@ -19,29 +19,30 @@ pub struct ChannelConfig {
     /// Data bytes per packet without header and tag,
     /// [`PAYLOAD_BYTES_MIN`]`..=`[`PAYLOAD_BYTES_MAX`]; the same on all ranks.
     pub payload_bytes: u16,
-    /// Messages up to this size are sent without asking; the same on all ranks.
+    /// Longest message that is sent without a grant; the same on all ranks.
     pub eager_bytes: u32,
-    /// How much of a larger message is sent without asking; the same on all ranks.
+    /// Number of bytes of a larger message that are sent without a grant; the same on all ranks.
     pub eager_head_bytes: u32,
-    /// Buffers of one packet each for data that nobody has asked for yet, and number of messages of
-    /// that kind; [`POOL_GROWTH`](crate::limits::POOL_GROWTH) times as many while a receive waits
-    /// for what may be behind them.
+    /// Number of buffers of one packet each for data without a posted receive, and of messages with
+    /// such data; [`POOL_GROWTH`](crate::limits::POOL_GROWTH) times as many while a receive waits
+    /// for a message that may follow them.
     pub pool_slots: u32,
-    /// Unanswered packets allowed per lane, `1..=`[`WINDOW_PACKETS_MAX`].
+    /// Unacknowledged packets allowed per lane, `1..=`[`WINDOW_PACKETS_MAX`].
     pub window_packets: u32,
-    /// Space of this rank's socket buffer for this channel, in bytes of truesize.
+    /// Space in this rank's socket buffer for this channel, in bytes of truesize.
     pub receive_truesize_bytes: u32,
-    /// Credits that a sender assumes before it has heard of the receiver's, in bytes of truesize.
+    /// Credits that a sender assumes until the receiver has advertised its own, in bytes of
+    /// truesize.
     pub initial_credit_bytes: u32,
-    /// Packets after which an acknowledgement is due.
+    /// Number of packets after which an acknowledgement is due.
     pub ack_packets: u32,
-    /// Longest time that an acknowledgement is held back to travel with data.
+    /// Longest time that an acknowledgement is delayed so that it can travel with data.
     pub ack_delay: Duration,
-    /// Shortest wait for an answer before a packet is sent again; not zero.
+    /// Shortest wait for an answer before a packet is retransmitted; not zero.
     pub timeout_min: Duration,
-    /// Wait between seeing a gap and the first NACK, where few later packets have come.
+    /// Wait between seeing a gap and the first NACK, if few later packets have arrived.
     pub nack_delay: Duration,
-    /// Shortest time after which a message that is waited for is asked for; not zero.
+    /// Shortest time after which an awaited message is asked for; not zero.
     pub ask_min: Duration,
     /// A peer that owes an answer and has been silent for this long has failed.
     pub peer_timeout: Duration,
@@ -67,13 +68,13 @@ impl Default for ChannelConfig {
     }
 }
 
-/// A setting out of range.
+/// Error: a setting is out of range.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{name} is {value}, must be in {least}..={most}")]
 pub struct ConfigError {
-    /// The setting.
+    /// Name of the setting.
     pub name: &'static str,
-    /// What it was.
+    /// Value of the setting.
     pub value: u64,
     /// Smallest allowed value.
     pub least: u64,
@@ -82,13 +83,13 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Refuses a time that does not pass.
+    /// Rejects a duration of zero.
     pub(crate) fn check_time(name: &'static str, time: Duration) -> Result<(), Self> {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self::check(name, ns, 1, u64::MAX)
     }
 
-    /// Refuses a value out of range.
+    /// Rejects a value out of range.
     pub(crate) fn check(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), Self> {
         if (least..=most).contains(&value) {
             Ok(())
@@ -99,7 +100,7 @@ impl ConfigError {
 }
 
 impl ChannelConfig {
-    /// Checks the settings; nothing is checked later.
+    /// Checks the settings; they are not checked again later.
     ///
     /// # Errors
     /// [`ConfigError`] names the first setting that is out of range.
@@ -125,7 +126,7 @@ impl ChannelConfig {
     }
 }
 
-/// Settings that have been checked, with the arithmetic that follows from them.
+/// Checked settings, with the arithmetic derived from them.
 #[derive(Clone, Debug)]
 pub struct Checked(ChannelConfig);
 
@@ -138,12 +139,13 @@ impl std::ops::Deref for Checked {
 }
 
 impl Checked {
-    /// [`Channel::copies`](super::Channel::copies).
+    /// See [`Channel::copies`](super::Channel::copies).
     pub(super) fn copies(&self, bytes: u64) -> bool {
         bytes <= self.first_bytes().max(COPY_BYTES_MAX.min(u64::from(self.eager_bytes)))
     }
 
-    /// Bytes of a message of `bytes` that travel on the ordered lane, without asking.
+    /// Number of bytes of a message of `bytes` bytes that are sent on the ordered lane, without a
+    /// grant.
     pub(super) fn ordered_bytes(&self, bytes: u64) -> u64 {
         if bytes <= u64::from(self.eager_bytes) { bytes } else { u64::from(self.eager_head_bytes) }
     }
@@ -153,13 +155,13 @@ impl Checked {
         u64::from(self.payload_bytes) - ENVELOPE_BYTES as u64
     }
 
-    /// Packets on the ordered lane for `ordered` bytes; an empty message is one packet.
+    /// Number of packets on the ordered lane for `ordered` bytes; an empty message is one packet.
     pub(super) fn ordered_packets(&self, ordered: u64) -> u64 {
         let rest = ordered.saturating_sub(self.first_bytes());
         1 + rest.div_ceil(u64::from(self.payload_bytes))
     }
 
-    /// First byte, in the message, of packet `index` of the ordered part.
+    /// Offset in the message of the first byte of packet `index` of the ordered part.
     pub(super) fn ordered_offset(&self, index: u32) -> u64 {
         if index == 0 {
             return 0;
@@ -167,22 +169,22 @@ impl Checked {
         self.first_bytes() + u64::from(index - 1) * u64::from(self.payload_bytes)
     }
 
-    /// Packets on the bulk lane for `bytes` bytes.
+    /// Number of packets on the bulk lane for `bytes` bytes.
     pub(super) fn bulk_packets(&self, bytes: u64) -> u64 {
         bytes.div_ceil(u64::from(self.payload_bytes))
     }
 
-    /// What a retransmission timeout allows for.
+    /// Allowance of a retransmission timeout.
     pub(super) fn allowance(&self) -> Allowance {
         Allowance { least: self.timeout_min, held_back: self.ack_delay }
     }
 
-    /// Truesize that a packet with `body_bytes` after the tag is charged at the receiver.
+    /// Truesize charged at the receiver for a packet with `body_bytes` after the tag.
     pub(super) fn charge(body_bytes: u32) -> u32 {
         truesize(PACKET_OVERHEAD_BYTES as u32 + body_bytes)
     }
 
-    /// The largest message that packet numbers can count, in bytes.
+    /// Length of the largest message that packet numbers can count, in bytes.
     pub(super) fn message_bytes_max(&self) -> u64 {
         u64::from(MESSAGE_PACKETS_MAX) * u64::from(self.payload_bytes)
     }

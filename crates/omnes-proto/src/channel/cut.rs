@@ -1,9 +1,10 @@
-//! Messages whose sender gives them up before all their bytes are there: the receiver is told that
-//! the rest does not come, or it would wait for ever, and everything numbered behind it too.
+//! Messages whose sender abandons them before all their bytes are available: the receiver is told
+//! that the remaining data will not arrive; otherwise it would wait forever for them, and for
+//! everything numbered after them.
 //!
-//! A *cut* is a numbered packet without data, in the place of the next packet of the message; the
+//! A *cut* is a numbered packet without data that takes the place of the message's next packet; the
 //! part of the message on its lane ends there. A receive whose message was cut never counts as
-//! received, whatever came of it; it ends when both of its parts have ended.
+//! received, however much of it arrived; it ends when both of its parts have ended.
 //!
 //! ```text
 //!   cut on the ordered lane:  first ─ data ─ cut ║ next message         granted: the cut alone
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! On the bulk lane the receiver numbers the parts in advance, by the lengths of the messages, and
-//! counts those behind a cut anew. So that meanwhile no packet can be taken for one of another
-//! part, the sender begins the next part only when the cut has been acknowledged.
+//! renumbers those after a cut. So that meanwhile no packet can be taken for one of another part,
+//! the sender begins the next part only when the cut has been acknowledged.
 
 use super::arrive::Numbered;
 use super::peer::{BulkPart, Lane};
@@ -25,7 +26,7 @@ impl Outgoing {
         self.ordered_cut.or(self.bulk_cut).is_some()
     }
 
-    /// True if this packet of the message says that there is no more.
+    /// True if this packet of the message is a cut.
     pub(super) fn is_cut_at(&self, lane: Lane, index: u32) -> bool {
         match lane {
             Lane::Ordered => self.ordered_cut == Some(index),
@@ -33,8 +34,8 @@ impl Outgoing {
         }
     }
 
-    /// Bytes up to the last one that has been handed out; a granted part may be ahead of the
-    /// ordered one.
+    /// One past the last byte that has been handed out; a granted part may be ahead of the ordered
+    /// one.
     fn handed_out(&self, ordered_offset: u64, payload: u64) -> u64 {
         match self.bulk_next {
             0 => ordered_offset.min(self.ordered),
@@ -44,9 +45,9 @@ impl Outgoing {
 }
 
 impl Channel {
-    /// Gives a message up of which not all bytes are there, or of which more than `rest_max` have
+    /// Abandons a message if not all of its bytes are available, or if more than `rest_max` have
     /// not been handed out: those are never sent, and the receiver, which is returned, is told.
-    /// Others go on.
+    /// Other messages continue unchanged.
     pub fn cut(&mut self, id: SendId, rest_max: u64) -> Option<Rank> {
         let payload = u64::from(self.config.payload_bytes);
         let outgoing = self.outgoing.get_mut(id.0 as usize)?;
@@ -70,7 +71,7 @@ impl Channel {
         Some(to)
     }
 
-    /// True if the granted part behind a cut may be begun: the peer knows of the cut.
+    /// True if the granted part after a cut may begin: the peer has acknowledged the cut.
     pub(super) fn has_settled(&mut self, rank: Rank) -> bool {
         let peer = self.peer(rank);
         let base = peer.send[Lane::Bulk].base();
@@ -78,7 +79,7 @@ impl Channel {
         peer.bulk_cut.is_none()
     }
 
-    /// The rest of the message that is arriving for this receive on the ordered lane does not come.
+    /// No more data will arrive for this receive on the ordered lane.
     pub(super) fn cut_ordered(&mut self, id: ReceiveId) {
         if let Some(matched) = &mut self.matching.receives[id.0 as usize].matched {
             matched.ordered = matched.ordered_done;
@@ -86,8 +87,8 @@ impl Channel {
         }
     }
 
-    /// A cut of a granted part: the part ends with it, and those behind it follow at once. False if
-    /// it cannot be: it is none of the part's packets, or has data, or others are behind it.
+    /// Handles a cut of a granted part: the part ends with it, and the parts after it follow
+    /// directly. Returns false if the cut is invalid: it has data, or a later packet has arrived.
     pub(super) fn cut_bulk(&mut self, packet: &Numbered, part: &BulkPart) -> bool {
         let header = &packet.header;
         let payload = u64::from(self.config.payload_bytes);

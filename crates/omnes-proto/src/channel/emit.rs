@@ -1,5 +1,5 @@
-//! Packets going out: answers first, then repairs, then new data; one peer's run at a time, so
-//! that a driver can send it as one train.
+//! Outgoing packets: answers first, then repairs, then new data; one peer's run at a time, so that
+//! a driver can send it as one train.
 
 use super::peer::{Lane, Peer};
 use super::send_lane::Item;
@@ -11,17 +11,17 @@ use omnes_wire::{ENVELOPE_BYTES, Envelope, Flags, Header, Instant, Kind, Rank, S
 use slab::Slab;
 use std::collections::VecDeque;
 
-/// Messages that are not in memory yet which another may go before.
+/// Most messages not yet in memory that another message may overtake.
 const OVERTAKEN_MAX: usize = 1024;
 
-/// A packet about to be handed out, before the endpoint adds job and tag.
+/// Packet about to be handed out, before the endpoint adds job and tag.
 pub(crate) struct Outbound {
     pub(crate) to: Rank,
     pub(crate) header: Header,
     pub(crate) segment: Option<Segment>,
 }
 
-/// What a packet of a message looks like, by its index in the lane's part.
+/// Position and length of a packet of a message, determined by its index in the lane's part.
 pub(super) struct Shape {
     offset: u64,
     pub(super) bytes: u32,
@@ -30,8 +30,8 @@ pub(super) struct Shape {
 }
 
 impl Channel {
-    /// Hands out the next packet, which counts as sent from now on; its control body goes into
-    /// `head`. `None` means that nothing is to be sent before the next input or timeout.
+    /// Hands out the next packet, which counts as sent from now on, and writes its control body to
+    /// `head`. `None` means that there is nothing to send before the next input or timeout.
     pub(crate) fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Outbound> {
         while let Some(rank) = self.ready.front().copied() {
             if let Some(outbound) = self.next_packet(now, rank, head) {
@@ -50,7 +50,7 @@ impl Channel {
         None
     }
 
-    /// The peer at the front has nothing to send before the next input.
+    /// Removes the peer at the front, which has nothing to send before the next input.
     fn retire(&mut self, rank: Rank) {
         self.burst = 0;
         self.ready.pop_front();
@@ -70,8 +70,8 @@ impl Channel {
             .or_else(|| self.next_bulk(now, rank, head))
     }
 
-    /// What goes before new data. Once there is none, there is none until the next input, so
-    /// that a run of data does not ask again for each packet.
+    /// Next packet with precedence over new data. Once there is none, there is none until the next
+    /// input, so that the check is not repeated for each packet of a run.
     fn next_answer_or_repair(
         &mut self,
         now: Instant,
@@ -140,7 +140,7 @@ impl Channel {
         Some(Outbound { to: rank, header, segment: None })
     }
 
-    /// Asks for what is overdue; an acknowledgement of all before it.
+    /// Builds a question for an overdue packet; it acknowledges all packets before that one.
     fn question(&mut self, now: Instant, rank: Rank, lane: Lane, head: &mut Head) -> Outbound {
         self.counters.nacks_sent += 1;
         head.set_body(&[]);
@@ -165,7 +165,7 @@ impl Channel {
         let is_running = self.phase == Phase::Running;
         let peer = self.peers.get_mut(rank)?;
         let send = &mut peer.send[lane];
-        // A stopped channel asks only for the answer to a probe that is out [PM-R20].
+        // A stopped channel asks only for the answer to an outstanding probe [PM-R20].
         let may_probe = is_running || send.is_probed();
         let is_probe = send.is_blocked() && may_probe && peer.probe_due[lane as usize];
         peer.probe_due[lane as usize] &= send.is_blocked() && !is_probe;
@@ -211,7 +211,8 @@ impl Channel {
         if !peer.has_room(Lane::Ordered, Checked::charge(body), window_packets) {
             return None;
         }
-        // What has been begun is the first until it is over: nothing comes between.
+        // A message in progress is at the front until it is complete: no other packets come in
+        // between.
         if at > 0 {
             peer.messages.remove(at);
             peer.messages.push_front(message);
@@ -247,8 +248,8 @@ impl Channel {
         Some(self.send_new(now, rank, Lane::Bulk, item, shape.bytes, head))
     }
 
-    /// Numbers a packet, charges it to the window, and asks for an answer where the window
-    /// would otherwise run dry.
+    /// Numbers a packet, charges it to the window, and requests an answer if the window would
+    /// otherwise run empty.
     fn send_new(
         &mut self,
         now: Instant,
@@ -293,7 +294,8 @@ impl Channel {
         }
     }
 
-    /// A numbered packet; it carries the acknowledgement of the same lane the other way.
+    /// Builds a numbered packet; it carries the acknowledgement of the same lane in the opposite
+    /// direction.
     fn numbered(
         &mut self,
         rank: Rank,
@@ -335,7 +337,7 @@ impl Channel {
     }
 }
 
-/// How long the answer was held back, in microseconds.
+/// Time by which the answer was delayed, in microseconds.
 fn held_back_us(receive: &Arrivals, now: Instant) -> u32 {
     receive.held_back(now).as_micros().min(u128::from(u32::MAX)) as u32
 }
@@ -344,10 +346,10 @@ fn envelope(outgoing: &Outgoing, id: SendId) -> Envelope {
     Envelope { tag: outgoing.message.tag, token: id.0, bytes: outgoing.message.bytes }
 }
 
-/// The place of the message to go on with, and its next packet: the first that is in memory. It may
-/// go before others that are not here yet, unless the receiver could take it for one of those, by
-/// communicator and tag; or a message that waits for other ranks would hold up what they wait for
-/// (D-10).
+/// Index of the message to continue with, and its next packet: the first message whose data are in
+/// memory. It may overtake messages that are not in memory yet, unless the receiver could confuse
+/// it with one of them, by communicator and tag; otherwise a message that waits for other ranks
+/// would block messages that those ranks wait for (D-10).
 fn next_message(
     config: &Checked,
     outgoing: &Slab<Outgoing>,
@@ -372,8 +374,9 @@ fn next_message(
 }
 
 impl Shape {
-    /// True if the packet may go. Also one without data, of a message that has some, waits for the
-    /// first of them: it brings the grant, and what is granted goes in the order of the grants.
+    /// True if the packet may be sent. A packet without data, of a message that has data, waits for
+    /// the first byte too: it causes the grant, and granted data are sent in the order of the
+    /// grants.
     fn is_here(&self, message: &Message) -> bool {
         let end = (self.offset + u64::from(self.bytes)).max(1).min(message.bytes);
         self.is_cut || end <= message.available

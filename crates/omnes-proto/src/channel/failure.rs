@@ -1,4 +1,4 @@
-//! A rank has failed: whatever waits for it ends with an error, nothing else changes.
+//! Failure of a rank: everything that waits for it ends with an error; nothing else changes.
 
 use super::matching::Unexpected;
 use super::peer::{Destination, Peer};
@@ -7,8 +7,8 @@ use crate::packet::{ReceiveId, SendId};
 use omnes_wire::Rank;
 
 impl Channel {
-    /// Ends all messages and receives that depend on `rank`, each with its event. Receives from any
-    /// source that no message has come for stay: their owner knows which ranks may fill them.
+    /// Ends all messages and receives that depend on `rank`, each with its event. Unmatched
+    /// receives from any source remain: their owner knows which ranks may fill them.
     pub fn fail_peer(&mut self, rank: Rank) {
         if !self.forget_peer(rank) {
             return;
@@ -30,8 +30,9 @@ impl Channel {
         }
     }
 
-    /// A rank has left in good order: it has all that it wanted, so messages to it count as
-    /// arrived, and what it has sent is kept. Receives that only it could fill end with an error.
+    /// Handles the departure of a rank in good order: it has received everything it wanted, so
+    /// messages to it count as arrived, and messages from it are kept. Receives that only it could
+    /// fill end with an error.
     pub fn depart_peer(&mut self, rank: Rank) {
         self.forget_halves(rank);
         if !self.forget_peer(rank) {
@@ -44,7 +45,7 @@ impl Channel {
         self.check_stable();
     }
 
-    /// Drops what came of messages whose rest will not come any more.
+    /// Drops messages whose remaining data will not arrive any more.
     fn forget_halves(&mut self, rank: Rank) {
         let assembling = self.peers.get(rank).and_then(|peer| peer.assembling);
         let arriving = assembling.and_then(|assembling| match assembling.destination {
@@ -60,7 +61,7 @@ impl Channel {
         self.free_chains(halves);
     }
 
-    /// Drops all state of a peer's lanes; false if it was gone already.
+    /// Drops all state of a peer's lanes; returns false if it was gone already.
     fn forget_peer(&mut self, rank: Rank) -> bool {
         if rank == self.me || !self.failed.insert(rank) {
             return false;
@@ -84,7 +85,7 @@ impl Channel {
         }
     }
 
-    /// Takes out all messages to `to`.
+    /// Removes all messages to `to`.
     fn sends_to(&mut self, to: Rank) -> Vec<SendId> {
         let outgoing = self.outgoing.iter();
         let keys = outgoing.filter(|(_, out)| out.message.to == to).map(|(key, _)| key);

@@ -1,36 +1,36 @@
-//! What a channel is told, what it tells, and what it counts.
+//! Commands, events and counters of a channel.
 
 use crate::packet::{ReceiveId, SendId};
 use omnes_wire::{CommunicatorId, Rank};
 use thiserror::Error;
 
-/// How soon the sender wants to know that a message has arrived.
+/// How soon the sender needs to know that a message has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// Somebody waits to use the memory again.
+    /// A caller waits to reuse the memory.
     Soon,
-    /// The message lies in a buffer of its own; the answer may travel with other data.
+    /// The message is in a buffer of its own; the answer may travel with other data.
     Lazy,
 }
 
-/// A message to send.
+/// Message to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// Who gets it; not this rank itself.
+    /// Receiver; not this rank itself.
     pub to: Rank,
-    /// The communicator it belongs to.
+    /// Communicator of the message.
     pub communicator: CommunicatorId,
     /// The application's tag.
     pub tag: u32,
     /// Length in bytes.
     pub bytes: u64,
-    /// Bytes that can be sent already; see [`super::Channel::extend`].
+    /// Number of bytes that can be sent already; see [`super::Channel::extend`].
     pub available: u64,
-    /// When the answer is wanted.
+    /// How soon the answer is needed.
     pub reply: Reply,
 }
 
-/// What a channel tells its user.
+/// Event of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The message has arrived at its receiver; its memory is free.
@@ -46,10 +46,10 @@ pub enum Event {
         from: Rank,
         /// The message's tag.
         tag: u32,
-        /// The message's length; what exceeds the receive's capacity was dropped.
+        /// Length of the message; data beyond the receive's capacity were dropped.
         bytes: u64,
     },
-    /// A receive is over without its message, of which no more comes: the sender has given it up.
+    /// A receive has ended without its message, because the sender has abandoned the message.
     Cut {
         /// The receive.
         id: ReceiveId,
@@ -58,14 +58,14 @@ pub enum Event {
         /// The message's tag.
         tag: u32,
     },
-    /// A message is here, in part at least, that no receive has taken, after
-    /// [`Channel::seek`](super::Channel::seek) asked for such.
+    /// A message that no receive has taken has arrived, at least in part, after
+    /// [`Channel::seek`](super::Channel::seek) asked for one.
     Sought,
-    /// A notice has come: an empty message of [`CommunicatorId::NOTICES`].
+    /// A notice has arrived: an empty message of [`CommunicatorId::NOTICES`].
     Notice {
         /// The sender.
         from: Rank,
-        /// The message's tag, which is all that it says.
+        /// Tag of the notice, which is its only content.
         tag: u32,
     },
     /// The receiver of a message has failed.
@@ -75,7 +75,7 @@ pub enum Event {
         /// The failed rank.
         to: Rank,
     },
-    /// A receive cannot complete, as this rank has failed.
+    /// A receive cannot complete, because this rank has failed.
     ReceiveFailed {
         /// The receive.
         id: ReceiveId,
@@ -87,13 +87,13 @@ pub enum Event {
         /// The rank.
         rank: Rank,
     },
-    /// A rank has owed an answer to long packets for half as long: it is to be asked whether it
-    /// lives.
+    /// A rank has owed an answer to long packets for half as long: it is to be asked for a sign of
+    /// life.
     PeerQuiet {
         /// The rank.
         rank: Rank,
     },
-    /// Long packets do not get to a rank, which answers short ones.
+    /// Long packets do not reach a rank, although it answers short ones.
     MtuBlackHole {
         /// The rank.
         rank: Rank,
@@ -102,66 +102,66 @@ pub enum Event {
     Stable,
 }
 
-/// A caller's mistake.
+/// Invalid command of the caller.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ChannelError {
-    /// No such rank, or this rank itself.
+    /// The rank does not exist, or is this rank itself.
     #[error("cannot send to rank {to} of {size} ranks, from rank {me}")]
     NoSuchRank {
-        /// The rank asked for.
+        /// Rank given by the caller.
         to: Rank,
-        /// Ranks of the job.
+        /// Number of ranks in the job.
         size: u32,
         /// This rank.
         me: Rank,
     },
-    /// More bytes than packet numbers can count.
+    /// The message has more bytes than packet numbers can count.
     #[error("message of {bytes} bytes, at most {bytes_max} can be sent")]
     MessageTooLarge {
-        /// Bytes asked for.
+        /// Length of the message.
         bytes: u64,
-        /// The limit.
+        /// Largest possible length.
         bytes_max: u64,
     },
     /// The rank has failed.
     #[error("rank {rank} has failed")]
     PeerFailed {
-        /// The rank.
+        /// The failed rank.
         rank: Rank,
     },
 }
 
-/// What a channel counts.
+/// Counters of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ChannelCounters {
     /// Data packets sent for the first time.
     pub data_packets: u64,
-    /// Data packets and grants sent again.
+    /// Data packets and grants retransmitted.
     pub retransmits: u64,
-    /// Retransmission timers that ran out.
+    /// Retransmission timers that have expired.
     pub timeouts: u64,
-    /// Acknowledgements sent on their own.
+    /// Acknowledgements sent as packets of their own.
     pub acks_sent: u64,
-    /// Reports of gaps, and questions for messages that are overdue, sent.
+    /// Gap reports, and questions for overdue messages, sent.
     pub nacks_sent: u64,
-    /// Reports sent of packets that found no buffer.
+    /// Reports sent for packets that found no buffer.
     pub rejects_sent: u64,
-    /// Packets that had come before.
+    /// Packets that had arrived before.
     pub duplicates: u64,
-    /// Packets discarded while a lane was rejecting, or for want of a buffer out of order.
+    /// Packets discarded because their lane was rejecting, or out of order for lack of a buffer.
     pub discarded: u64,
     /// Packets or answers with numbers outside the window.
     pub beyond_window: u64,
     /// Answers older than the window.
     pub answers_stale: u64,
-    /// Authentic packets that make no sense.
+    /// Authentic packets that are invalid.
     pub malformed: u64,
-    /// Messages that came before their receive.
+    /// Messages that arrived before their receive.
     pub unexpected: u64,
 }
 
 impl ChannelCounters {
-    /// Adds what another channel counted.
+    /// Adds the counters of another channel.
     pub fn add(&mut self, other: &Self) {
         self.data_packets += other.data_packets;
         self.retransmits += other.retransmits;

@@ -1,7 +1,7 @@
-//! What is kept of each lane: of the ordered one in place, of the others from their first use on.
+//! State of each lane: in place for the ordered one, allocated on first use for the others.
 //!
-//! Small messages need no other lane, and a rank may have many peers: what they do not need takes
-//! no room in the cache.
+//! Small messages use no other lane, and a rank may have many peers: state that they do not use
+//! must not take space in the cache.
 
 use super::peer::{LANES, Lane};
 use super::send_lane::SendLane;
@@ -15,9 +15,9 @@ pub(super) struct Lanes<T> {
     others: Option<Box<[T; LANES - 1]>>,
 }
 
-/// The state of a lane in one direction.
+/// State of a lane in one direction.
 pub(super) trait State: Default + 'static {
-    /// As it is before the first packet.
+    /// State before the first packet.
     fn unused() -> &'static Self;
 }
 
@@ -42,12 +42,12 @@ impl<T: State> Default for Lanes<T> {
 }
 
 impl<T> Lanes<T> {
-    /// True if another lane than the ordered one has been used.
+    /// True if a lane other than the ordered one has been used.
     pub(super) fn has_others(&self) -> bool {
         self.others.is_some()
     }
 
-    /// The states of the lanes that have been used.
+    /// States of the lanes that have been used.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.ordered).chain(self.others.iter().flat_map(|others| others.iter()))
     }

@@ -1,4 +1,4 @@
-//! Which message goes to which receive: by communicator, source and tag, in order.
+//! Matching of messages with receives: by communicator, source and tag, in order.
 
 use super::pool::Chain;
 use crate::packet::ReceiveId;
@@ -6,14 +6,14 @@ use omnes_wire::{CommunicatorId, Envelope, Rank};
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What a receive accepts.
+/// Messages that a receive accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// The communicator of the message.
+    /// Communicator of the message.
     pub communicator: CommunicatorId,
-    /// The sender, or any.
+    /// Sender of the message; `None` for any.
     pub source: Option<Rank>,
-    /// The tag, or any.
+    /// Tag of the message; `None` for any.
     pub tag: Option<u32>,
 }
 
@@ -25,37 +25,37 @@ impl Pattern {
     }
 }
 
-/// A message that a receive has been matched with.
+/// Message that a receive has been matched with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matched {
     pub(super) from: Rank,
     pub(super) envelope: Envelope,
-    /// Bytes of the ordered part in place, and all of them.
+    /// Number of bytes of the ordered part that are in place; `ordered` is its length.
     pub(super) ordered_done: u64,
     pub(super) ordered: u64,
     pub(super) is_bulk_done: bool,
-    /// The sender has given it up.
+    /// The sender has abandoned it.
     pub(super) is_cut: bool,
 }
 
 impl Matched {
-    /// A message of which so many bytes of its ordered part are here.
+    /// A message of which `ordered_done` bytes of its ordered part have arrived.
     pub(super) fn new(from: Rank, envelope: Envelope, ordered_done: u64, ordered: u64) -> Self {
         Self { from, envelope, ordered_done, ordered, is_bulk_done: false, is_cut: false }
     }
 }
 
-/// A receive that the application has posted.
+/// Receive that the application has posted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receive {
-    /// Higher than those of receives that were posted before it.
+    /// Higher than the numbers of receives posted before.
     number: u64,
     pub(super) pattern: Pattern,
     pub(super) capacity: u64,
     pub(super) matched: Option<Matched>,
 }
 
-/// A message, or the first part of one, that came before its receive.
+/// Message, or first part of one, that arrived before its receive.
 #[derive(Debug)]
 pub(super) struct Unexpected {
     pub(super) key: u64,
@@ -63,7 +63,7 @@ pub(super) struct Unexpected {
     pub(super) communicator: CommunicatorId,
     pub(super) envelope: Envelope,
     pub(super) chain: Chain,
-    /// The sender has given it up, and no more comes of its ordered part.
+    /// The sender has abandoned it, and no more data of its ordered part will arrive.
     pub(super) is_cut: bool,
 }
 
@@ -71,17 +71,17 @@ pub(super) struct Unexpected {
 #[derive(Debug, Default)]
 pub(super) struct Matching {
     pub(super) receives: Slab<Receive>,
-    /// Receives that no message has come for, oldest first, by whose message it may be.
+    /// Unmatched receives, oldest first, by the source they accept.
     posted: BTreeMap<Option<Rank>, VecDeque<ReceiveId>>,
     next_number: u64,
     unexpected: VecDeque<Unexpected>,
     next_key: u64,
-    /// Asked for in vain by a probe for what any rank sends, until the next unexpected message.
+    /// A probe has sought a message of any rank in vain; cleared by the next unexpected message.
     pub(super) seeks_any: bool,
 }
 
 impl Matching {
-    /// Registers a receive; the caller matches or posts it.
+    /// Registers a receive, which the caller then matches or posts.
     pub(super) fn add(&mut self, pattern: Pattern, capacity: u64) -> ReceiveId {
         let number = self.next_number;
         self.next_number += 1;
@@ -94,12 +94,12 @@ impl Matching {
         self.posted.entry(source).or_default().push_back(id);
     }
 
-    /// Takes a receive out that no message has come for; `None` if one has, or if it is unknown.
+    /// Removes an unmatched receive; `None` if it has been matched, or if it is unknown.
     pub(super) fn cancel(&mut self, id: ReceiveId) -> Option<Receive> {
         self.unpost(id).then(|| self.receives.remove(id.0 as usize))
     }
 
-    /// The oldest posted receive for such a message.
+    /// Oldest posted receive that accepts such a message.
     pub(super) fn find(
         &self,
         from: Rank,
@@ -115,8 +115,8 @@ impl Matching {
         candidates.into_iter().flatten().min_by_key(|id| receive(id).number)
     }
 
-    /// Takes a receive off the posted ones because its message is here; false if it is none of
-    /// them.
+    /// Removes a receive from the posted ones because its message has arrived; returns false if it
+    /// was not posted.
     pub(super) fn unpost(&mut self, id: ReceiveId) -> bool {
         let Some(receive) = self.receives.get(id.0 as usize) else { return false };
         let Some(posted) = self.posted.get_mut(&receive.pattern.source) else { return false };
@@ -124,7 +124,7 @@ impl Matching {
         at.and_then(|at| posted.remove(at)).is_some()
     }
 
-    /// True if a receive is posted that takes what any rank sends, or a probe has asked for it.
+    /// True if a receive is posted that accepts messages of any rank, or a probe has sought one.
     pub(super) fn awaits_any(&self) -> bool {
         self.seeks_any || self.posted.get(&None).is_some_and(|posted| !posted.is_empty())
     }
@@ -151,7 +151,7 @@ impl Matching {
         self.unexpected.get_mut(at)
     }
 
-    /// The oldest unexpected message that fits, without taking it.
+    /// Oldest unexpected message that matches, without removing it.
     pub(super) fn peek_unexpected(&self, pattern: &Pattern) -> Option<&Unexpected> {
         self.unexpected.iter().find(|message| {
             pattern.accepts(message.from, message.communicator, message.envelope.tag)
@@ -164,7 +164,7 @@ impl Matching {
         self.unexpected.remove(at)
     }
 
-    /// Takes out the unexpected messages for which `is_wanted` holds, oldest first.
+    /// Removes the unexpected messages for which `is_wanted` holds, oldest first.
     pub(super) fn take_unexpected_where(
         &mut self,
         is_wanted: impl Fn(&Unexpected) -> bool,

@@ -1,28 +1,29 @@
-//! Channels: reliable messages in order between all ranks, with receive buffers that all senders
-//! share.
+//! Channels: reliable, ordered messages between all ranks, with receive buffers shared by all
+//! senders.
 //!
-//! Source: PM, Modified ACK/NACK flow control [PM-R13–R18] and the first half of its
-//! context switch [PM-R20, R21]. A channel connects all ranks [PM-R1]; this machine is one rank's
-//! end of it, and all its state is in one place, as saving and restoring it needs.
+//! Source: PM, Modified ACK/NACK flow control [PM-R13–R18] and the first half of its context switch
+//! [PM-R20, R21]. A channel connects all ranks [PM-R1]; this machine is one rank's end of it, and
+//! all its state is in one place, so that it can be saved and restored.
 //!
 //! Guarantees: messages between two ranks on a channel arrive exactly once and match in the order
 //! of sending; memory is bounded whatever the peers do [PM-R17]; a message of up to
-//! [`ChannelConfig::eager_bytes`] leaves at once, of a larger one the head does, and the rest when
-//! the receiver's memory is known; data are placed straight into the receiver's memory [PM-R11];
-//! a message leaves as its bytes become available [PM-R7].
+//! [`ChannelConfig::eager_bytes`] is sent immediately, of a larger one only the head, and the
+//! remaining data when the receiver's memory is known; data are placed directly in the receiver's
+//! memory [PM-R11]; a message is sent as its bytes become available [PM-R7].
 //!
-//! Assumes: packets may be lost, duplicated, reordered and delayed at will; corrupted ones do not
-//! get here, as their tag is checked before. The caller drains moves, transmits and events after
-//! each input.
+//! Assumes: packets may be lost, duplicated, reordered and delayed arbitrarily; corrupted packets
+//! never arrive here, as their tag is checked before. The caller drains moves, transmits and events
+//! after each input.
 //!
 //! Deviations: D-01 only missing packets are sent again, where PM repeats k..i; D-02 a rejected
-//! packet is repeated after a wait or a notice instead of at once, so that a full receiver is not
-//! flooded; D-03 large messages wait for their receive, so that they cannot block the channel;
-//! D-04 a stopped channel still retransmits, or a lossy network would never let it become stable.
+//! packet is repeated after a wait or a notice instead of immediately, so that a full receiver is
+//! not flooded; D-03 large messages wait for their receive, so that they cannot block the channel;
+//! D-04 a stopped channel still retransmits, since otherwise a lossy network would never let it
+//! become stable.
 //!
 //! Cost: one packet per [`ChannelConfig::payload_bytes`], one answer per
-//! [`ChannelConfig::ack_packets`] or none where data go the other way. State: about 1 KiB per peer
-//! that was heard of or is waited for, 40 B per packet in flight.
+//! [`ChannelConfig::ack_packets`], or none if data flow in the opposite direction. State: about 1
+//! KiB per peer that has been heard from or is waited for, 40 B per packet in flight.
 
 mod arrive;
 mod asking;
@@ -66,7 +67,8 @@ struct Outgoing {
     bulk_next: u32,
     answered: u64,
     is_granted: bool,
-    /// Index of the packet on the lane that says that no more comes of a message given up.
+    /// Index of the packet on the ordered lane that cuts the message, if it has been abandoned;
+    /// `bulk_cut` is that on the bulk lane.
     ordered_cut: Option<u32>,
     bulk_cut: Option<u32>,
 }
@@ -91,7 +93,7 @@ pub struct Channel {
     pool: Pool,
     stashed: usize,
     senders: u32,
-    /// What every header offers at present.
+    /// Credits advertised in every header at present.
     credits: u16,
     ready: VecDeque<Rank>,
     burst: u32,
@@ -113,8 +115,8 @@ enum Phase {
 }
 
 impl Channel {
-    /// One end of channel `id` at rank `me` of `size` ranks; `index` comes back in transmits and
-    /// placements.
+    /// Creates the end of channel `id` at rank `me` of `size` ranks; `index` is returned in
+    /// transmits and placements.
     pub fn new(id: ChannelId, index: usize, me: Rank, size: u32, config: Checked) -> Self {
         let pool = Pool::new(config.pool_slots);
         let credits = Self::credits(&config, 0);
@@ -143,7 +145,7 @@ impl Channel {
         }
     }
 
-    /// The channel's number.
+    /// Number of the channel.
     pub fn id(&self) -> ChannelId {
         self.id
     }
@@ -153,15 +155,15 @@ impl Channel {
         &self.config
     }
 
-    /// What was counted so far.
+    /// Counters of the channel.
     pub fn counters(&self) -> &ChannelCounters {
         &self.counters
     }
 
-    /// Begins to send a message.
+    /// Starts to send a message.
     ///
     /// # Errors
-    /// [`ChannelError`] names the value that is refused; nothing has changed then.
+    /// [`ChannelError`] names the invalid value; the call had no effect then.
     pub fn send(&mut self, message: Message) -> Result<SendId, ChannelError> {
         self.check(&message)?;
         let ordered = self.config.ordered_bytes(message.bytes);
@@ -202,7 +204,8 @@ impl Channel {
         rank.0 < self.size && rank != self.me
     }
 
-    /// More of a message can be sent: its first `available` bytes are in memory [PM-R7].
+    /// Makes more of a message available for sending: its first `available` bytes are in memory
+    /// [PM-R7].
     pub fn extend(&mut self, id: SendId, available: u64) {
         let outgoing = self.outgoing.get_mut(id.0 as usize);
         if let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.is_cut()) {
@@ -213,18 +216,19 @@ impl Channel {
         }
     }
 
-    /// True if a driver copies a message of `bytes` bytes, so that its memory is free at once: one
-    /// of a packet, or one that is short and leaves without asking.
+    /// True if a driver copies a message of `bytes` bytes, so that its memory is free immediately:
+    /// a message of one packet, or a short one that is sent without a grant.
     pub fn copies(&self, bytes: u64) -> bool {
         self.config.copies(bytes)
     }
 
-    /// Bytes of a message that may have been sent: no others will be, unless it is extended.
+    /// Number of bytes of a message that may have been sent: no others will be, unless it is
+    /// extended.
     pub fn available_bytes(&self, id: SendId) -> u64 {
         self.outgoing.get(id.0 as usize).map_or(0, |outgoing| outgoing.message.available)
     }
 
-    /// Where a message's bytes begin that may be sent from now on, for the first time or again.
+    /// Offset of the first byte of a message that may still be sent, for the first time or again.
     pub fn unanswered_from(&self, id: SendId) -> u64 {
         let Some(outgoing) = self.outgoing.get(id.0 as usize) else { return 0 };
         let Some(peer) = self.peers.get(outgoing.message.to) else { return 0 };
@@ -266,21 +270,22 @@ impl Channel {
         Ok(id)
     }
 
-    /// Takes back a receive that no message has come for. False if one has: it will complete.
+    /// Cancels a receive that no message has been matched with. False if one has: the receive will
+    /// complete.
     pub fn cancel(&mut self, id: ReceiveId) -> bool {
         let Some(receive) = self.matching.cancel(id) else { return false };
         self.on_cancelled(&receive.pattern);
         true
     }
 
-    /// Sender, tag and length of the oldest message that fits and has no receive yet, of which
-    /// the first packet at least is here.
+    /// Sender, tag and length of the oldest message that matches and has no receive yet; at least
+    /// its first packet has arrived.
     pub fn probe(&self, pattern: &Pattern) -> Option<(Rank, u32, u64)> {
         let message = self.matching.peek_unexpected(pattern)?;
         Some((message.from, message.envelope.tag, message.envelope.bytes))
     }
 
-    /// True if nothing has come since [`Self::seek`] that would have to be looked at.
+    /// True if no message has arrived since [`Self::seek`] that would have to be probed.
     pub fn is_seeking(&self, pattern: &Pattern) -> bool {
         match pattern.source {
             Some(rank) => self.peers.get(rank).is_some_and(|peer| peer.watch.is_sought),
@@ -288,12 +293,13 @@ impl Channel {
         }
     }
 
-    /// Does for a message that [`Self::probe`] has not found what a receive would: it is asked for
-    /// if it is overdue, and there is room for those before it. [`Event::Sought`] tells of the next
-    /// message of such a rank that no receive takes, upon which there may be need to seek again.
+    /// Does what a receive would do for a message that [`Self::probe`] has not found: it is asked
+    /// for if it is overdue, and there is buffer space for the messages before it.
+    /// [`Event::Sought`] reports the next message of such a rank that no receive takes, after which
+    /// the caller may have to seek again.
     ///
     /// # Errors
-    /// [`ChannelError::PeerFailed`] if only a rank that has failed could have sent it.
+    /// [`ChannelError::PeerFailed`] if the only possible sender has failed.
     pub fn seek(&mut self, now: Instant, pattern: &Pattern) -> Result<(), ChannelError> {
         if let Some(rank) = pattern.source.filter(|source| self.failed.contains(source)) {
             return Err(ChannelError::PeerFailed { rank });
@@ -310,7 +316,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Bytes from the start of the message that are in the receive's memory without a gap.
+    /// Number of bytes from the start of the message that have arrived without a gap.
     pub fn received_bytes(&self, id: ReceiveId) -> u64 {
         let Some(receive) = self.matching.receives.get(id.0 as usize) else { return 0 };
         let Some(matched) = receive.matched else { return 0 };
@@ -328,7 +334,7 @@ impl Channel {
         ordered + done
     }
 
-    /// Stops sending but for answers and repairs [PM-R21 C1]; [`Event::Stable`] follows when
+    /// Stops sending except for answers and repairs [PM-R21 C1]; [`Event::Stable`] follows when
     /// everything sent has been answered and every answer owed has been given [PM-R21 C2–C4].
     /// Incoming data are still received and answered [PM-R23].
     pub fn stop(&mut self, now: Instant) {
@@ -344,7 +350,7 @@ impl Channel {
         self.check_stable();
     }
 
-    /// Sends again [PM-R21 C8].
+    /// Resumes sending [PM-R21 C8].
     pub fn resume(&mut self, now: Instant) {
         self.phase = Phase::Running;
         for rank in self.peers.ranks() {
@@ -378,12 +384,12 @@ impl Channel {
         Some(next)
     }
 
-    /// Next thing that happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] is wanted next, if ever.
+    /// Time at which [`Self::handle_timeout`] is to be called next, if any.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake_at
     }
@@ -393,7 +399,7 @@ impl Channel {
         self.outgoing.is_empty() && self.peers.values().all(Peer::is_stable)
     }
 
-    /// Lets timers run out that are due at `now`; harmless if none is.
+    /// Fires all timers that are due at `now`; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.wake_at.is_none_or(|at| at > now) {
             return;
@@ -435,26 +441,27 @@ impl Channel {
         self.wake_at = Some(self.wake_at.map_or(at, |wake_at| wake_at.min(at)));
     }
 
-    /// This rank has not run for a while before `now`: whoever owes an answer does since now. What
-    /// has none goes again by the timers, which have run out meanwhile.
+    /// Reports that this rank did not run for some time before `now`: answers owed by other ranks
+    /// are owed only from now on. Unanswered packets are retransmitted by their timers, which have
+    /// expired meanwhile.
     pub fn on_pause(&mut self, now: Instant) {
         self.peers.values_mut().for_each(|peer| peer.on_pause(now));
     }
 
-    /// Keeps at most `bytes` bytes of truesize in flight to `rank`, whose way holds no more; a
-    /// single packet may always go.
+    /// Limits the data in flight to `rank` to `bytes` bytes of truesize, the capacity of the path;
+    /// a single packet may always be sent.
     pub fn limit_flight(&mut self, rank: Rank, bytes: u32) {
         self.peer(rank).flow.path_bytes = bytes;
     }
 
-    /// The peer's entry, made on first use.
+    /// Returns the peer's entry, created on first use.
     #[inline]
     fn peer(&mut self, rank: Rank) -> &mut Peer {
         let credit = self.config.initial_credit_bytes;
         self.peers.entry(rank, || Peer::new(credit))
     }
 
-    /// Puts a peer on the list of those to send to, if anything may be due to it.
+    /// Appends a peer to the queue of peers to send to, if anything may be due to it.
     fn schedule(&mut self, rank: Rank) {
         let peer = self.peer(rank);
         peer.has_only_data = false;
@@ -465,20 +472,20 @@ impl Channel {
         self.note_deadline(rank);
     }
 
-    /// Space of the socket buffer that this rank offers to one sender, in units of the header's
-    /// credits field. What is free is shared by those that are sending [PM-R17].
+    /// Space of the socket buffer that this rank advertises to one sender, in units of the header's
+    /// credits field. The free space is shared by the ranks that are sending [PM-R17].
     fn credits(config: &Checked, senders: u32) -> u16 {
         let share = config.receive_truesize_bytes / (senders.max(1) + 1) / CREDIT_UNIT_BYTES;
         share.clamp(1, u32::from(u16::MAX)) as u16
     }
 
-    /// Number of ranks for which it keeps a state: those that have sent to this one, and those that
-    /// this one has sent to.
+    /// Number of ranks with state: ranks that have sent to this one, and ranks that this one has
+    /// sent to.
     pub fn peers_known(&self) -> usize {
         self.peers.len()
     }
 
-    /// Keeps the number of sending peers up to date.
+    /// Updates the number of sending peers.
     fn recount(&mut self, rank: Rank) {
         let peer = self.peer(rank);
         let is_sending = peer.is_sending();
@@ -490,7 +497,7 @@ impl Channel {
         self.credits = Self::credits(&self.config, self.senders);
     }
 
-    /// A receive takes over a message that came before it.
+    /// Matches a receive with a message that arrived before it.
     fn adopt(&mut self, id: ReceiveId, message: Unexpected) {
         let Unexpected { key, from, envelope, mut chain, is_cut, .. } = message;
         let ordered = self.config.ordered_bytes(envelope.bytes);
@@ -524,7 +531,7 @@ impl Channel {
         self.resume_rejected();
     }
 
-    /// Asks for the rest of a message whose place is now known.
+    /// Grants the remaining data of a message whose destination is now known.
     fn grant_rest(&mut self, id: ReceiveId) {
         let receive = &mut self.matching.receives[id.0 as usize];
         let Some(matched) = &mut receive.matched else { return };
@@ -563,7 +570,7 @@ impl Channel {
         self.resume_awaited(None);
     }
 
-    /// The same where a receive is posted for what `source`, or anybody, sends.
+    /// As above for `source`, or for all ranks, when a receive for its messages is posted.
     fn resume_awaited(&mut self, source: Option<Rank>) {
         let is_awaited = |rank: &mut Rank| source.is_none_or(|source| source == *rank);
         let resumed: Vec<Rank> = self.rejecting.extract_if(.., is_awaited).collect();

@@ -1,4 +1,4 @@
-//! What a channel knows of one other rank: three lanes each way, and the queues above them.
+//! State of a channel for one other rank: three lanes in each direction, and the queues above them.
 
 use super::lanes::Lanes;
 use super::send_lane::SendLane;
@@ -8,15 +8,15 @@ use omnes_wire::{Envelope, Flags, Header, Instant, Rank, Seq};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The numbered packet streams of a channel between an ordered pair of ranks.
+/// Numbered packet streams of a channel between an ordered pair of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lane {
     /// Messages in order of sending. The only lane whose packets may find no buffer.
     Ordered = 0,
-    /// What was granted: its place is known, so it is never rejected and never in the way.
+    /// Granted data: their destination is known, so they are never rejected and never block others.
     Bulk = 1,
-    /// Grants, which need no buffer: a rank whose own messages are rejected must still be able
-    /// to take in the others', or two full ranks would wait for each other.
+    /// Grants, which need no buffer: a rank whose own messages are rejected must still be able to
+    /// receive the others', or two full ranks would wait for each other.
     Grants = 2,
 }
 
@@ -45,23 +45,23 @@ impl Lane {
     }
 }
 
-/// Where the message goes that is arriving on the ordered lane.
+/// Destination of the message that is arriving on the ordered lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Destination {
     Receive(ReceiveId),
     Unexpected(u64),
 }
 
-/// The message that is arriving on the ordered lane.
+/// Message that is arriving on the ordered lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Assembling {
     pub(super) destination: Destination,
-    /// Bytes of the ordered part that have been placed, and all of them.
+    /// Number of bytes of the ordered part that have been placed; `ordered` is its length.
     pub(super) offset: u64,
     pub(super) ordered: u64,
 }
 
-/// A packet of the ordered lane that came before its turn.
+/// Packet of the ordered lane that arrived out of order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stashed {
     pub(super) header: Header,
@@ -70,13 +70,13 @@ pub(super) struct Stashed {
     pub(super) bytes: usize,
 }
 
-/// A granted part of a message on the bulk lane, in the order of the grants.
+/// Granted part of a message on the bulk lane, in the order of the grants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BulkPart {
     pub(super) receive: ReceiveId,
     pub(super) first: Seq,
     pub(super) packets: u32,
-    /// First byte of the part in the message.
+    /// Offset of the part in the message.
     pub(super) base: u64,
     pub(super) bytes: u64,
 }
@@ -91,34 +91,35 @@ impl BulkPart {
     }
 }
 
-/// What is waited for from a peer, and when to ask for it (`asking.rs`).
+/// What is awaited from a peer, and when to ask for it (`asking.rs`).
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Where the peer is to be asked for what is overdue.
+    /// Lane on which the peer is to be asked for an overdue packet.
     pub(super) asks: Option<Lane>,
     pub(super) overdue: Overdue,
-    /// Receives that only this peer can fill and that nothing has come for.
+    /// Number of unmatched receives that only this peer can fill.
     pub(super) awaited: u32,
-    /// Asked for in vain by a probe, until the next message of this peer that no receive takes.
+    /// A probe has sought a message in vain; cleared by the peer's next message that no receive
+    /// takes.
     pub(super) is_sought: bool,
 }
 
 impl Watch {
-    /// True if somebody waits for a message that only this peer can send.
+    /// True if a message is awaited that only this peer can send.
     pub(super) fn awaits_message(&self) -> bool {
         self.awaited > 0 || self.is_sought
     }
 }
 
-/// How much may be in flight to a peer, and how much is, in bytes of truesize.
+/// How much data may be in flight to a peer, and how much is, in bytes of truesize.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) credit_bytes: u32,
     pub(super) loss_window: LossWindow,
-    /// What the way to the peer holds, where that is known.
+    /// Capacity of the path to the peer, if known.
     pub(super) path_bytes: u32,
     pub(super) flight_bytes: u32,
-    /// Handed out since an answer was last asked for.
+    /// Bytes handed out since an answer was last requested.
     pub(super) unasked_bytes: u32,
 }
 
@@ -133,12 +134,12 @@ impl Flow {
         }
     }
 
-    /// What may be in flight to the peer.
+    /// Number of bytes that may be in flight to the peer.
     pub(super) fn window_bytes(&self) -> u32 {
         self.credit_bytes.min(self.loss_window.bytes()).min(self.path_bytes)
     }
 
-    /// Packets of this charge together have been handed out.
+    /// Packets with this total charge have been handed out.
     pub(super) fn on_sent(&mut self, charge: u32) {
         self.flight_bytes += charge;
         self.unasked_bytes += charge;
@@ -152,29 +153,29 @@ pub(super) struct Peer {
     pub(super) receive: Lanes<Arrivals>,
     pub(super) probe_due: [bool; LANES],
     pub(super) watch: Watch,
-    /// Messages whose ordered part has not been handed out whole, in order.
+    /// Messages whose ordered part has not been handed out completely, in order.
     pub(super) messages: VecDeque<SendId>,
-    /// Granted messages, in order of the grants.
+    /// Granted messages, in the order of the grants.
     pub(super) granted: VecDeque<SendId>,
-    /// The latest cut of a granted message, until the peer is known to have it.
+    /// Latest cut of a granted message, until the peer is known to have it.
     pub(super) bulk_cut: Option<Seq>,
     /// Grants to send: tokens of the peer's messages.
     pub(super) grants: VecDeque<u32>,
     pub(super) assembling: Option<Assembling>,
     pub(super) stash: BTreeMap<u32, Stashed>,
-    /// Grants that came before their turn: tokens by number.
+    /// Grants that arrived out of order: tokens by number.
     pub(super) grants_ahead: BTreeMap<u32, u32>,
     pub(super) bulk_parts: VecDeque<BulkPart>,
     pub(super) bulk_end: Seq,
     pub(super) rtt: Rtt,
     pub(super) flow: Flow,
     pub(super) is_ready: bool,
-    /// Nothing but new data has been due since the last input.
+    /// Only new data has been due since the last input.
     pub(super) has_only_data: bool,
     /// Counted among the peers that are sending.
     pub(super) is_counted: bool,
     pub(super) is_reported_silent: bool,
-    /// When it last answered a question whether it lives.
+    /// Time at which it last answered a liveness probe.
     pub(super) lived_at: Option<Instant>,
 }
 
@@ -204,7 +205,7 @@ impl Peer {
         }
     }
 
-    /// The lanes that have been used, the ordered one first.
+    /// Lanes that have been used, the ordered one first.
     pub(super) fn lanes(&self) -> &'static [Lane] {
         let has_others = self.send.has_others() || self.receive.has_others();
         if has_others { &Lane::ALL } else { &Lane::ALL[..1] }
@@ -223,8 +224,8 @@ impl Peer {
             || !self.has_only_data && (self.watch.asks.is_some() || self.lanes().iter().any(owes))
     }
 
-    /// Truesize in flight that leaves less room for a packet on `lane`. What the peer has rejected
-    /// it does not hold: messages whose receives wait must get past that.
+    /// Truesize in flight that reduces the space for a packet on `lane`. The peer does not hold
+    /// packets that it has rejected: messages whose receives wait must be able to pass those.
     pub(super) fn flight_bytes(&self, lane: Lane) -> u32 {
         match lane {
             Lane::Ordered => self.flow.flight_bytes,
@@ -232,7 +233,7 @@ impl Peer {
         }
     }
 
-    /// True if a packet of this charge may go out now; one always may.
+    /// True if a packet of this charge may be sent now; one packet always may.
     pub(super) fn has_room(&self, lane: Lane, charge: u32, window_packets: u32) -> bool {
         let flight_bytes = self.flight_bytes(lane);
         self.send[lane].in_flight() < window_packets
@@ -245,33 +246,33 @@ impl Peer {
         earliest([sending, receiving, self.watch.overdue.deadline()])
     }
 
-    /// True if a message from the peer is under way to us.
+    /// True if a message from the peer is arriving.
     pub(super) fn is_sending(&self) -> bool {
         self.assembling.is_some() || !self.bulk_parts.is_empty()
     }
 
-    /// Stable as [PM-R20] has it: nothing in flight, no answer owed either way.
+    /// Stable in the sense of [PM-R20]: nothing in flight, no answer owed in either direction.
     pub(super) fn is_stable(&self) -> bool {
         self.send.iter().all(SendLane::is_stable) && self.receive.iter().all(Arrivals::is_stable)
     }
 
-    /// Since when the peer owes an answer, if it does.
+    /// Time since which the peer has owed an answer, if it does.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         self.send.iter().filter_map(|lane| lane.unanswered_since).min()
     }
 
-    /// This rank has not run before `now`.
+    /// This rank did not run for some time before `now`.
     pub(super) fn on_pause(&mut self, now: Instant) {
         self.send.iter_mut().for_each(|lane| lane.on_pause(now));
     }
 }
 
-/// The peers that a rank has heard of: few even in large jobs, so entries are made on first use.
-/// Packets come in runs, so the entry found last is mostly the one wanted next.
+/// Peers that a rank has heard of: few even in large jobs, so entries are created on first use.
+/// Packets arrive in runs, so the entry found last is usually the one needed next.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     entries: Vec<(Rank, Peer)>,
-    /// When the timers of each entry are to be looked at, by index: in a row, since few are due.
+    /// Next timer of each entry, by index; contiguous, because few are due at a time.
     wakes: Vec<Option<Instant>>,
     /// Index of each entry by rank.
     index: BTreeMap<Rank, usize>,
@@ -283,7 +284,7 @@ impl Peers {
         self.entries.len()
     }
 
-    /// Where the entry of `rank` is; mostly where the last one was.
+    /// Index of the entry of `rank`; usually the one found last.
     #[inline(always)]
     fn find(&self, rank: Rank) -> Option<usize> {
         let latest = self.latest.get();
@@ -311,7 +312,7 @@ impl Peers {
         self.find(rank).map(|index| &mut self.entries[index].1)
     }
 
-    /// The entry of `rank`, made by `make` on first use.
+    /// Returns the entry of `rank`, created by `make` on first use.
     #[inline(always)]
     pub(super) fn entry(&mut self, rank: Rank, make: impl FnOnce() -> Peer) -> &mut Peer {
         let index = match self.find(rank) {
@@ -325,7 +326,7 @@ impl Peers {
     #[inline(never)]
     fn add(&mut self, rank: Rank, peer: Peer) -> usize {
         if self.entries.is_empty() {
-            self.entries.reserve_exact(1); // Many have one peer only.
+            self.entries.reserve_exact(1); // Many ranks have only one peer.
         }
         self.entries.push((rank, peer));
         self.wakes.push(None);
@@ -343,7 +344,7 @@ impl Peers {
         Some(peer)
     }
 
-    /// Notes when the timers of `rank` are to be looked at; that time, if there is one.
+    /// Updates the next timer of `rank`, and returns it, if there is one.
     pub(super) fn note_deadline(&mut self, rank: Rank) -> Option<Instant> {
         let index = self.find(rank)?;
         self.wakes[index] = self.entries[index].1.deadline();
@@ -359,7 +360,7 @@ impl Peers {
         ranks
     }
 
-    /// When timers are to be looked at next.
+    /// Time of the earliest timer.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.wakes.iter().flatten().min().copied()
     }

@@ -1,17 +1,18 @@
 //! Receive buffers shared by all senders [PM-R17]: slots of one packet's data each, chained to
-//! messages; the caller that takes one says how many there may be.
+//! messages; the caller that takes a slot gives the limit of slots in use.
 
 use crate::packet::SlotId;
 
 const END: u32 = u32::MAX;
 
-/// The slots' bookkeeping; the bytes belong to the driver.
+/// Allocator of the slots; their memory belongs to the driver.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// By slot, as far as slots have ever been taken: a rank that needs none keeps nothing of them.
+    /// Next slot in the chain, for slots that have ever been taken: a rank that needs none uses no
+    /// memory here.
     next: Vec<u32>,
     bytes: Vec<u32>,
-    /// Given back, the latest last.
+    /// Returned slots, the latest last.
     free: Vec<u32>,
     count: usize,
 }
@@ -34,17 +35,17 @@ impl Pool {
         Self { next: Vec::new(), bytes: Vec::new(), free: Vec::new(), count: slots as usize }
     }
 
-    /// Slots that hold data.
+    /// Number of slots that hold data.
     pub(super) fn used(&self) -> usize {
         self.next.len() - self.free.len()
     }
 
-    /// Slots for what nobody waits for.
+    /// Number of slots for data that no receive or probe waits for.
     pub(super) fn slots(&self) -> usize {
         self.count
     }
 
-    /// A free slot for `bytes` bytes, or `None` if `most` slots hold data.
+    /// Takes a free slot for `bytes` bytes; `None` if `most` slots hold data.
     pub(super) fn take(&mut self, bytes: usize, most: usize) -> Option<SlotId> {
         if self.used() >= most {
             return None;
@@ -55,7 +56,7 @@ impl Pool {
         Some(SlotId(slot))
     }
 
-    /// A slot that has never been taken.
+    /// Takes a slot that has never been taken before.
     fn take_fresh(&mut self, bytes: usize) -> SlotId {
         let slot = self.next.len();
         self.next.push(END);
@@ -77,7 +78,8 @@ impl Pool {
         chain.last = slot.0;
     }
 
-    /// Takes the first slot off the chain, with the number of bytes in it. It stays taken.
+    /// Removes the first slot from the chain, and returns it with the number of bytes in it. The
+    /// slot stays in use.
     pub(super) fn pop(&self, chain: &mut Chain) -> Option<(SlotId, usize)> {
         if chain.first == END {
             return None;

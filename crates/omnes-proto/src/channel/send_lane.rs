@@ -1,8 +1,9 @@
-//! The sending half of a lane: numbered packets that stay until they are answered.
+//! The sending half of a lane: numbered packets that are kept until they are answered.
 //!
-//! Source: [PM-R13, R14], with what a network that loses packets needs [PM-R18]: timers, an epoch
-//! that tells reports on this round of retransmission from older ones, and gap maps, so that only
-//! what is missing is sent again (D-01: PM sends k..i again, as its network loses nothing).
+//! Source: [PM-R13, R14], with additions for a network that loses packets [PM-R18]: timers, an
+//! epoch that distinguishes reports on this round of retransmission from older ones, and gap maps,
+//! so that only missing packets are sent again (D-01: PM sends k..i again, as its network loses
+//! nothing).
 //!
 //! ```text
 //!   normal ──NACK(k) with reject──▶ not-to-send: probe k from time to time, nothing new;
@@ -20,18 +21,19 @@ use omnes_wire::{GapMap, Instant, Seq};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A late answer counts as having taken so long at most, as queues before a link make packets late,
-/// too, and are to be learnt at once; or the first one after each timeout, so many timeouts.
+/// Limits of the round-trip sample of a late answer, which is not discarded because queues before a
+/// link delay packets too, and such delays must be learnt immediately: a fixed time or, for the
+/// first late answer after each timeout, this number of timeouts if that is longer.
 const LATE_SAMPLE_MAX: Duration = Duration::from_millis(20);
 const LATE_TIMEOUTS_MAX: u32 = 4;
-/// Where packets of so many messages in a row have gone again before they were answered, it is no
-/// pause of the peer but the path.
+/// Number of consecutive messages with late packets, retransmitted before they were answered, from
+/// which on the path is assumed to be the cause, and not a pause of the peer.
 const LATE_IN_A_ROW: u32 = 3;
-/// Rounds of retransmission that are remembered until a report shows that the peer has heard of
-/// them.
+/// Most rounds of retransmission that are remembered until a report shows that the peer has seen
+/// one of their packets.
 const ROUNDS_MAX: usize = 8;
 
-/// What a numbered packet carries.
+/// Contents of a numbered packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Item {
     /// Packet `index` of the lane's part of a message.
@@ -47,7 +49,7 @@ enum Flight {
     Lost,
 }
 
-/// A packet that has been handed out and is not yet answered for good.
+/// Packet that has been handed out and has not been finally answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) item: Item,
@@ -62,11 +64,11 @@ pub(super) struct Sent {
 struct Blocked {
     probe_at: Instant,
     probe_wait: Duration,
-    /// A probe is out and nothing has been heard of it.
+    /// A probe has been sent and not been answered.
     is_probed: bool,
 }
 
-/// What an answer says about a lane.
+/// Validity of an answer on a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Stale,
@@ -90,7 +92,7 @@ pub(super) fn classify_answer(base: Seq, next: Seq, expects: Seq) -> Verdict {
 pub(super) struct SendLane {
     base: Seq,
     flight: VecDeque<Sent>,
-    /// Their charges together.
+    /// Total charge of these packets.
     flight_bytes: u32,
     lost: u32,
     arrived: u32,
@@ -98,35 +100,36 @@ pub(super) struct SendLane {
     blocked: Option<Blocked>,
     doublings: u32,
     retransmit_at: Option<Instant>,
-    /// Rounds that no report has told of yet, oldest first.
+    /// Rounds that no report has referred to yet, oldest first.
     rounds: VecDeque<Round>,
-    /// When the timer has run out last, or should have: answers to what went out before are late.
-    /// And whether the first of those is still to come.
+    /// Time at which the timer last expired, or should have: answers to packets sent before it are
+    /// late. `awaits_late_sample` is set until the first of them arrives.
     late_before: Instant,
     awaits_late_sample: bool,
-    /// How many answers in a row were late, and the oldest packet when the last of them came.
+    /// Number of consecutive late answers; `late_at` is the oldest packet at the time of the last
+    /// one.
     late_in_a_row: u32,
     late_at: Option<Seq>,
-    /// Since when the oldest packet has gone without any answer.
+    /// Time since which the oldest packet has been waiting without any answer.
     pub(super) unanswered_since: Option<Instant>,
     fruitless: Fruitless,
 }
 
-/// A round of retransmission that the timer has begun.
+/// Round of retransmission started by the timer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     epoch: u16,
     began_at: Instant,
-    /// One past the last packet that had gone before.
+    /// One past the last packet that had been sent before.
     next: Seq,
 }
 
-/// How often the oldest packet has gone again while nothing showed that it, or another one as long,
-/// had arrived.
+/// Number of times that the oldest packet has been retransmitted without a sign that it, or another
+/// packet of that length, had arrived.
 #[derive(Clone, Copy, Debug)]
 struct Fruitless {
     times: u32,
-    /// When the first of them was; means nothing before.
+    /// Time of the first retransmission; meaningless if there was none.
     since: Instant,
 }
 
@@ -148,7 +151,7 @@ impl Default for SendLane {
 }
 
 impl SendLane {
-    /// Before the first packet.
+    /// State before the first packet.
     pub(super) const UNUSED: Self = Self {
         base: Seq::FIRST,
         flight: VecDeque::new(),
@@ -180,7 +183,7 @@ impl SendLane {
         self.epoch
     }
 
-    /// Index of the first packet of a message that has been handed out and is not answered.
+    /// Index of the first packet of a message that has been handed out and is unanswered.
     pub(super) fn first_of(&self, id: SendId) -> Option<u32> {
         self.flight.iter().find_map(|sent| match sent.item {
             Item::Data { message, index } if message == id => Some(index),
@@ -192,8 +195,8 @@ impl SendLane {
         self.flight.len() as u32
     }
 
-    /// Truesize of the packets in flight that the peer does not hold, as it has rejected them; a
-    /// probe that is out it may hold.
+    /// Truesize of the packets in flight that the peer does not hold, as it has rejected them; it
+    /// may hold an outstanding probe.
     pub(super) fn rejected_bytes(&self) -> u32 {
         let probe = self.flight.front().filter(|_| self.is_probed());
         match self.blocked {
@@ -210,22 +213,23 @@ impl SendLane {
         self.lost > 0
     }
 
-    /// True if a probe of the rejected packet is out.
+    /// True if a probe of the rejected packet is outstanding.
     pub(super) fn is_probed(&self) -> bool {
         self.blocked.is_some_and(|blocked| blocked.is_probed)
     }
 
-    /// True if every packet has been answered: arrived, or rejected and to be sent again [PM-R20].
+    /// True if every packet has been answered: it has arrived, or was rejected and is to be sent
+    /// again [PM-R20].
     pub(super) fn is_stable(&self) -> bool {
         self.flight.is_empty() || self.blocked.is_some_and(|blocked| !blocked.is_probed)
     }
 
-    /// What the oldest packet carries, if that has gone again so often, and for so long, in vain
-    /// that it cannot be chance.
+    /// Contents of the oldest packet, if its retransmissions have failed so often, and for so long,
+    /// that this cannot be chance.
     pub(super) fn in_vain(&self, now: Instant, limit: Duration) -> Option<Item> {
         let Fruitless { times, since } = self.fruitless;
         let is_over = times >= FRUITLESS_MIN && now.since(since) >= limit;
-        // One that was rejected has arrived.
+        // A packet that was rejected has arrived.
         let oldest = self.flight.front().filter(|_| is_over && self.blocked.is_none());
         oldest.map(|oldest| oldest.item)
     }
@@ -239,7 +243,7 @@ impl SendLane {
         }
     }
 
-    /// Numbers a packet that is handed out now.
+    /// Numbers a packet that is handed out now, and arms the timer.
     pub(super) fn push(
         &mut self,
         now: Instant,
@@ -253,7 +257,7 @@ impl SendLane {
         seq
     }
 
-    /// The same behind a packet that is handed out now too.
+    /// Numbers a packet that is handed out directly after another one.
     pub(super) fn push_next(&mut self, now: Instant, item: Item, charge: u32) -> Seq {
         let seq = self.next();
         let flight = Flight::Sent;
@@ -262,7 +266,7 @@ impl SendLane {
         seq
     }
 
-    /// An answer has come: if the timer should have run out before, it counts as if it had.
+    /// An answer has arrived: if the timer should have expired before, it counts as expired.
     pub(super) fn find_late(&mut self, now: Instant) {
         let is_armed = self.blocked.is_none() && !self.flight.is_empty();
         if is_armed && self.retransmit_at.is_some_and(|at| at <= now) {
@@ -270,15 +274,15 @@ impl SendLane {
         }
     }
 
-    /// Answers to all that is in flight are late, as the path has become slow or a rank has not
-    /// run.
+    /// Answers to all packets in flight are late, because the path has become slow or one of the
+    /// ranks did not run.
     fn on_late(&mut self, now: Instant) {
         self.late_before = now;
         self.awaits_late_sample = true;
     }
 
-    /// Round-trip time that the answer to a packet that went straight shows. All answers of a rank
-    /// that has not run are late, and say little of the path.
+    /// Round-trip time measured by the answer to a packet that was sent once and arrived in order.
+    /// If a rank did not run, all its answers are late, and say little about the path.
     pub(super) fn sample(
         &mut self,
         sent: &Sent,
@@ -295,9 +299,10 @@ impl SendLane {
         sample.min(LATE_SAMPLE_MAX.max(most))
     }
 
-    /// Round-trip time that the first report on a round shows: unlike the answer to a packet that
-    /// went again, it cannot be to what went before; but it may be to what came later. Repairs and
-    /// pauses of the peer say little of the path, so only if one message after the other was late.
+    /// Round-trip time measured by the first report on a round: unlike the answer to a
+    /// retransmitted packet, it cannot refer to an earlier transmission, though it may refer to a
+    /// later one. Repairs and pauses of the peer say little about the path, so there is a sample
+    /// only if several consecutive messages were late.
     pub(super) fn sample_round(
         &mut self,
         round: Round,
@@ -315,7 +320,7 @@ impl SendLane {
         (self.late_in_a_row >= LATE_IN_A_ROW).then(|| sample.min(most))
     }
 
-    /// Takes the oldest packet out if the peer has it; the owner checked `expects`.
+    /// Removes the oldest packet if the peer has it; the owner has checked `expects`.
     pub(super) fn free_one(&mut self, expects: Seq) -> Option<Sent> {
         if !self.base.precedes(expects) {
             return None;
@@ -335,8 +340,9 @@ impl SendLane {
         Some(sent)
     }
 
-    /// The peer expects the oldest packet although it has reported it as arrived: it has
-    /// discarded what had come ahead, as a peer does that rejects, and wants all of it again.
+    /// Handles a peer that expects the oldest packet although it has reported it as arrived: the
+    /// peer has discarded the packets that had arrived ahead, as one that rejects does, and needs
+    /// all of them again.
     pub(super) fn find_discarded(&mut self) {
         if self.flight.front().is_none_or(|front| front.flight != Flight::Arrived) {
             return;
@@ -347,7 +353,7 @@ impl SendLane {
         self.lost += std::mem::take(&mut self.arrived);
     }
 
-    /// The round that a report tells of which repeats `epoch`, if it is the first one to do so.
+    /// Returns the round that a report with `epoch` refers to, if it is the first one to do so.
     pub(super) fn take_round(&mut self, epoch: u16) -> Option<Round> {
         let mut told = None;
         while let Some(round) = self.rounds.pop_front_if(|round| !is_before(epoch, round.epoch)) {
@@ -356,8 +362,8 @@ impl SendLane {
         told.filter(|round| round.epoch == epoch)
     }
 
-    /// The peer has heard of a round. If that is the present one, what went out before it and has
-    /// not been acknowledged by now is lost too: how much.
+    /// The peer has seen a packet of a round. If that is the current round, packets sent before it
+    /// that have not been acknowledged by now are lost too. Returns their number.
     pub(super) fn on_round_seen(&mut self, round: Round) -> u32 {
         if round.epoch != self.epoch {
             return 0;
@@ -373,9 +379,9 @@ impl SendLane {
         found
     }
 
-    /// An answer came: the path works, so waits start anew.
+    /// An answer has arrived: the path works, so the timer starts anew.
     pub(super) fn on_answer(&mut self, now: Instant, has_progress: bool, timeout: Duration) {
-        // A rejected packet has its answer, so silence after it means nothing.
+        // A rejected packet has been answered, so silence after it means nothing.
         let is_owed = !self.flight.is_empty() && (self.blocked.is_none() || self.is_probed());
         self.unanswered_since = is_owed.then_some(now);
         if self.flight.is_empty() {
@@ -387,9 +393,9 @@ impl SendLane {
         }
     }
 
-    /// Notes what a gap map reports. Packets below its end that it does not report are lost,
-    /// unless they went out again less than `guard` ago: the report cannot have seen those.
-    /// Returns how many were newly found lost.
+    /// Applies a gap map. Packets below its end that it does not report are lost, unless they were
+    /// retransmitted less than `guard` ago: the report cannot cover those. Returns the number of
+    /// packets newly found lost.
     pub(super) fn on_gap_map(
         &mut self,
         now: Instant,
@@ -426,8 +432,8 @@ impl SendLane {
         found
     }
 
-    /// The peer waits for what it expects: the oldest packet goes out again if it did so `guard`
-    /// ago or earlier.
+    /// The peer waits for the packet it expects: the oldest packet is retransmitted if it was last
+    /// sent `guard` ago or earlier.
     pub(super) fn on_question(&mut self, now: Instant, guard: Duration, timeout: Duration) {
         let Some(front) = self.flight.front() else { return };
         let is_unknown = front.flight == Flight::Sent && self.blocked.is_none();
@@ -452,8 +458,8 @@ impl SendLane {
         self.unanswered_since = None;
     }
 
-    /// The peer accepted the rejected packet or has buffers again, but the channel is stopped:
-    /// what is to be sent again waits until it is not [PM-R20].
+    /// The peer has accepted the rejected packet or has buffers again, but the channel is stopped:
+    /// packets to be sent again wait until it is resumed [PM-R20].
     pub(super) fn on_unblocked_while_stopped(&mut self) {
         if let Some(blocked) = &mut self.blocked {
             blocked.is_probed = false;
@@ -464,7 +470,7 @@ impl SendLane {
         }
     }
 
-    /// The channel runs again. True if there is a rejected packet to be tried at once.
+    /// The channel has been resumed. Returns true if a rejected packet is to be tried immediately.
     pub(super) fn on_resumed(&mut self) -> bool {
         if self.flight.is_empty() {
             self.blocked = None;
@@ -472,15 +478,15 @@ impl SendLane {
         self.blocked.is_some()
     }
 
-    /// The peer accepted the rejected packet.
+    /// The peer has accepted the rejected packet.
     pub(super) fn on_unblocked(&mut self, now: Instant, timeout: Duration) {
         if self.blocked.take().is_some() {
             self.retransmit_at = (!self.flight.is_empty()).then(|| now + timeout);
         }
     }
 
-    /// The oldest packet is due again: as a probe where the lane is blocked, as retransmission
-    /// where nothing was heard of it. True if so.
+    /// Makes the oldest packet due again if its timer has expired: as a probe if the lane is
+    /// blocked, as a retransmission if there was no answer. Returns true if so.
     pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
         if self.flight.is_empty() || self.deadline().is_none_or(|deadline| deadline > now) {
             return false;
@@ -506,8 +512,8 @@ impl SendLane {
         self.rounds.push_back(Round { epoch, began_at: now, next });
     }
 
-    /// The peer has buffers again for what it rejected. If the reject itself got lost, this is
-    /// the first that is heard of it: all that is in flight has been discarded.
+    /// The peer has buffers again for the packet it rejected. If the reject itself was lost, this
+    /// is the first notification of it: all packets in flight have been discarded.
     pub(super) fn on_resume_unblocked(&mut self, epoch: u16) {
         if self.blocked.is_some() || epoch != self.epoch || self.flight.is_empty() {
             return;
@@ -521,7 +527,7 @@ impl SendLane {
         }
         self.arrived = 0;
         self.lost = self.in_flight();
-        self.fruitless = Fruitless::NONE; // The oldest has come, and found no buffer.
+        self.fruitless = Fruitless::NONE; // The oldest packet arrived and found no buffer.
         self.rounds.clear();
         self.epoch = self.epoch.wrapping_add(1);
     }
@@ -534,18 +540,18 @@ impl SendLane {
         }
     }
 
-    /// This rank has not run before `now`.
+    /// This rank did not run for some time before `now`.
     pub(super) fn on_pause(&mut self, now: Instant) {
         self.forgive_silence(now);
         self.fruitless = Fruitless::NONE;
     }
 
-    /// If the peer owes an answer, it does since now.
+    /// If the peer owes an answer, it is owed only from now on.
     pub(super) fn forgive_silence(&mut self, now: Instant) {
         self.unanswered_since = self.unanswered_since.map(|_| now);
     }
 
-    /// Timer for the next wait after `timeout_of(doublings)`.
+    /// Arms the timer for the next wait, unless it is armed.
     pub(super) fn arm(&mut self, now: Instant, rtt: &Rtt, allowance: Allowance) {
         if self.blocked.is_none() && !self.flight.is_empty() {
             let timeout = rtt.retransmit_timeout(allowance, self.doublings);
@@ -553,7 +559,8 @@ impl SendLane {
         }
     }
 
-    /// Hands out the oldest lost packet, or `None`. The caller has checked that it may be sent.
+    /// Hands out the oldest lost packet, if there is one. The caller has checked that it may be
+    /// sent.
     pub(super) fn take_lost(&mut self, now: Instant) -> Option<(Seq, Item)> {
         if self.lost == 0 {
             return None;
@@ -563,7 +570,7 @@ impl SendLane {
         Some(self.send_again(now, index))
     }
 
-    /// Hands out the rejected packet as a probe; it stays marked as to be sent.
+    /// Hands out the rejected packet as a probe; it stays marked for sending again.
     pub(super) fn take_probe(&mut self, now: Instant) -> Option<(Seq, Item)> {
         if self.flight.is_empty() {
             return None;
@@ -590,7 +597,7 @@ impl SendLane {
 }
 
 impl Sent {
-    /// True if the packet went out once and was not held up behind a gap.
+    /// True if the packet was sent once and did not arrive after a gap.
     pub(super) fn went_straight(&self) -> bool {
         self.transmissions == 1 && self.flight == Flight::Sent
     }

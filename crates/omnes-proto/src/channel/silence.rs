@@ -1,10 +1,10 @@
-//! Ranks that give no answer: those that are gone, and those that long packets do not get to.
+//! Ranks that do not answer: ranks that are gone, and ranks that long packets do not reach.
 //!
-//! A link or a switch on the way may be set to pass on shorter packets than the hosts' links are,
-//! and drop the others without a word. Short packets then come and go as if all were well, while a
-//! long one is sent again for ever. An answer to a short question tells such a rank from one that
-//! has failed, its reports from one that has no room; how often the packet went, and that no other
-//! one as long arrived meanwhile, tell the way to it from one that loses packets by chance.
+//! A link or a switch on the path may be configured for shorter packets than the hosts' links, and
+//! silently drop longer ones. Short packets are then exchanged normally, while a long one is
+//! retransmitted forever. An answer to a short question distinguishes such a rank from a failed
+//! one; its reports, from one without buffer space; the number of retransmissions, during which no
+//! other packet of that length arrived, from one whose path loses packets by chance.
 
 use super::emit::shape;
 use super::peer::Lane;
@@ -15,7 +15,7 @@ use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
 impl Channel {
-    /// Judges a rank, some of whose timers have run out, by what it has answered.
+    /// Judges a rank, some of whose timers have expired, by what it has answered.
     pub(super) fn judge_silence(&mut self, now: Instant, rank: Rank) {
         let limit = self.config.peer_timeout;
         let peer = self.peer(rank);
@@ -25,7 +25,7 @@ impl Channel {
         let is_silent = silence >= limit;
         let is_known = std::mem::replace(&mut peer.is_reported_silent, is_silent);
         let is_quiet = !is_silent && !lives && silence >= limit / QUIET_SHARE;
-        // In silence the time has passed.
+        // Silence of that length implies that the time has passed.
         let in_vain = if is_silent { Duration::ZERO } else { limit };
         let event = if (lives || !is_silent) && self.loses_long(now, rank, in_vain) {
             Some(Event::MtuBlackHole { rank })
@@ -39,8 +39,8 @@ impl Channel {
         self.events.extend(event);
     }
 
-    /// True if the oldest packet on a lane to `rank` is a long one, and has gone again in vain for
-    /// `limit`.
+    /// True if the oldest packet on a lane to `rank` is a long one, and its retransmissions have
+    /// failed for `limit`.
     fn loses_long(&self, now: Instant, rank: Rank, limit: Duration) -> bool {
         let Some(peer) = self.peers.get(rank) else { return false };
         let is_long = |lane: &Lane| match peer.send[*lane].in_vain(now, limit) {
@@ -53,7 +53,7 @@ impl Channel {
         peer.lanes().iter().any(is_long)
     }
 
-    /// Whatever answers `rank` owes, it does since now.
+    /// Answers that `rank` owes are owed only from now on.
     pub(crate) fn forgive_silence(&mut self, now: Instant, rank: Rank) {
         if let Some(peer) = self.peers.get_mut(rank) {
             peer.is_reported_silent = false;
@@ -61,7 +61,7 @@ impl Channel {
         }
     }
 
-    /// `rank` has answered a question whether it lives.
+    /// `rank` has answered a liveness probe.
     pub fn on_sign_of_life(&mut self, now: Instant, rank: Rank) {
         if let Some(peer) = self.peers.get_mut(rank) {
             peer.lived_at = Some(now);

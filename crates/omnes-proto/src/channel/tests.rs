@@ -1,7 +1,7 @@
-//! Scripts: one end of a channel, exact packets in and out with their times, and nothing else.
+//! Scripts: one end of a channel, with the exact packets in and out, their times, and no others.
 //!
-//! What goes out is compared as text, one line per packet: kind, number, epoch, place of its
-//! data, marks. Settings are small: 256 data bytes per packet, a window of 8 packets, 4 slots.
+//! Output is compared as text, one line per packet: kind, number, epoch, position of its data,
+//! flags. Settings are small: 256 data bytes per packet, a window of 8 packets, 4 slots.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +70,7 @@ fn header(source: Rank, kind: Kind, seq: u32, expects: u32) -> Header {
     }
 }
 
-/// Hands in a packet with this control body and `data` bytes of data.
+/// Passes in a packet with this control body and `data` bytes of data.
 fn hand(
     channel: &mut Channel,
     now: Instant,
@@ -85,7 +85,7 @@ fn hand(
     channel.handle_packet(now, &header, &head, packet_bytes)
 }
 
-/// First packet of a message of `bytes`, with `data` of them.
+/// Passes in the first packet of a message of `bytes` bytes, with `data` of them.
 fn hand_first(
     channel: &mut Channel,
     us: u64,
@@ -124,7 +124,7 @@ fn resume(channel: &mut Channel, us: u64, expects: u32, epoch: u16) {
     hand(channel, at(us), header, &[], 0);
 }
 
-/// Everything that the channel wants to send at this time.
+/// All packets that the channel sends at this time.
 fn sent(channel: &mut Channel, us: u64) -> Vec<String> {
     channel.handle_timeout(at(us));
     let mut head = Head::default();

@@ -1,4 +1,5 @@
-//! Packets coming in, all of them authentic: from a rank of the job, whatever it may say.
+//! Incoming packets. All are authentic, that is, from a rank of the job, but their contents may be
+//! wrong.
 
 use super::Collective;
 use super::emit::header;
@@ -12,7 +13,8 @@ use omnes_wire::{Header, Instant, Kind, Seq, Words};
 
 impl Collective {
     /// Handles an authentic packet: [`Kind::Step`], [`Kind::StepNack`], [`Kind::StepAsk`] or
-    /// [`Kind::StepTell`], with its control body, if it has one. Any other is counted as nonsense.
+    /// [`Kind::StepTell`], with its control body, if it has one. Any other packet is counted as
+    /// nonsense.
     pub fn handle_packet(&mut self, now: Instant, header: &Header, body: &[u8]) {
         let common = &mut self.common;
         common.counters.nacks_received += u64::from(header.kind == Kind::StepNack);
@@ -54,7 +56,7 @@ impl Collective {
         self.settle(at);
     }
 
-    /// A rank that has not opened a group has not entered its barrier, and says so if asked.
+    /// A rank that has not opened a group has not entered its barrier, and answers so if asked.
     fn on_unknown_group(&mut self, asked: &Header) {
         if let Some(rested) = self.rested.get(&asked.communicator).copied() {
             return self.answer_from_rest(asked, rested);
@@ -86,7 +88,7 @@ impl Common {
         }
     }
 
-    /// Tells who asked what this rank has entered, and what is done, with its results.
+    /// Tells the asking rank which barriers this rank has entered and completed, with the results.
     pub(super) fn tell(&mut self, asked: &Header, (entered, done): (u32, u32), results: Words) {
         let header = header(self.me, asked.communicator, Kind::StepTell, entered, done);
         self.answer(Outbound::carrying(Destination::Rank(asked.source), header, results));
@@ -104,7 +106,8 @@ impl Group {
         place.node == self.members.own().node && self.leads()
     }
 
-    /// True if members of two nodes at this and at that end have steps with each other.
+    /// True if the member at `place` leads another node, so that its node and this one may have
+    /// steps with each other.
     fn is_other_leader(&self, place: Place) -> bool {
         place.node != self.members.own().node && self.members.is_leader(place)
     }
@@ -124,7 +127,7 @@ impl Group {
             STEP_RELEASE if self.is_led_by(from) => self.on_release(now, common, step),
             STEP_JOIN | STEP_RELEASE => Verdict::Nonsense,
             _ if self.is_other_leader(from) => self.on_arrival(now, common, step, from),
-            // A release by multicast reaches everybody.
+            // A release by multicast reaches all ranks.
             _ if self.is_led_by(from) => Verdict::Ignored,
             _ => Verdict::Nonsense,
         }
@@ -146,7 +149,7 @@ impl Group {
                     Verdict::Duplicate
                 }
             }
-            // It knows that the barrier under way here is done, by hearsay.
+            // The sender knows by hearsay that the barrier in progress here is complete.
             2 if self.phase != Phase::Idle => Verdict::Ignored,
             _ if !Seq(self.done).precedes(Seq(epoch)) => Verdict::Duplicate,
             _ => Verdict::Nonsense,
@@ -164,7 +167,7 @@ impl Group {
             self.finish(now, common, words);
             return Verdict::Taken;
         }
-        // A leader that releases this rank from what it has not entered lies.
+        // A leader that releases this rank from a barrier it has not entered sends nonsense.
         if Seq(self.done).precedes(Seq(epoch)) { Verdict::Nonsense } else { Verdict::Duplicate }
     }
 
@@ -176,7 +179,7 @@ impl Group {
         from: Place,
     ) -> Verdict {
         let Some(network) = &mut self.network else {
-            // As above: who leads no node is released by its leader.
+            // As above: a rank that leads no node is released by its leader.
             return Verdict::Ignored;
         };
         if network.is_nic() {
@@ -194,7 +197,7 @@ impl Group {
 
     // ---- who misses something -----------------------------------------------------------------
 
-    /// Somebody misses a message of this rank: it goes again, if it has been sent [CB-R6].
+    /// A member lacks a message of this rank: it is repeated, if it has been sent [CB-R6].
     fn on_nack(&mut self, common: &mut Common, asked: &Header, from: Place) -> Verdict {
         let (epoch, step) = (asked.seq.0, asked.argument);
         let verdict = match step {
@@ -223,8 +226,8 @@ impl Group {
         verdict
     }
 
-    /// The words of a message of barrier `epoch`, which goes now or again. Whoever can miss
-    /// anything of what is done waits for its results.
+    /// Words of a message of barrier `epoch` that is sent now, for the first time or again. A
+    /// member that lacks a message of a completed barrier is waiting for the results.
     pub(super) fn carries(&self, epoch: u32, step: u32) -> Words {
         match (step, &self.network) {
             (STEP_JOIN, _) => self.brought(epoch),
@@ -236,7 +239,7 @@ impl Group {
     }
 
     fn repeats_join(&self, epoch: u32) -> Verdict {
-        // The leader may be behind only if this rank knows by hearsay.
+        // The leader can be behind only if this rank completed the barrier by hearsay.
         if Some(epoch) == self.under_way() || epoch == self.done {
             Verdict::Taken
         } else {
@@ -248,11 +251,12 @@ impl Group {
         match &self.network {
             None => Verdict::Nonsense,
             Some(network) if !network.is_nic() => network.repeats(epoch, step, from.node),
-            // The kernel has no slot for it any more, so that it leaves as it is.
+            // The kernel NIC has no slot for the group any more, so the packet is sent without its
+            // help.
             Some(network) if self.is_closed && epoch == self.done => {
                 if network.sends_to(step, from.node) { Verdict::Taken } else { Verdict::Nonsense }
             }
-            // The kernel answers.
+            // The kernel NIC answers.
             Some(_) => Verdict::Ignored,
         }
     }
@@ -275,8 +279,8 @@ impl Group {
             common.counters.ignored += 1;
             return;
         };
-        // A member is at most one barrier behind this rank, its answer may be two; and it may have
-        // entered as many ahead as there may be under way.
+        // A member is at most one barrier behind this rank, its answer may be two; and it may be
+        // ahead by as many barriers as may be outstanding.
         let ahead = entered.wrapping_sub(epoch.wrapping_sub(2));
         if ahead > BARRIERS_OUTSTANDING_MAX + 2 {
             common.counters.nonsense += 1;
@@ -291,9 +295,9 @@ impl Group {
         }
     }
 
-    /// Another member is done with the barrier under way, so all have entered it; the message that
-    /// this rank misses may have been lost with the member that sent it. What this rank has not
-    /// sent for want of it is sent now.
+    /// Another member has completed the barrier in progress, so all have entered it; the message
+    /// that this rank lacks may have been lost with the member that sent it. Steps that this rank
+    /// has not sent for lack of the message are sent now.
     fn end_by_hearsay(&mut self, now: Instant, common: &mut Common, results: Words) {
         let epoch = self.done.wrapping_add(1);
         if let Some(network) = &mut self.network {

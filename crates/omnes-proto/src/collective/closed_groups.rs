@@ -1,8 +1,9 @@
-//! Groups that are closed, and over: others may miss a message of the last barrier.
+//! Groups that are closed and over: other members may lack a message of the last barrier.
 //!
-//! A barrier that is done here has begun everywhere, so nobody asks for an earlier one; and all
-//! that anybody can miss of one that is done carries its result. So that is all that is kept, of
-//! each communicator that was closed, as long as the job lives: its number is not used again.
+//! If a barrier is complete here, it has begun everywhere, so no member asks for an earlier one;
+//! and every message that a member can lack of a completed barrier carries its results. So only
+//! number and results are kept, for each closed communicator, as long as the job lives: its number
+//! is not reused.
 
 use super::Collective;
 use super::emit::header;
@@ -11,25 +12,25 @@ use super::interface::{Outbound, STEP_JOIN};
 use crate::packet::Destination;
 use omnes_wire::{Header, Kind, Words};
 
-/// What is left of a group.
+/// Remaining state of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rested {
-    /// Newest barrier that is done.
+    /// Newest completed barrier.
     done: u32,
-    /// What the words of all make there.
+    /// Results of that barrier.
     results: Words,
     is_nic: bool,
 }
 
 impl Group {
-    /// True if nothing is under way or to be sent, and the caller asks for nothing more.
+    /// True if nothing is in progress or to be sent, and the caller has closed the group.
     fn is_over(&self) -> bool {
         self.is_closed && self.phase == Phase::Idle && !self.is_ready && !self.has_output()
     }
 }
 
 impl Collective {
-    /// Forgets a group that is closed and over, but for its end.
+    /// Replaces a group that is closed and over by its final state.
     pub(super) fn put_to_rest(&mut self, at: usize) {
         let group = &self.groups[at];
         if group.is_over() {
@@ -40,13 +41,13 @@ impl Collective {
         }
     }
 
-    /// Handles a packet about a group of which nothing else is left.
+    /// Handles a packet about a group of which only the final state is left.
     pub(super) fn answer_from_rest(&mut self, asked: &Header, rested: Rested) {
         let Rested { done, results, is_nic } = rested;
         let (to, communicator, step) = (asked.source, asked.communicator, asked.argument);
         match asked.kind {
             Kind::StepNack if asked.seq.0 != done => self.common.counters.ignored += 1,
-            // The words that this rank has brought are gone; but its leader hears what all make.
+            // The words of this rank are gone; but its leader gets the results.
             Kind::StepAsk => self.common.tell(asked, (done, done), results),
             Kind::StepNack if step == STEP_JOIN => self.common.tell(asked, (done, done), results),
             Kind::StepNack => {

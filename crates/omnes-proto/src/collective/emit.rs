@@ -1,7 +1,7 @@
-//! Packets going out.
+//! Outgoing packets.
 //!
-//! In each group steps go first, as others wait for them; questions go last, and only if what they
-//! ask for is still missing by then.
+//! In each group steps go first, as other members wait for them; questions go last, and only if the
+//! message they ask for is still missing by then.
 
 use super::group::{Common, Group};
 use super::interface::{Outbound, STEP_JOIN, STEP_RELEASE};
@@ -10,7 +10,7 @@ use crate::packet::Destination;
 use omnes_topo::Party;
 use omnes_wire::{COMBINE_SHIFT, CommunicatorId, Flags, Header, Instant, Kind, Rank, Seq};
 
-/// A packet about barrier `epoch`.
+/// Header of a packet about barrier `epoch`.
 pub(super) fn header(
     me: Rank,
     communicator: CommunicatorId,
@@ -26,7 +26,7 @@ impl Group {
         header(common.me, self.communicator, kind, epoch, argument)
     }
 
-    /// The message of `step` in barrier `epoch`, with the words that it carries.
+    /// Builds the message of `step` in barrier `epoch`, with the words that it carries.
     pub(super) fn step(&self, common: &Common, to: Destination, epoch: u32, step: u32) -> Outbound {
         let header = self.header(common, Kind::Step, epoch, step);
         Outbound::carrying(to, header, self.carries(epoch, step))
@@ -78,7 +78,7 @@ impl Group {
         Some(outbound)
     }
 
-    /// The next message to a rank of this node.
+    /// Next message to a rank of this node.
     fn next_inside(&mut self, common: &Common) -> Option<Outbound> {
         if let Some(seat) = self.outbox.release.next() {
             let to = Destination::Rank(self.members.rank(seat));
@@ -89,7 +89,7 @@ impl Group {
         Some(self.step(common, Destination::Rank(leader), epoch, STEP_JOIN))
     }
 
-    /// The first step, for the kernel NIC, which sends it when it may.
+    /// First step, as a doorbell for the kernel NIC, which sends it when it may.
     fn next_doorbell(&mut self, common: &Common) -> Option<Outbound> {
         let (epoch, step) = self.outbox.doorbell.take()?;
         let Network { table, .. } = self.network.as_ref()?;
@@ -98,7 +98,7 @@ impl Group {
         let header = self.header(common, Kind::Step, epoch, argument);
         let (node, flags) = match table.send_to(step) {
             Party::Rank(node) => (node.0, Flags::NONE),
-            // The NIC sends it to all; here it needs any address.
+            // The NIC sends it to all; the doorbell needs any address.
             _ => (u32::from(table.own() == 0), Flags::GROUP),
         };
         let communicator = self.communicator;

@@ -1,4 +1,4 @@
-//! One group: where its barriers stand at this rank.
+//! State of one group's barriers at this rank.
 //!
 //! ```text
 //!                  leader, and all of its node have joined
@@ -30,7 +30,7 @@ use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Instant, Rank, Words};
 use std::collections::{BTreeSet, VecDeque};
 
-/// What all groups of a rank share.
+/// State shared by all groups of a rank.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) me: Rank,
@@ -38,27 +38,27 @@ pub(super) struct Common {
     pub(super) counters: CollectiveCounters,
     pub(super) events: VecDeque<Event>,
     pub(super) answers: VecDeque<Outbound>,
-    /// Groups whose barrier the kernel NIC runs at present.
+    /// Groups whose current barrier is run by the kernel NIC.
     pub(super) nic_waits: Vec<CommunicatorId>,
     /// Ranks that have left.
     pub(super) departed: BTreeSet<Rank>,
 }
 
-/// What a group waits for.
+/// What a group is waiting for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// Nothing: all barriers entered are done.
+    /// Nothing: all barriers entered are complete.
     Idle,
-    /// At a leader: for the others of its node.
+    /// At a leader: for the other ranks of its node.
     Joining,
     /// At a leader: for the network's part.
     Network,
-    /// Not at a leader: to be released by it.
+    /// At other ranks: for the release by the leader.
     Held,
 }
 
-/// True if a member that is known to have entered `newest` has entered barrier `epoch`, which is
-/// under way. What was known long ago is no proof: numbers wrap.
+/// True if a member that is known to have entered `newest` has entered barrier `epoch`, which is in
+/// progress. Old knowledge is no proof, as numbers wrap.
 pub(super) fn has_reached(newest: u32, epoch: u32) -> bool {
     newest.wrapping_sub(epoch) <= BARRIERS_OUTSTANDING_MAX
 }
@@ -73,37 +73,37 @@ pub(super) struct Group {
     pub(super) phase: Phase,
     /// Newest barrier that the caller has entered.
     pub(super) entered: u32,
-    /// Newest that is done; unless idle, the next one is under way.
+    /// Newest completed barrier; unless idle, the next one is in progress.
     pub(super) done: u32,
-    /// What the words of all make in the newest that is done.
+    /// Results of the newest completed barrier.
     pub(super) results: Words,
     /// True if barriers may combine words.
     pub(super) can_combine: bool,
-    /// What this rank brings into those that have been entered and not begun.
+    /// This rank's contributions to barriers that have been entered but not begun.
     contributions: VecDeque<Contribution>,
-    /// What it has brought into those that have begun last, by parity.
+    /// Its contributions to the two barriers that have begun last, by parity.
     brought: [Contribution; 2],
     pub(super) broken_by: Option<Rank>,
-    /// Nobody here wants its events any more.
+    /// The caller needs no more events of this group.
     pub(super) is_closed: bool,
     /// A member has left.
     pub(super) has_departed: bool,
-    /// Of the barrier after the one that is done.
+    /// Joins of the barrier after the completed one.
     joins: Joins,
     told: Told,
     pub(super) question: Option<Question>,
     pub(super) outbox: Outbox,
     pub(super) waiting: Waiting,
-    /// Doorbells in a row that the kernel NIC has not seen.
+    /// Number of consecutive doorbells that the kernel NIC has not seen.
     unheard: u32,
-    /// The group is on the list of those that may have something to send.
+    /// The group is in the queue of groups that may have something to send.
     pub(super) is_ready: bool,
     /// The group is counted among those with a deadline.
     pub(super) is_armed: bool,
 }
 
 impl Group {
-    /// A group all of whose members are done with barrier `epoch`.
+    /// Creates a group all of whose members have completed barrier `epoch`.
     pub(super) fn new(
         config: &BarrierGroupConfig,
         me: Rank,
@@ -111,7 +111,7 @@ impl Group {
         epoch: u32,
     ) -> Result<Self, CollectiveError> {
         let nodes_max = match config.runner {
-            // A page shows who has come where one step waits for all.
+            // A page shows which nodes have arrived if one step waits for all.
             Runner::Nic if config.algorithm == BarrierAlgorithm::Counter => NIC_NODES_MAX,
             Runner::Nic | Runner::Host => GROUP_NODES_MAX,
         };
@@ -123,7 +123,8 @@ impl Group {
             Network::new(config.algorithm, config.runner, place, config.is_multicast, epoch)
         });
         let led = members.led().len() as u32;
-        // One rank releases all where all report to one, else those of a node at most.
+        // With the counter all nodes report to one rank, which releases all; otherwise it releases
+        // at most the ranks of its node.
         let askers = if config.algorithm == BarrierAlgorithm::Counter { nodes } else { 1 };
         let told = Told::new(members.led(), epoch);
         Ok(Self {
@@ -151,12 +152,12 @@ impl Group {
         })
     }
 
-    /// The barrier that is under way.
+    /// Number of the barrier in progress.
     pub(super) fn under_way(&self) -> Option<u32> {
         (self.phase != Phase::Idle).then(|| self.done.wrapping_add(1))
     }
 
-    /// Barriers entered that are not done.
+    /// Number of barriers that have been entered but not completed.
     pub(super) fn outstanding(&self) -> u32 {
         self.entered.wrapping_sub(self.done)
     }
@@ -166,8 +167,8 @@ impl Group {
         self.members.is_leader(self.members.own())
     }
 
-    /// True if the kernel NIC, which sees a doorbell the moment it is sent, sees none of this
-    /// group any more.
+    /// True if the kernel NIC, which sees a doorbell the moment it is sent, is assumed to see none
+    /// of this group any more.
     pub(super) fn is_unheard(&self) -> bool {
         self.unheard >= DOORBELLS_MAX
     }
@@ -183,19 +184,20 @@ impl Group {
 
     // ---- how a barrier goes on --------------------------------------------------------------
 
-    /// This rank enters the next barrier; its number. [`Self::go_on`] is to be called.
+    /// Enters the next barrier for this rank, and returns its number. The caller then calls
+    /// [`Self::go_on`].
     pub(super) fn enter(&mut self, own: Contribution) -> u32 {
         self.entered = self.entered.wrapping_add(1);
         self.contributions.push_back(own);
         self.entered
     }
 
-    /// What this rank has brought into barrier `epoch`, one of the two that have begun last.
+    /// Contribution of this rank to barrier `epoch`, one of the two that have begun last.
     pub(super) fn brought(&self, epoch: u32) -> Words {
         self.brought[(epoch & 1) as usize].words()
     }
 
-    /// Begins the barriers that have been entered, one after the other, as far as they go.
+    /// Begins the barriers that have been entered, one after the other, as far as possible.
     pub(super) fn go_on(&mut self, now: Instant, common: &mut Common) {
         while self.phase == Phase::Idle && self.outstanding() != 0 && self.broken_by.is_none() {
             let epoch = self.done.wrapping_add(1);
@@ -217,7 +219,7 @@ impl Group {
         self.waiting.begin(now, &common.config, steps);
     }
 
-    /// Begins the network's part if all of this node have joined.
+    /// Begins the network's part if all ranks of this node have joined.
     fn try_network(&mut self, now: Instant, common: &mut Common) {
         if self.phase != Phase::Joining || !self.joins.is_full() {
             return;
@@ -234,19 +236,19 @@ impl Group {
             self.outbox.doorbell = Some((epoch, network.first_send()));
             common.nic_waits.push(self.communicator);
         }
-        // The wait for this node's ranks says nothing of the network.
+        // The wait for this node's ranks says nothing about the network.
         self.begin_wait(now, common);
         self.apply(now, common, action);
     }
 
-    /// What this node brings into the barrier under way, all of whose ranks have joined: combined
-    /// in the order in which they sit.
+    /// Contribution of this node to the barrier in progress, all of whose ranks have joined:
+    /// combined in the order of their seats.
     pub(super) fn of_node(&self) -> Contribution {
         let epoch = self.done.wrapping_add(1);
         self.brought[(epoch & 1) as usize].with(self.joins.words())
     }
 
-    /// Does what the firmware says.
+    /// Executes an action of the firmware.
     pub(super) fn apply(&mut self, now: Instant, common: &mut Common, action: Action) {
         self.outbox.add_steps(action.epoch, action.sends);
         if action.is_done() {
@@ -255,7 +257,7 @@ impl Group {
         }
     }
 
-    /// The barrier under way is over with these results; [`Self::go_on`] is to be called.
+    /// Completes the barrier in progress with these results. The caller then calls [`Self::go_on`].
     pub(super) fn finish(&mut self, now: Instant, common: &mut Common, results: Words) {
         let epoch = self.done.wrapping_add(1);
         self.waiting.end(now);
@@ -263,7 +265,7 @@ impl Group {
         self.results = results;
         let question = self.question.take().and_then(Question::next);
         self.rest(common);
-        // The barrier that it is about begins at once.
+        // The barrier that the question is about begins immediately.
         self.question = question;
         self.joins.clear();
         if self.leads() {
@@ -277,7 +279,7 @@ impl Group {
         }
     }
 
-    /// Nothing is under way any more.
+    /// Returns to idle.
     fn rest(&mut self, common: &mut Common) {
         if self.phase == Phase::Network && self.is_nic() {
             common.nic_waits.retain(|waits| *waits != self.communicator);
@@ -288,7 +290,7 @@ impl Group {
         self.waiting.stop();
     }
 
-    /// A member has failed: what is under way ends with an error.
+    /// A member has failed: barriers in progress end with an error.
     pub(super) fn break_off(&mut self, common: &mut Common, rank: Rank) {
         if self.broken_by.is_some() || self.members.place(rank).is_none() {
             return;
@@ -301,8 +303,8 @@ impl Group {
         common.events.extend(failed.map(|epoch| Event::Failed { communicator, epoch, rank }));
     }
 
-    /// The caller is not interested any more. A barrier that this machine runs goes on, as others
-    /// may wait for it; the kernel's does not, as its slot is given back.
+    /// The caller has closed the group. A barrier run by this machine continues, as other members
+    /// may wait for it; one run by the kernel NIC does not, as its slot is given back.
     pub(super) fn close(&mut self, common: &mut Common) {
         self.is_closed = true;
         self.question = None;
@@ -314,7 +316,8 @@ impl Group {
         }
     }
 
-    /// A rank of this node has joined the next barrier with its words; false if it had before.
+    /// A rank of this node has joined the next barrier with its words; returns false if it had
+    /// before.
     pub(super) fn on_joined(
         &mut self,
         now: Instant,
@@ -336,13 +339,13 @@ impl Group {
 
     // ---- what is missing ----------------------------------------------------------------------
 
-    /// The earliest time at which something is to be done.
+    /// Earliest time at which something is to be done.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let ask_at = self.question.as_ref().and_then(|question| question.again_at);
         earliest([self.waiting.deadline(), ask_at])
     }
 
-    /// A deadline may be over.
+    /// Fires the timers that are due.
     pub(super) fn on_deadline(&mut self, now: Instant, common: &mut Common) {
         if let Some(question) = &mut self.question
             && question.again_at.is_some_and(|at| at <= now)
@@ -357,7 +360,7 @@ impl Group {
         }
     }
 
-    /// Something has been waited for too long.
+    /// A message has been awaited for too long.
     fn on_missed(&mut self, common: &mut Common) {
         let Some(epoch) = self.under_way() else { return };
         let members = &self.members;
@@ -384,7 +387,7 @@ impl Group {
         self.line_up_nacks(common, step, seats);
     }
 
-    /// Asks some of those who are there whether they are done, each in its turn.
+    /// Queues questions whether the barrier is complete to some of the present members, in turn.
     fn line_up_hearsay(&mut self, common: &Common) {
         let seats = self.members.seats();
         let next = (1..=seats).map(|ahead| (self.outbox.hearsay_latest + ahead) % seats);
@@ -396,12 +399,12 @@ impl Group {
         self.outbox.hearsay.extend(next.filter(is_there).take(HEARSAY_ASKS));
         self.outbox.hearsay_latest =
             self.outbox.hearsay.last().copied().unwrap_or(self.outbox.hearsay_latest);
-        // They are taken from the end.
+        // Entries are taken from the end.
         self.outbox.hearsay.reverse();
     }
 
-    /// Asks the members on `seats`, ascending, for the message of `step`: all, or those after the
-    /// one that was asked last.
+    /// Queues questions for the message of `step` to the members at `seats`, ascending: to all, or
+    /// to those after the one that was asked last.
     fn line_up_nacks(&mut self, common: &Common, step: u32, mut seats: Vec<u32>) {
         seats.retain(|seat| !common.departed.contains(&self.members.rank(*seat)));
         let nacks = &mut self.outbox.nacks;
@@ -412,12 +415,12 @@ impl Group {
             seats.truncate(NACKS_PER_ROUND);
             nacks.latest = seats[NACKS_PER_ROUND - 1];
         }
-        // They are taken from the end.
+        // Entries are taken from the end.
         seats.reverse();
         (nacks.step, nacks.seats) = (step, seats);
     }
 
-    /// True if a member that is to be asked for `step` still owes it.
+    /// True if a member to be asked for `step` still owes it.
     pub(super) fn is_missing(&self, step: u32, seat: u32) -> bool {
         match (self.phase, &self.network) {
             (Phase::Joining, _) => step == STEP_JOIN && !self.has_joined(seat),
@@ -433,25 +436,26 @@ impl Group {
 
     // ---- who has entered ----------------------------------------------------------------------
 
-    /// The member on `seat` says that it has entered `epoch`, which is about the one under way.
+    /// The member at `seat` has reported that it has entered `epoch`, which is close to the one in
+    /// progress.
     pub(super) fn on_told(&mut self, seat: u32, epoch: u32) {
         if !self.told.of(seat).is_some_and(|told| has_reached(told, epoch)) {
             self.told.set(seat, epoch);
         }
     }
 
-    /// True if the member on `seat` of `node` is known to have entered barrier `epoch`.
+    /// True if the member at `seat` of `node` is known to have entered barrier `epoch`.
     pub(super) fn has_entered(&self, epoch: u32, seat: u32, node: u32) -> bool {
         let own = self.members.own();
-        // A leader begins the network's part after all of its node have joined.
+        // A leader begins the network's part after all ranks of its node have joined.
         seat == own.seat
             || self.told.of(seat).is_some_and(|told| has_reached(told, epoch))
             || node != own.node
                 && self.network.as_ref().is_some_and(|it| it.has_heard_of(epoch, node))
     }
 
-    /// Members that are not known to have entered the barrier under way, from a seat on: seat and
-    /// rank.
+    /// Members, from a seat on, that are not known to have entered the barrier in progress: seat
+    /// and rank.
     pub(super) fn missing(&self, first: u32) -> impl Iterator<Item = (u32, Rank)> {
         let epoch = self.under_way();
         let seats = first..self.members.seats();
@@ -462,8 +466,8 @@ impl Group {
         })
     }
 
-    /// Asks all who are not known to have entered the barrier under way, unless they are being
-    /// asked.
+    /// Asks all members that are not known to have entered the barrier in progress, unless they are
+    /// already being asked.
     pub(super) fn ask(&mut self) {
         let Some(epoch) = self.under_way() else { return };
         match &mut self.question {
@@ -474,7 +478,7 @@ impl Group {
         }
     }
 
-    /// True if every member that has not entered the barrier under way has said so, or has left.
+    /// True if every member that has not entered the barrier in progress has said so, or has left.
     pub(super) fn has_asked_all(&self, common: &Common) -> bool {
         let has_answer = |seat| self.question.as_ref().is_some_and(|it| it.has_answer(seat));
         self.missing(0).all(|(seat, rank)| has_answer(seat) || common.departed.contains(&rank))
@@ -486,7 +490,7 @@ impl Group {
         !self.outbox.is_empty() || self.question.as_ref().is_some_and(asks)
     }
 
-    /// The kernel NIC shows something.
+    /// Handles what the kernel NIC shows of the barrier.
     pub(super) fn on_view(&mut self, now: Instant, common: &mut Common, view: &NicView) {
         let epoch = self.done.wrapping_add(1);
         let brought = self.brought(epoch);
@@ -506,5 +510,5 @@ impl Group {
     }
 }
 
-// What the header of the module above says of a leader's state; most of it is the firmware's.
+// Checks the module header's size of a leader's state; most of it is the firmware's.
 const _: () = assert!(size_of::<Group>() <= 2048);

@@ -1,4 +1,4 @@
-//! What the collective machine is told, what it tells, and what it counts.
+//! Commands, events and counters of the collective machine.
 
 use crate::group::Nodes;
 use crate::limits::{BARRIERS_OUTSTANDING_MAX, NODE_RANKS_MAX};
@@ -16,25 +16,25 @@ pub const STEP_RELEASE: u32 = STEP_JOIN + 1;
 // The network's steps come before them.
 const _: () = assert!(omnes_firmware::STEPS_MAX <= STEP_JOIN as usize);
 
-/// Who runs the network's part of a barrier; the same on all members.
+/// What runs the network's part of a barrier; the same on all members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Runner {
     /// This machine, with the firmware's native form.
     Host,
-    /// The kernel NIC: the host sends the first step and looks at a page, the rest happens
-    /// without it [CB-R7].
+    /// The kernel NIC: the host sends the first step and polls a page; the rest happens without the
+    /// host [CB-R7].
     Nic,
 }
 
 /// Settings of the collective machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CollectiveConfig {
-    /// Shortest wait before a member that misses a message asks for it.
+    /// Shortest time that a member waits for a missing message before it asks for it.
     pub nack_after_min: Duration,
-    /// Longest wait before it asks, and mean of the longest between two questions of up to 255
-    /// that may ask the same member; the wait of more grows with their number.
+    /// Longest such time, and mean of the longest interval between questions of up to 255 ranks
+    /// that may ask the same member; with more ranks it grows with their number.
     pub nack_after_max: Duration,
-    /// Wait before those are asked again who, as far as is known, have not entered a barrier.
+    /// Interval between questions to members that are not known to have entered a barrier.
     pub ask_interval: Duration,
 }
 
@@ -51,102 +51,103 @@ impl Default for CollectiveConfig {
 /// Ranks that have barriers with each other; the same on all of them.
 #[derive(Clone, Debug)]
 pub struct BarrierGroupConfig {
-    /// Its name.
+    /// Communicator of the group.
     pub communicator: CommunicatorId,
-    /// Its ranks in the job by node, each node's leader first: at most [`GROUP_NODES_MAX`] nodes,
-    /// or [`NIC_NODES_MAX`] where the kernel NIC runs the barriers, of at most [`NODE_RANKS_MAX`]
-    /// ranks, none of them empty, and no rank twice.
+    /// Ranks of the group in the job, by node, each node's leader first: at most
+    /// [`GROUP_NODES_MAX`] nodes, or [`NIC_NODES_MAX`] if the kernel NIC runs the barriers, of at
+    /// most [`NODE_RANKS_MAX`] ranks, without empty nodes or duplicate ranks.
     ///
     /// [`GROUP_NODES_MAX`]: crate::limits::GROUP_NODES_MAX
     /// [`NIC_NODES_MAX`]: crate::limits::NIC_NODES_MAX
     pub nodes: Nodes,
-    /// The algorithm between the leaders.
+    /// Algorithm between the leaders.
     pub algorithm: BarrierAlgorithm,
-    /// Who runs it.
+    /// What runs the algorithm.
     pub runner: Runner,
-    /// Whether what goes to all leaders goes as one multicast packet.
+    /// Whether messages to all leaders are sent as one multicast packet.
     pub is_multicast: bool,
 }
 
-/// What the machine tells its user.
+/// Event of the collective machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// All members have entered the barrier.
     Done {
-        /// The group.
+        /// Communicator of the group.
         communicator: CommunicatorId,
-        /// The barrier, as [`super::Collective::enter`] has named it.
+        /// Number of the barrier, as returned by [`super::Collective::enter`].
         epoch: u32,
-        /// What the words of all members make.
+        /// Results of combining the words of all members.
         words: Words,
     },
-    /// A member has failed before the barrier was done.
+    /// A member failed before the barrier was complete.
     Failed {
-        /// The group.
+        /// Communicator of the group.
         communicator: CommunicatorId,
-        /// The barrier.
+        /// Number of the barrier.
         epoch: u32,
-        /// The member.
+        /// The failed member.
         rank: Rank,
     },
 }
 
-/// What the page of a slot of the kernel NIC shows of a barrier.
+/// State of a barrier on the page of a slot of the kernel NIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NicView {
     /// Newest barrier entered.
     pub entered: u32,
-    /// Newest barrier done.
+    /// Newest barrier completed.
     pub done: u32,
-    /// The step that waits.
+    /// Step that is waiting.
     pub at: u32,
-    /// What the words of all make in barrier `done`, and zeros.
+    /// Results of barrier `done`, padded with zeros.
     pub results: [u64; CARRIED_MAX],
-    /// Where one step waits for all members: a bit for each node whose message has come.
+    /// If one step waits for all members: a bit for each node whose message has arrived.
     pub arrived: [u64; omnes_firmware::KERNEL_GROUP_MAX / 64],
 }
 
-/// A caller's mistake, or a group that has lost a member.
+/// Invalid command of the caller, or a group that has lost a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum CollectiveError {
     /// The group has not been opened.
     #[error("communicator {} has no group for barriers", communicator.0)]
     UnknownGroup {
-        /// Its name.
+        /// Communicator of the group.
         communicator: CommunicatorId,
     },
-    /// The group's barriers cannot combine words: its algorithm is no tree, or it has too many
+    /// The group's barriers cannot combine words: its algorithm is not a tree, or it has too many
     /// nodes.
     #[error("the barriers of communicator {} combine no words", communicator.0)]
     CannotCombine {
-        /// Its name.
+        /// Communicator of the group.
         communicator: CommunicatorId,
     },
     /// A member has failed.
     #[error("rank {rank} has failed")]
     PeerFailed {
-        /// The member.
+        /// The failed member.
         rank: Rank,
     },
-    /// More nodes than the firmware serves in the form that is to run the barriers.
+    /// The group has more nodes than the form of the firmware that is to run the barriers can
+    /// serve.
     #[error("a group of {nodes} nodes, at most {nodes_max} are served")]
     GroupTooLarge {
-        /// Nodes of the group.
+        /// Number of nodes of the group.
         nodes: usize,
-        /// The limit.
+        /// Largest possible number of nodes.
         nodes_max: usize,
     },
-    /// More ranks on one node than are served.
+    /// A node has more ranks than can be served.
     #[error("a node with {ranks} ranks of the group, at most {NODE_RANKS_MAX} are served")]
     NodeTooLarge {
-        /// Ranks of the node.
+        /// Number of ranks of the node.
         ranks: usize,
     },
     /// The group has a node without ranks, a rank twice or one that the job does not have, or this
     /// rank is no member.
     #[error("rank {rank} is at an invalid place in the group")]
     Misplaced {
-        /// The rank, or this rank where one is missing.
+        /// The rank, or this rank if a node is empty.
         rank: Rank,
     },
     /// Too many barriers have been entered and are not done.
@@ -154,64 +155,64 @@ pub enum CollectiveError {
     TooManyBarriers,
 }
 
-/// What the machine counts. What the kernel NIC does is counted in its page.
+/// Counters of the collective machine. The kernel NIC's counters are in its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CollectiveCounters {
-    /// Barriers that are done.
+    /// Barriers completed.
     pub barriers: u64,
-    /// Steps sent for the first time; one to all by multicast counts once.
+    /// Steps sent for the first time; a multicast to all counts once.
     pub steps_sent: u64,
-    /// Steps received that counted.
+    /// Steps received and accepted.
     pub steps_received: u64,
-    /// First steps given to the kernel NIC.
+    /// Doorbells: first steps sent to the kernel NIC.
     pub doorbells: u64,
-    /// Those given again, as the NIC had not seen them.
+    /// Doorbells repeated, as the NIC had not seen them.
     pub doorbells_again: u64,
-    /// Steps sent again because somebody missed them.
+    /// Steps sent again because a member lacked them.
     pub repeated: u64,
-    /// Questions for missing steps sent.
+    /// Questions for missing steps that were sent.
     pub nacks_sent: u64,
-    /// Questions for missing steps received.
+    /// Questions for missing steps that were received.
     pub nacks_received: u64,
-    /// Questions for who has entered sent.
+    /// Questions whether a member has entered that were sent.
     pub asks_sent: u64,
-    /// Questions for who has entered received.
+    /// Questions whether a member has entered that were received.
     pub asks_received: u64,
-    /// Barriers ended because another member had done so, as a message of one that has left is
-    /// missing.
+    /// Barriers ended because another member had completed them, as a message of a member that has
+    /// left is missing.
     pub ended_by_hearsay: u64,
-    /// Steps that had come before.
+    /// Steps that had arrived before.
     pub duplicates: u64,
-    /// Packets that were of no use when they came.
+    /// Packets that had no effect when they arrived.
     pub ignored: u64,
-    /// Steps that the kernel NIC has passed on to wake this rank.
+    /// Steps that the kernel NIC has forwarded to wake this rank.
     pub wakes: u64,
-    /// Packets that no member would send.
+    /// Packets that no correct member would send.
     pub nonsense: u64,
     /// Packets of groups that this rank has not opened.
     pub unknown_group: u64,
-    /// Answers that were not queued, as too many waited.
+    /// Answers dropped because too many were queued.
     pub answers_dropped: u64,
 }
 
-/// A packet that counts as sent; job and tag are still to be filled in.
+/// Packet that counts as sent; job and tag are still to be filled in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outbound {
-    /// Who gets it.
+    /// Receiver of the packet.
     pub to: Destination,
     /// The header, with the first of the words.
     pub header: Header,
-    /// What it carries: those but the first are its control body.
+    /// All words that it carries; those after the first are its control body.
     pub words: Words,
 }
 
 impl Outbound {
-    /// A packet that carries words.
+    /// Creates a packet that carries words.
     pub(super) fn carrying(to: Destination, header: Header, words: Words) -> Self {
         Self { to, header: words.on(header), words }
     }
 
-    /// One that carries none.
+    /// Creates a packet without words.
     pub(super) fn plain(to: Destination, header: Header) -> Self {
         Self { to, header, words: Words::NONE }
     }

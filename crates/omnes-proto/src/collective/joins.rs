@@ -1,8 +1,8 @@
-//! Who on a leader's node has joined its next barrier.
+//! Ranks on a leader's node that have joined its next barrier.
 
 use omnes_wire::Words;
 
-/// A bit for each rank of the node but the leader, and how many there are; and their words.
+/// One bit for each rank of the node except the leader, their number, and their words.
 #[derive(Debug)]
 pub(super) struct Joins {
     joined: Vec<u64>,
@@ -12,13 +12,13 @@ pub(super) struct Joins {
 }
 
 impl Joins {
-    /// Nobody of so many.
+    /// Creates the state for `ranks` ranks, none of which has joined.
     pub(super) fn new(ranks: u32) -> Self {
         let joined = vec![0; ranks.div_ceil(u64::BITS) as usize];
         Self { joined, words: vec![Words::NONE; ranks as usize], count: 0, ranks }
     }
 
-    /// The rank at `at` joins with its words; false if it had before.
+    /// The rank at `at` joins with its words; returns false if it had before.
     pub(super) fn add(&mut self, at: u32, words: Words) -> bool {
         let is_new = !self.has(at);
         if is_new {
@@ -34,17 +34,17 @@ impl Joins {
         self.joined[at as usize / 64] >> (at % 64) & 1 == 1
     }
 
-    /// True if all have.
+    /// True if all ranks have joined.
     pub(super) fn is_full(&self) -> bool {
         self.count == self.ranks
     }
 
-    /// The words of all, in order of seats, once they have joined.
+    /// Words of all ranks, in the order of seats, once all have joined.
     pub(super) fn words(&self) -> impl Iterator<Item = Words> {
         self.words.iter().copied()
     }
 
-    /// The next barrier begins with nobody.
+    /// Resets the state for the next barrier.
     pub(super) fn clear(&mut self) {
         self.joined.fill(0);
         self.count = 0;

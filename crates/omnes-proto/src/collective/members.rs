@@ -1,6 +1,7 @@
-//! Who the members of a group are, and where this rank sits.
+//! Members of a group, and this rank's seat.
 //!
-//! Leaders run the network's part of a barrier; there they are known by the index of their node.
+//! Leaders run the network's part of a barrier, in which they are identified by the index of their
+//! node.
 
 use super::interface::CollectiveError;
 use crate::group::{Flaw, Nodes, Place};
@@ -8,7 +9,7 @@ use crate::limits::NODE_RANKS_MAX;
 use omnes_wire::Rank;
 use std::ops::Range;
 
-/// The members of one group, of whom this rank is one.
+/// Members of one group, including this rank.
 #[derive(Debug)]
 pub(super) struct Members {
     nodes: Nodes,
@@ -16,8 +17,8 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// The members `nodes`, at most `nodes_max`, of a job of `size` ranks, of which this rank,
-    /// `me`, is one.
+    /// Checks the members `nodes`, at most `nodes_max`, of a job of `size` ranks; this rank, `me`,
+    /// must be one of them.
     pub(super) fn new(
         (me, size): (Rank, u32),
         nodes: &Nodes,
@@ -37,17 +38,17 @@ impl Members {
         Ok(Self { nodes: nodes.clone(), own })
     }
 
-    /// Where `rank` sits, if it is a member.
+    /// Position of `rank`, if it is a member.
     pub(super) fn place(&self, rank: Rank) -> Option<Place> {
         self.nodes.place(rank)
     }
 
-    /// Where this rank sits.
+    /// Position of this rank.
     pub(super) fn own(&self) -> Place {
         self.own
     }
 
-    /// The rank on a seat.
+    /// Returns the rank at a seat.
     pub(super) fn rank(&self, seat: u32) -> Rank {
         self.nodes.rank(seat)
     }
@@ -62,12 +63,12 @@ impl Members {
         self.nodes.count()
     }
 
-    /// The seat of a node's leader.
+    /// Seat of a node's leader.
     pub(super) fn leader_seat(&self, node: u32) -> u32 {
         self.nodes.seats_of(node).start
     }
 
-    /// The leader of a node.
+    /// Leader of a node.
     pub(super) fn leader(&self, node: u32) -> Rank {
         self.nodes.leader(node)
     }
@@ -77,20 +78,20 @@ impl Members {
         self.nodes.is_leader(place)
     }
 
-    /// Seats of this rank's node but the leader's.
+    /// Seats of this rank's node except the leader's.
     pub(super) fn led(&self) -> Range<u32> {
         let seats = self.nodes.seats_of(self.own.node);
         seats.start + 1..seats.end
     }
 }
 
-/// The rank that cannot stand where a job of `size` ranks has it, or none where one is missing;
-/// nothing if all can.
+/// Finds an invalid rank in `nodes` for a job of `size` ranks: `Some(None)` means an empty node,
+/// `None` that all is valid.
 fn misplaced(nodes: &Nodes, size: u32) -> Option<Option<Rank>> {
     match nodes.flaw() {
         Some(Flaw::EmptyNode) => Some(None),
         Some(Flaw::Twice(rank)) => Some(Some(rank)),
-        // Only a group that is refused is looked through.
+        // The ranks are searched only if the group is rejected.
         None if nodes.highest().is_some_and(|rank| rank.0 >= size) => {
             nodes.ranks().find(|rank| rank.0 >= size).map(Some)
         }

@@ -1,47 +1,46 @@
-//! Barriers: nobody leaves before all have entered.
+//! Barriers: no member leaves a barrier before all have entered it.
 //!
 //! Source: the collective protocol of the barrier paper [CB-R2–R11], with all its algorithms and
-//! the counter as tables of [`omnes_topo::BarrierAlgorithm`]; the steps are made by
-//! `omnes-firmware`, here or in the kernel NIC. Beyond it: several ranks per node, several
-//! barriers under way, a wait that follows the network, and who is missing.
+//! the counter as tables of [`omnes_topo::BarrierAlgorithm`]; `omnes-firmware` executes the steps,
+//! here or in the kernel NIC. Beyond the paper: several ranks per node, several barriers in
+//! progress, a wait that adapts to the network, and reports of the missing ranks.
 //!
 //! ```text
 //!   node A: ranks ─JOIN─▶ leader ◀──steps between leaders──▶ leader ◀─JOIN─ ranks :node B
 //!                 ◀─RELEASE─                                        ─RELEASE─▶
 //! ```
 //!
-//! A group's nodes are known to all. The ranks of a node tell its leader that they have entered;
+//! All members know the group's nodes. The ranks of a node tell its leader that they have entered;
 //! then the leader runs the network's part with the other leaders; then it releases its node. A
-//! message is a header: barrier, step and sender are all that there is to say [CB-R3, R5], and
-//! what words there are, at most four.
+//! message is only a header, with barrier, step and sender [CB-R3, R5], and at most four words.
 //!
-//! Loss: nothing is acknowledged. A rank that misses a message asks the one that owes it, which
-//! makes it again from its record, also for the barrier before [CB-R6, R8]. In the same way a
-//! node's leader asks ranks that have not joined, and they ask the leader for the release.
+//! Loss: nothing is acknowledged. A rank that lacks a message asks the rank that owes it, which
+//! rebuilds the message from its record, also for the previous barrier [CB-R6, R8]. In the same way
+//! a node's leader asks ranks that have not joined, and they ask the leader for the release.
 //!
-//! Guarantees: a barrier is done here only after every member has entered it, whatever packets are
-//! lost, doubled or overtaken; barriers of a group are done in the order of entering; without loss
-//! the packets are those of the algorithm, and two for each further rank of a node. If a member
-//! fails, what is under way ends with an error that names it.
+//! Guarantees: a barrier completes here only after every member has entered it, even if packets are
+//! lost, duplicated or reordered; barriers of a group complete in the order of entering; without
+//! loss, the packets are those of the algorithm, and two for each further rank of a node. If a
+//! member fails, the barriers in progress end with an error that names it.
 //!
-//! Words: a barrier down a tree may combine words of each member, the first with the first and so
-//! on, of which all get the results. Headers carry the first in what a step does not need, so an
-//! allreduce of a word costs what a barrier does; others follow the tag. Words are combined in an
-//! order that does not depend on time: on a node in the order of seats, between nodes in that of
-//! the table.
+//! Words: a barrier along a tree may reduce words of all members, the first with the first and so
+//! on; all members get the results. The header carries the first word in fields that a step does
+//! not need, so an allreduce of one word costs no more than a barrier; the other words follow the
+//! tag. The order in which words are combined does not depend on time: on a node it is that of the
+//! seats, between nodes that of the table.
 //!
-//! Assumes: members open a group alike, and enter only after all have let go of an earlier group of
-//! the same communicator. The caller drains transmits and events after each input.
+//! Assumes: members open a group with the same settings, and enter only after all have closed an
+//! earlier group of the same communicator. The caller drains transmits and events after each input.
 //!
-//! Deviations: D-08 a NACK is sent for a step that waits for all to each that owes it, up to
-//! [`NACKS_PER_ROUND`](crate::limits::NACKS_PER_ROUND) at a time; D-09 a barrier that misses a
-//! message of a member that has left ends when another member says that it is done.
+//! Deviations: D-08 if a step waits for all members, a NACK is sent to each that owes it, up to
+//! [`NACKS_PER_ROUND`](crate::limits::NACKS_PER_ROUND) at a time; D-09 a barrier that lacks a
+//! message of a member that has left ends when another member reports it as complete.
 //!
-//! Cost: no allocation between [`Collective::open`] and loss, except for the first word and for the
-//! second of several barriers that are entered at once. State per group: 2 KiB at a leader, 4 KiB
-//! more once words are combined, 8 B for each node that sends to it, 44 B for each rank that it
-//! leads, and 5 B per node at one that waits for all; nothing that grows with the group elsewhere.
-//! 56 B for each communicator that was closed.
+//! Cost: no allocation between [`Collective::open`] and a loss, except for the first word and for
+//! the second of several barriers that are entered together. State per group: 2 KiB at a leader, 4
+//! KiB more once words are combined, 8 B for each node that sends to it, 44 B for each rank that it
+//! leads, and 5 B per node at a rank that waits for all; nothing that grows with the group at other
+//! ranks. 56 B for each closed communicator.
 
 mod arrive;
 mod closed_groups;
@@ -82,20 +81,20 @@ pub struct Collective {
     groups: Slab<Group>,
     by_name: BTreeMap<CommunicatorId, usize>,
     latest: Cell<usize>,
-    /// Groups that cannot be served, and why.
+    /// Groups that cannot be served, with the reason.
     refused: BTreeMap<CommunicatorId, CollectiveError>,
-    /// Groups that are closed and over.
+    /// State of groups that are closed and over.
     rested: BTreeMap<CommunicatorId, Rested>,
     failed: BTreeSet<Rank>,
-    /// Groups that may have something to send.
+    /// Queue of groups that may have something to send.
     ready: VecDeque<usize>,
-    /// Groups with a deadline; without one there is nothing to wake up for.
+    /// Number of groups with a deadline; without one the machine need not wake up.
     armed: usize,
     wake_at: Option<Instant>,
 }
 
 impl Collective {
-    /// The end of rank `me` of `size` ranks.
+    /// Creates the end of rank `me` of `size` ranks.
     pub fn new(me: Rank, size: u32, config: CollectiveConfig) -> Self {
         let common = Common {
             me,
@@ -127,25 +126,25 @@ impl Collective {
         &self.common.config
     }
 
-    /// What was counted so far.
+    /// Counters of the machine.
     pub fn counters(&self) -> &CollectiveCounters {
         &self.common.counters
     }
 
     // ---- groups -----------------------------------------------------------------------------
 
-    /// Makes a group known, in place of one of the same communicator, whose barriers are
-    /// forgotten without an event. Its first barrier is number 1. Packets that come before are
-    /// asked for again later.
+    /// Opens a group, in the place of an earlier one of the same communicator, whose barriers are
+    /// dropped without an event. The first barrier is number 1. Packets that arrive before this
+    /// call are requested again later.
     ///
-    /// A group that cannot be served is not open, and [`Self::enter`] says why: it is too large,
-    /// or the nodes are not made as [`BarrierGroupConfig::nodes`] demands. One with a member that
-    /// has failed is broken from the start.
+    /// A group that cannot be served is not open, and [`Self::enter`] returns the reason: it is too
+    /// large, or its nodes violate the rules of [`BarrierGroupConfig::nodes`]. A group with a
+    /// failed member is broken from the start.
     pub fn open(&mut self, group: BarrierGroupConfig) {
         self.open_after(&group, 0);
     }
 
-    /// As [`Self::open`]; the first barrier is the one after `epoch`.
+    /// As [`Self::open`]; the first barrier is number `epoch + 1`.
     fn open_after(&mut self, config: &BarrierGroupConfig, epoch: u32) {
         let communicator = config.communicator;
         self.remove(communicator);
@@ -159,7 +158,7 @@ impl Collective {
         for rank in &self.failed {
             group.break_off(&mut self.common, *rank);
         }
-        // So that a barrier allocates nothing.
+        // Reserves space so that a barrier allocates nothing.
         self.common.nic_waits.reserve(self.groups.len() + 1);
         self.ready.reserve(self.groups.len() + 1);
         let at = self.groups.insert(group);
@@ -167,10 +166,10 @@ impl Collective {
         self.latest.set(at);
     }
 
-    /// Forgets a group as far as the caller is concerned: no more of its barriers can be entered,
-    /// and no more events come. How it has ended is kept, as others may miss a message of the last
-    /// barrier; and what this machine runs goes on, as others may wait for it. Nothing happens if
-    /// it is not open.
+    /// Closes a group for the caller: no more of its barriers can be entered, and no more events
+    /// arrive. Its final state is kept, as other members may lack a message of the last barrier;
+    /// and barriers in progress on this machine continue, as other members may wait for them. No
+    /// effect if the group is not open.
     pub fn close(&mut self, communicator: CommunicatorId) {
         self.refused.remove(&communicator);
         let Some(at) = self.find_open(communicator) else { return };
@@ -178,7 +177,7 @@ impl Collective {
         self.settle(at);
     }
 
-    /// True if the group is known and can be served.
+    /// True if the group has been opened and can be served.
     pub fn is_open(&self, communicator: CommunicatorId) -> bool {
         self.find_open(communicator).is_some()
     }
@@ -215,8 +214,8 @@ impl Collective {
         self.find(communicator).filter(|at| !self.groups[*at].is_closed)
     }
 
-    /// What has been done to a group may have given it something to do, now or later, or have ended
-    /// it.
+    /// Updates queue and timers after a change to a group, which may have something to do, now or
+    /// later, or be over.
     fn settle(&mut self, at: usize) {
         let group = &mut self.groups[at];
         if !group.is_ready && group.has_output() {
@@ -239,11 +238,11 @@ impl Collective {
 
     // ---- barriers ---------------------------------------------------------------------------
 
-    /// Enters the next barrier of a group; its number, which [`Event::Done`] repeats. Several may
-    /// be entered before the first is done: they run one after the other.
+    /// Enters the next barrier of a group, and returns its number, which [`Event::Done`] repeats.
+    /// Several may be entered before the first completes: they run one after the other.
     ///
     /// # Errors
-    /// [`CollectiveError`] says why there is none; nothing has changed then.
+    /// [`CollectiveError`] gives the reason; the call had no effect then.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -252,9 +251,9 @@ impl Collective {
         self.enter_with(now, communicator, Contribution::default())
     }
 
-    /// As [`Self::enter`], with words to combine with those of all other members, who bring as many
-    /// and combine them in the same way. What they make together is the same everywhere, bit for
-    /// bit.
+    /// As [`Self::enter`], with words to combine with those of all other members, which must
+    /// contribute the same number of words and the same operation. The results are the same
+    /// everywhere, bit for bit.
     ///
     /// # Errors
     /// As [`Self::enter`].
@@ -284,13 +283,13 @@ impl Collective {
         Ok(epoch)
     }
 
-    /// Groups whose barrier the kernel NIC runs at present: what its pages say of them is to be
-    /// shown to [`Self::handle_nic`].
+    /// Groups whose current barrier is run by the kernel NIC: what its pages show of them must be
+    /// passed to [`Self::handle_nic`].
     pub fn nic_waits(&self) -> impl Iterator<Item = CommunicatorId> {
         self.common.nic_waits.iter().copied()
     }
 
-    /// Takes in what the NIC's page shows of a group's barrier; nothing happens if it runs none.
+    /// Handles what the NIC's page shows of a group's barrier; no effect if the NIC runs none.
     pub fn handle_nic(&mut self, now: Instant, communicator: CommunicatorId, view: &NicView) {
         let Some(at) = self.find_open(communicator) else { return };
         let group = &mut self.groups[at];
@@ -299,46 +298,45 @@ impl Collective {
         self.settle(at);
     }
 
-    /// True if the kernel NIC has not seen the doorbells of a group for so many times that it
-    /// will see none: its barriers do not end.
+    /// True if the kernel NIC has missed so many consecutive doorbells of a group that it is
+    /// assumed to see none any more: barriers of the group will not end.
     pub fn is_unheard(&self, communicator: CommunicatorId) -> bool {
         self.find_open(communicator).is_some_and(|at| self.groups[at].is_unheard())
     }
 
-    /// Doorbells of a group may not have left this host, so that no NIC could see them: they are
-    /// counted anew.
+    /// Resets the count of missed doorbells of a group: they may not have left this host, so that
+    /// no NIC could see them.
     pub fn excuse_doorbells(&mut self, communicator: CommunicatorId) {
         if let Some(at) = self.find_open(communicator) {
             self.groups[at].excuse_doorbells();
         }
     }
 
-    /// Asks the members who has entered the barrier of a group that is under way, the oldest that
-    /// is not done; those who are not known to have are asked again and again until it is done, and
-    /// then for the next one, as far as this rank has entered some by now. Nothing happens if none
-    /// is under way or they are being asked.
+    /// Asks the members which of them have entered the oldest barrier in progress of a group.
+    /// Members not known to have entered are asked repeatedly until it completes, and then about
+    /// the next one, as far as this rank has entered some by now. No effect if none is in progress,
+    /// or if the members are already being asked.
     pub fn ask(&mut self, communicator: CommunicatorId) {
         let Some(at) = self.find_open(communicator) else { return };
         self.groups[at].ask();
         self.settle(at);
     }
 
-    /// Members that, as far as is known, have not entered the barrier under way, by node; empty if
-    /// all have or none is under way.
+    /// Members that are not known to have entered the barrier in progress, by node; empty if all
+    /// have entered it or none is in progress.
     pub fn missing(&self, communicator: CommunicatorId) -> Vec<Rank> {
         let Some(at) = self.find_open(communicator) else { return Vec::new() };
         self.groups[at].missing(0).map(|(_, rank)| rank).collect()
     }
 
-    /// True if every member has answered the question of [`Self::ask`] about the barrier under way,
-    /// is known to have entered, or has left; also if none is under way.
+    /// True if every member has answered the question of [`Self::ask`] about the barrier in
+    /// progress, is known to have entered it, or has left; also if none is in progress.
     pub fn has_asked_all(&self, communicator: CommunicatorId) -> bool {
         let at = self.find_open(communicator);
         at.is_none_or(|at| self.groups[at].has_asked_all(&self.common))
     }
 
-    /// True if no barrier is under way and nothing is to be sent. Groups that are closed do not
-    /// count.
+    /// True if no barrier is in progress and nothing is to be sent. Closed groups do not count.
     pub fn is_idle(&self) -> bool {
         let is_idle =
             |group: &Group| group.is_closed || group.phase == Phase::Idle && !group.has_output();
@@ -347,8 +345,8 @@ impl Collective {
 
     // ---- what the driver drains --------------------------------------------------------------
 
-    /// Hands out the next packet, which counts as sent from now on. `None` means that nothing is to
-    /// be sent before the next input or timeout.
+    /// Hands out the next packet, which counts as sent from now on. `None` means that there is
+    /// nothing to send before the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outbound> {
         while let Some(at) = self.ready.front().copied() {
             if let Some(outbound) = self.groups[at].poll_transmit(now, &mut self.common) {
@@ -356,7 +354,7 @@ impl Collective {
             }
             self.ready.pop_front();
             self.groups[at].is_ready = false;
-            // The last question of a round sets the time of the next.
+            // The last question of a round sets the time of the next round.
             self.settle(at);
         }
         let answer = self.common.answers.pop_front()?;
@@ -364,17 +362,17 @@ impl Collective {
         Some(answer)
     }
 
-    /// Next thing that happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.common.events.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] is wanted next, if ever.
+    /// Time at which [`Self::handle_timeout`] is to be called next, if any.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake_at
     }
 
-    /// Lets timers run out that are due at `now`; harmless if none is.
+    /// Fires all timers that are due at `now`; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.wake_at.is_none_or(|at| at > now) {
             return;
@@ -391,15 +389,16 @@ impl Collective {
 
     // ---- ranks that go -----------------------------------------------------------------------
 
-    /// A rank has failed: all groups with it are broken, and what is under way in them ends with
-    /// an error.
+    /// Handles the failure of a rank: all groups that contain it are broken, and barriers in
+    /// progress in them end with an error.
     pub fn fail_peer(&mut self, rank: Rank) {
         self.failed.insert(rank);
         self.for_each(|group, common| group.break_off(common, rank));
     }
 
-    /// A rank has left in good order. A barrier that it has entered may still end, so nothing is
-    /// given up: a rank that misses something asks others, a few at a time, whether they are done.
+    /// Handles the departure of a rank in good order. A barrier that it has entered may still
+    /// complete, so nothing is abandoned: a rank that lacks a message asks others, a few at a time,
+    /// whether they have completed the barrier.
     pub fn depart_peer(&mut self, rank: Rank) {
         self.common.departed.insert(rank);
         let is_member = |group: &Group| group.members.place(rank).is_some();

@@ -1,5 +1,5 @@
-//! The network's part of a barrier at a leader: run by the firmware, either its native form here or
-//! the kernel's, of which this side sees a page.
+//! The network's part of a barrier at a leader: run by the firmware, either in its native form here
+//! or by the kernel NIC, of which this side sees a page.
 
 use super::group::has_reached;
 use super::interface::{NicView, Runner};
@@ -7,40 +7,40 @@ use omnes_firmware::barrier::{Action, Barrier, Contribution, Table, Verdict};
 use omnes_topo::{BarrierAlgorithm, Party};
 use omnes_wire::Words;
 
-/// See the module header. Members are known by the index of their node.
+/// See the module header. Members are identified by the index of their node.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) table: Table,
     pub(super) side: Side,
 }
 
-/// Who runs it.
+/// What runs the network's part.
 #[derive(Debug)]
 pub(super) enum Side {
     /// This machine.
     Host {
-        /// The state.
+        /// State of the barrier.
         barrier: Barrier,
-        /// The newest barrier of which a message has come, by the node that it came from.
+        /// Newest barrier of which a message has arrived, by sending node.
         stepped: Stepped,
     },
     /// The kernel NIC.
     Nic {
-        /// What it shows of the barrier that is under way, once it has seen the doorbell.
+        /// What the page shows of the barrier in progress, once the NIC has seen the doorbell.
         view: Option<NicView>,
     },
 }
 
-/// The newest barrier of which a message has come, for each node that sends to this one.
+/// Newest barrier of which a message has arrived, for each node that sends to this one.
 #[derive(Debug)]
 pub(super) struct Stepped {
-    /// The nodes, ascending; empty where all nodes send.
+    /// The sending nodes, ascending; empty if all nodes send.
     nodes: Vec<u32>,
     epochs: Vec<u32>,
 }
 
 impl Stepped {
-    /// None since barrier `epoch`.
+    /// State after barrier `epoch`, without later messages.
     fn new(table: &Table, epoch: u32) -> Self {
         let mut nodes = Vec::new();
         for step in 0..table.steps() {
@@ -71,7 +71,7 @@ impl Stepped {
         }
     }
 
-    /// True if a message of barrier `epoch`, or of a later one, has come from `node`.
+    /// True if a message of barrier `epoch`, or of a later one, has arrived from `node`.
     fn has(&self, node: u32, epoch: u32) -> bool {
         let newest = self.find(node).and_then(|at| self.epochs.get(at));
         newest.is_some_and(|newest| has_reached(*newest, epoch))
@@ -79,8 +79,8 @@ impl Stepped {
 }
 
 impl Network {
-    /// The part of the leader of node `own` of `nodes`, at least 2, that is done with barrier
-    /// `epoch`.
+    /// Creates the part of the leader of node `own` of `nodes`, at least 2, which has completed
+    /// barrier `epoch`.
     pub(super) fn new(
         algorithm: BarrierAlgorithm,
         runner: Runner,
@@ -105,15 +105,15 @@ impl Network {
         matches!(self.side, Side::Nic { .. })
     }
 
-    /// The step that a barrier begins with at this leader, which is the doorbell.
+    /// Step that a barrier begins with at this leader, which is the doorbell.
     pub(super) fn first_send(&self) -> u32 {
         self.table.first_send().expect("every member of two or more sends")
     }
 
-    /// Barrier `epoch` begins here, with what this node brings.
+    /// Begins barrier `epoch` here, with this node's contribution.
     ///
     /// # Panics
-    /// If the one before is not done.
+    /// If the previous barrier is not complete.
     pub(super) fn enter(&mut self, epoch: u32, own: Contribution) -> Action {
         match &mut self.side {
             Side::Host { barrier, .. } => {
@@ -128,8 +128,8 @@ impl Network {
         }
     }
 
-    /// Takes the message of `step` in barrier `epoch` from a node's leader, with its words; whether
-    /// the step that waits is another one now, too. Only where this machine runs the barrier.
+    /// Accepts the message of `step` in barrier `epoch` from a node's leader, with its words; also
+    /// returns whether the waiting step has changed. Only if this machine runs the barrier.
     pub(super) fn arrive(
         &mut self,
         (epoch, step): (u32, u32),
@@ -147,7 +147,7 @@ impl Network {
         (verdict, action, waited_at != barrier.waits_at())
     }
 
-    /// What the words of all nodes make in the barrier that is done, if this machine runs it.
+    /// Results of the completed barrier, if this machine runs it.
     pub(super) fn results(&self) -> Words {
         match &self.side {
             Side::Host { barrier, .. } => barrier.results(&self.table),
@@ -155,7 +155,7 @@ impl Network {
         }
     }
 
-    /// The words of the message of `step` in barrier `epoch`, which this machine sends.
+    /// Words of the message of `step` in barrier `epoch`, which this machine sends.
     pub(super) fn carries(&self, epoch: u32, step: u32) -> Words {
         match &self.side {
             Side::Host { barrier, .. } => barrier.words(&self.table, epoch, step),
@@ -163,8 +163,8 @@ impl Network {
         }
     }
 
-    /// Barrier `epoch` is over, as another member says, with these results: the steps that this one
-    /// has not sent, a bit each, all of which carry them.
+    /// Ends barrier `epoch`, which another member reports as complete, with these results; returns
+    /// the steps that this leader has not sent, a bit each, all of which carry the results.
     pub(super) fn end(&mut self, epoch: u32, results: Words) -> u64 {
         let Side::Host { barrier, .. } = &mut self.side else { return 0 };
         let begun = barrier.waits_at().map_or(0, |at| at + 1);
@@ -177,8 +177,8 @@ impl Network {
         self.table.send_to(step) != Party::Nobody
     }
 
-    /// The step of barrier `epoch` that waits, and the nodes whose messages it misses; `None` if
-    /// it does not wait.
+    /// Waiting step of barrier `epoch`, and the nodes whose messages it lacks; `None` if it does
+    /// not wait.
     pub(super) fn missing(&self, epoch: u32) -> Option<(u32, Vec<u32>)> {
         match &self.side {
             Side::Host { barrier, .. } => {
@@ -200,7 +200,7 @@ impl Network {
         }
     }
 
-    /// True if `step` of barrier `epoch` waits, and misses the message of `node`.
+    /// True if `step` of barrier `epoch` is waiting, and lacks the message of `node`.
     pub(super) fn is_missing(&self, epoch: u32, step: u32, node: u32) -> bool {
         let (at, has_come) = match &self.side {
             Side::Host { barrier, stepped } => {
@@ -220,8 +220,8 @@ impl Network {
             }
     }
 
-    /// The kernel NIC shows something of barrier `epoch`, which is not done; whether the step
-    /// that waits is another one than before.
+    /// Records what the kernel NIC shows of barrier `epoch`, which is not complete; returns whether
+    /// the waiting step has changed.
     pub(super) fn on_view(&mut self, epoch: u32, shown: &NicView) -> bool {
         let Side::Nic { view } = &mut self.side else { return false };
         if shown.entered != epoch {
@@ -232,14 +232,14 @@ impl Network {
         goes_on
     }
 
-    /// True if a message of barrier `epoch` that has come shows that all ranks of a node have
-    /// entered it.
+    /// True if an arrived message of barrier `epoch` shows that all ranks of a node have entered
+    /// it.
     pub(super) fn has_heard_of(&self, epoch: u32, node: u32) -> bool {
         match &self.side {
             Side::Host { stepped, .. } => stepped.has(node, epoch),
             Side::Nic { view } => {
                 let Some(view) = view.filter(|view| view.entered == epoch) else { return false };
-                // Steps before the one that waits are over.
+                // Steps before the waiting one are complete.
                 let mut steps = 0..=view.at.min(self.table.steps());
                 steps.any(|step| match self.table.receive_from(step) {
                     Party::Nobody => false,
@@ -250,8 +250,8 @@ impl Network {
         }
     }
 
-    /// True if the message of `step` in barrier `epoch` is to be sent again to the leader of
-    /// `node`, which misses it, by this machine.
+    /// Determines whether this machine sends the message of `step` in barrier `epoch` again to the
+    /// leader of `node`, which lacks it.
     pub(super) fn repeats(&self, epoch: u32, step: u32, node: u32) -> Verdict {
         match &self.side {
             Side::Host { barrier, .. } => barrier.repeat(&self.table, epoch, step, node),

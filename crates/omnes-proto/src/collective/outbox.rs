@@ -1,4 +1,4 @@
-//! What a group has to send, in the order of urgency; see [`super::emit`].
+//! Pending output of a group, in the order of urgency; see [`super::emit`].
 
 use std::ops::Range;
 
@@ -6,46 +6,46 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steps {
     pub(super) epoch: u32,
-    /// A bit each.
+    /// Steps to send, a bit each.
     pub(super) sends: u64,
-    /// Of a step that goes to all one by one, the next node.
+    /// Next node, for a step that is sent to all nodes one by one.
     pub(super) next_node: u32,
 }
 
-/// Members that are to be asked for a message of the barrier that is under way.
+/// Members that are to be asked for a message of the barrier in progress.
 #[derive(Debug, Default)]
 pub(super) struct Nacks {
     /// The step.
     pub(super) step: u32,
-    /// The members' seats, the next one last.
+    /// Seats of the members, the next one last.
     pub(super) seats: Vec<u32>,
-    /// The seat that was asked last, where not all could be at a time.
+    /// Seat that was asked last, if not all could be asked in one round.
     pub(super) latest: u32,
 }
 
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// By parity of the epoch.
+    /// Steps by parity of the epoch.
     steps: [Steps; 2],
-    /// This rank has entered: its leader is told.
+    /// Barrier that this rank has entered and its leader is to be told of.
     pub(super) join: Option<u32>,
-    /// This rank has entered: the kernel NIC is told, with this step.
+    /// Barrier that this rank has entered and the kernel NIC is to be told of, with its first step.
     pub(super) doorbell: Option<(u32, u32)>,
-    /// The barrier of which the others of this node are told that it is done.
+    /// Barrier whose completion the other ranks of this node are told.
     pub(super) released: u32,
-    /// The seats of those that are still to be told.
+    /// Seats of the ranks that are still to be told.
     pub(super) release: Range<u32>,
     pub(super) nacks: Nacks,
-    /// The seats of members that are to be asked whether they are done.
+    /// Seats of members that are to be asked whether they have completed the barrier.
     pub(super) hearsay: Vec<u32>,
-    /// The seat that was asked last.
+    /// Seat that was asked last.
     pub(super) hearsay_latest: u32,
 }
 
 impl Outbox {
-    /// Adds steps of barrier `epoch`. What is left of the barrier two before is of no use to
-    /// anybody: all have entered the one in between.
+    /// Adds steps of barrier `epoch`. Pending steps of barrier `epoch - 2` are dropped, because no
+    /// member needs them: all have entered the one in between.
     pub(super) fn add_steps(&mut self, epoch: u32, sends: u64) {
         if sends == 0 {
             return;
@@ -68,7 +68,7 @@ impl Outbox {
         }
     }
 
-    /// Takes back what only makes sense while the barrier is under way.
+    /// Drops output that is useful only while the barrier is in progress.
     pub(super) fn withdraw(&mut self) {
         self.join = None;
         self.doorbell = None;

@@ -1,15 +1,15 @@
-//! How long a group's barriers take at best, and the wait before the first NACK that follows.
+//! Minimum duration of a group's barriers, and the wait before the first NACK derived from it.
 //!
-//! Nobody knows when a message that is missing was due: its sender may have lost it on the way or
-//! may not have entered yet. So the wait is a multiple of what a barrier takes when nobody is late.
-//! Most samples are too long, as somebody is; none is too short. Hence the least sample of a run of
-//! barriers counts: a shorter one at once, a longer one by an eighth per run at most, so that late
-//! entrants must be late in hundreds of barriers in a row before repair becomes slow, and a network
-//! that has become slower is followed in the end.
+//! It is unknown when a missing message was due: it may have been lost, or its sender may not have
+//! entered yet. So the wait is a multiple of the duration of a barrier in which no member is late.
+//! Most samples are too long, because some member is late; none is too short. Hence the least
+//! sample of a run of barriers counts: a shorter one immediately, a longer one by at most an eighth
+//! per run, so that members must be late in hundreds of consecutive barriers before repair becomes
+//! slow, while the estimate still follows a network that has become slower.
 //!
-//! A barrier that ended after a NACK is no sample, as in [Karn's algorithm]: where the same message
-//! is lost each time, the wait for it must not become part of what barriers take. After a run of
-//! nothing else, a longer wait tries whether they would end by themselves.
+//! A barrier that ended after a NACK gives no sample, as in [Karn's algorithm]: if the same message
+//! is lost each time, the wait for it must not become part of the estimate. After a run of nothing
+//! but such barriers, a longer wait tests whether they would end by themselves.
 //!
 //! Cost: four words, a few comparisons per barrier.
 //!
@@ -18,22 +18,22 @@
 use super::interface::CollectiveConfig;
 use std::time::Duration;
 
-/// Barriers of which the least sample counts.
+/// Number of barriers in a run, whose least sample counts.
 const RUN_BARRIERS: u32 = 16;
-/// The wait for a barrier before the first NACK, in times of what it takes at best.
+/// Wait for a barrier before the first NACK, in multiples of its minimum duration.
 const WAITS_PER_BARRIER: u64 = 3;
-/// The same in times of the least wait, while no barrier has been done.
+/// The same in multiples of the shortest wait, until a barrier has completed.
 const INITIAL_WAITS: u32 = 8;
-/// The wait of a trial, in times of the usual one.
+/// Wait of a trial, in multiples of the usual wait.
 const WAITS_PER_TRIAL: u32 = 4;
 
-/// The estimate of one group.
+/// Estimate for one group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     best_ns: Option<u64>,
     least_ns: Option<u64>,
     count: u32,
-    /// Barriers in a row that ended after a NACK.
+    /// Number of consecutive barriers that ended after a NACK.
     asked: u32,
 }
 
@@ -56,32 +56,32 @@ impl Pace {
     /// A barrier has ended `since_nack` after this rank's first NACK.
     pub(super) fn add_asked(&mut self, since_nack: Duration) {
         let since_nack = nanoseconds(since_nack);
-        // Longer than any barrier, it did not end by the answer.
+        // As this is longer than any barrier, the answer to the NACK did not end it.
         if self.is_trial() && self.best_ns.is_some_and(|best| best < since_nack) {
             self.follow(since_nack);
         }
         self.asked = (self.asked + 1) % RUN_BARRIERS;
     }
 
-    /// True if the barrier that comes, or has just ended, is one of longer waits.
+    /// True if the next barrier, or the one that has just ended, is a trial with longer waits.
     fn is_trial(&self) -> bool {
         self.asked + 1 == RUN_BARRIERS
     }
 
-    /// Barriers take `ns` at best now: the estimate follows by an eighth.
+    /// The minimum duration is now `ns`: the estimate follows by at most an eighth.
     fn follow(&mut self, ns: u64) {
         let best = self.best_ns.unwrap_or(ns);
-        // At least a nanosecond: an eighth of little is nothing.
+        // At least a nanosecond: an eighth of a small number is zero.
         self.best_ns = Some(ns.min(best.saturating_add(best / 8 + 1)));
     }
 
-    /// The wait for a barrier before the first NACK.
+    /// Wait for a barrier before the first NACK.
     pub(super) fn wait(&self, config: &CollectiveConfig) -> Duration {
         self.step_wait(config, 1)
     }
 
-    /// The same for one step of so many, at least 1: the wait after the first NACK, or after the
-    /// answer to it, when nobody needs to wait for late entrants again.
+    /// The same for one of `steps` steps, at least 1: the wait after the first NACK, or after the
+    /// answer to it, when late members need not be waited for again.
     pub(super) fn step_wait(&self, config: &CollectiveConfig, steps: u32) -> Duration {
         let (least, most) = (config.nack_after_min, config.nack_after_max);
         let wait = match self.best_ns {
@@ -89,7 +89,7 @@ impl Pace {
             None => least.saturating_mul(INITIAL_WAITS),
         };
         let times = if self.is_trial() { WAITS_PER_TRIAL } else { 1 };
-        // In this order, as both are the caller's.
+        // In this order, as the caller sets both limits.
         ((wait / steps).max(least) * times).min(most)
     }
 }
@@ -133,13 +133,13 @@ mod tests {
 
     #[test]
     fn late_entrants_hardly_matter_and_one_prompt_barrier_mends_the_estimate() {
-        // Late in 15 of 16 for ever: nothing.
+        // Late in 15 of 16 barriers forever: no effect.
         let mut samples = Vec::new();
         for _ in 0..50 {
             samples.extend([(15, 5000 * US), (1, 100 * US)]);
         }
         assert_eq!(wait_after(&samples), 300 * US);
-        // Late in each of 160: 100 us * (9/8)^10 at most.
+        // Late in each of 160 barriers: at most 100 us * (9/8)^10.
         let late = wait_after(&[(16, 100 * US), (160, 5000 * US)]);
         assert!(late > 900 * US && late < 1000 * US, "{late:?}");
         assert_eq!(wait_after(&[(16, 100 * US), (160, 5000 * US), (1, 100 * US)]), 300 * US);

@@ -1,28 +1,28 @@
-//! Which barriers the members have said they have entered.
+//! Barriers that the members have reported to have entered.
 //!
-//! Ranks of this rank's own node say so at every barrier, others only when asked.
+//! Ranks of this rank's own node report at every barrier, others only when asked.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// By seat, the newest barrier that the member is known to have entered.
+/// Newest barrier that each member is known to have entered, by seat.
 #[derive(Debug)]
 pub(super) struct Told {
-    /// The seats that this rank leads.
+    /// Seats that this rank leads.
     led: Range<u32>,
-    /// Of those.
+    /// Barriers of the members at these seats.
     near: Vec<u32>,
-    /// Of the others, as far as they have said anything.
+    /// Barriers of the other members that have reported any.
     far: BTreeMap<u32, u32>,
 }
 
 impl Told {
-    /// Those who sit on `led` have entered `epoch`; of the others nothing is known.
+    /// The members at `led` have entered `epoch`; nothing is known of the others.
     pub(super) fn new(led: Range<u32>, epoch: u32) -> Self {
         Self { near: vec![epoch; led.len()], led, far: BTreeMap::new() }
     }
 
-    /// The member on `seat` has entered `epoch`.
+    /// Records that the member at `seat` has entered `epoch`.
     pub(super) fn set(&mut self, seat: u32, epoch: u32) {
         if self.led.contains(&seat) {
             self.near[(seat - self.led.start) as usize] = epoch
@@ -31,7 +31,7 @@ impl Told {
         }
     }
 
-    /// What the member on `seat` has entered, if it has said anything.
+    /// Newest barrier that the member at `seat` is known to have entered, if any.
     pub(super) fn of(&self, seat: u32) -> Option<u32> {
         if self.led.contains(&seat) {
             Some(self.near[(seat - self.led.start) as usize])

@@ -1,10 +1,10 @@
-//! How long a rank has waited, and when it asks.
+//! How long a rank has waited for a message, and when it asks for it.
 //!
-//! Ranks that wait for the same one ask it again and again, while somebody computes for long. They
-//! must not keep asking all at once: each time the same questions would overrun the buffer of the
-//! rank that is asked, and its own message may be among what is dropped. So where they are many,
-//! each draws its waits around a mean, and the more ranks may ask the same one, the longer the
-//! waits become in the end. Those of a group that is closed become longest.
+//! Ranks that wait for the same rank ask it repeatedly while some member computes for a long time.
+//! They must not keep asking at the same time: the questions would overrun the buffer of the rank
+//! that is asked each time, and the message it waits for may be among the dropped packets. So if
+//! they are many, each varies its waits pseudorandomly around a mean, and the more ranks may ask
+//! the same one, the longer the waits finally become. The waits of a closed group become longest.
 
 use super::interface::CollectiveConfig;
 use super::pace::Pace;
@@ -12,29 +12,29 @@ use crate::mixing::mixed;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
-/// Ranks that may ask the same one before waits are drawn: few find room, and the longer ones of
-/// drawn waits make the slowest repairs slower.
+/// Most ranks that may ask the same one with fixed waits: the buffer has space for a few questions,
+/// and the longer ones of varied waits make the slowest repairs slower.
 const ASKERS_FEW: u32 = 16;
-/// Ranks that may ask the same one before waits become longer than usual.
+/// Number of ranks that may ask the same one before waits become longer than usual.
 const ASKERS_USUAL: u32 = 128;
-/// Longest wait for what nobody here waits for any more.
+/// Longest wait for a message that the caller no longer waits for.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The timer of one group.
+/// Timer of one group.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pace: Pace,
     began: Instant,
-    /// When the wait for all of the barrier is over.
+    /// End of the wait for the whole barrier.
     first_nack_at: Instant,
-    /// The wait for one step, and the one after the next NACK.
+    /// Wait for one step; `wait` is the one after the next NACK.
     step_wait: Duration,
     wait: Duration,
     nack_at: Option<Instant>,
-    /// When this rank has asked first in this barrier.
+    /// Time of this rank's first question in this barrier.
     asked_at: Option<Instant>,
     me: Rank,
-    /// Ranks that may wait for the same one as this, this one among them.
+    /// Number of ranks that may wait for the same rank as this one, including this one.
     askers: u32,
     nacks: u32,
     /// The group is closed.
@@ -42,7 +42,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// That of rank `me`; `askers` ranks may wait for the same one, at least 1.
+    /// Creates the timer of rank `me`; `askers` ranks, at least 1, may wait for the same one.
     pub(super) fn new(me: Rank, askers: u32) -> Self {
         Self {
             pace: Pace::default(),
@@ -60,12 +60,12 @@ impl Waiting {
     }
 
     /// The group is closed, so the caller waits no more. From now on waits double beyond the usual
-    /// limit: what is under way still ends, but it may be something that others never enter.
+    /// limit: a barrier in progress still ends, but it may be one that other members never enter.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// This rank begins to wait for a barrier of so many steps.
+    /// This rank starts to wait for a barrier of `steps` steps.
     pub(super) fn begin(&mut self, now: Instant, config: &CollectiveConfig, steps: u32) {
         (self.began, self.asked_at) = (now, None);
         self.step_wait = self.pace.step_wait(config, steps);
@@ -74,13 +74,13 @@ impl Waiting {
         self.nack_at = Some(self.first_nack_at);
     }
 
-    /// Another step waits now.
+    /// Another step is waiting now.
     pub(super) fn on_step(&mut self, now: Instant) {
         self.wait = self.step_wait;
         self.nack_at = Some(self.first_nack_at.max(now + self.wait));
     }
 
-    /// The barrier is done.
+    /// The barrier is complete.
     pub(super) fn end(&mut self, now: Instant) {
         match self.asked_at {
             Some(asked_at) => self.pace.add_asked(now.since(asked_at)),
@@ -89,17 +89,17 @@ impl Waiting {
         self.stop();
     }
 
-    /// Nothing is waited for any more.
+    /// Stops waiting.
     pub(super) fn stop(&mut self) {
         self.nack_at = None;
     }
 
-    /// When the next NACK is due.
+    /// Time at which the next NACK is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.nack_at
     }
 
-    /// True if a NACK is due; the next one is after a wait that doubles each time.
+    /// True if a NACK is due; the next one follows after a wait that doubles each time.
     pub(super) fn take_due(&mut self, now: Instant, config: &CollectiveConfig) -> bool {
         if self.nack_at.is_none_or(|at| at > now) {
             return false;
@@ -115,7 +115,7 @@ impl Waiting {
         true
     }
 
-    /// The next wait: where many ask, three quarters to five quarters of the mean.
+    /// Next wait: if many ranks may ask, three quarters to five quarters of the mean.
     fn drawn(&mut self) -> Duration {
         if self.askers <= ASKERS_FEW {
             return self.wait;
@@ -133,7 +133,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const US: Duration = Duration::from_micros(1);
 
-    /// When rank `me` asks in a second in which nothing comes.
+    /// Times at which rank `me` asks within a second in which nothing arrives.
     fn nacks(me: u32, askers: u32) -> Vec<Instant> {
         let config = CollectiveConfig::default();
         let mut waiting = Waiting::new(Rank(me), askers);
@@ -146,8 +146,9 @@ mod tests {
         nacks
     }
 
-    /// After a barrier of 100 us, 2000 more, each of which is over `takes` after its beginning, or
-    /// `answered` after a NACK if that is sooner: what the last 16 took, and their NACKs.
+    /// Runs one barrier of 100 us and then 2000 more, each of which ends `takes` after its start,
+    /// or `answered` after a NACK if that is earlier. Returns the duration of the last 16, and
+    /// their NACKs.
     fn last_of_many(takes: Duration, answered: Duration) -> (Duration, u32) {
         let config = CollectiveConfig::default();
         let mut waiting = Waiting::new(Rank(1), 1);
@@ -195,7 +196,7 @@ mod tests {
         let few: usize = (0..128).map(|me| nacks(me, 128).len()).sum();
         let many: usize = (0..1024).map(|me| nacks(me, 1024).len()).sum();
         assert!((100..120).contains(&(few / 128)), "{few}");
-        // Each asks some times until its waits have become so long.
+        // Each asks several times until its waits have become that long.
         assert!(many < 1024 * 8 + few, "{many}");
     }
 }

@@ -1,4 +1,4 @@
-//! Ranks that fail or leave: what the machines are told of them, and what others are.
+//! Ranks that fail or leave: what the machines and the other ranks are told.
 
 use super::due::Machines;
 use super::gate::control_body;
@@ -8,7 +8,7 @@ use crate::limits::CONTROL_QUEUE_MAX;
 use crate::packet::SendId;
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 
-/// The rank that a report or a farewell names as failed, if it names one.
+/// Rank that a failure report or a farewell names as failed, if any.
 pub(super) fn failed_in(kind: Kind, argument: u32) -> Option<Rank> {
     match kind {
         Kind::Failed => Some(Rank(argument)),
@@ -17,7 +17,7 @@ pub(super) fn failed_in(kind: Kind, argument: u32) -> Option<Rank> {
     }
 }
 
-/// True for a packet that says what its sender has entered.
+/// True for a packet that reports which barriers its sender has entered.
 fn is_of_entered(header: &Header) -> bool {
     matches!(header.kind, Kind::Step | Kind::StepTell)
 }
@@ -28,16 +28,16 @@ impl Endpoint {
         self.liveness.is_gone(rank)
     }
 
-    /// True if `rank`, which has failed, was given up as long packets do not get to it, though it
-    /// answers short ones; of this rank, once the others have said so.
+    /// True if `rank` has failed because long packets do not reach it, though it answers short
+    /// ones; true for this rank once others have reported so.
     pub fn is_mtu_black_hole(&self, rank: Rank) -> bool {
         self.mtu_black_holes.contains(&rank)
     }
 
-    /// Handles an authentic packet of a rank that has failed or left.
+    /// Handles an authentic packet from a rank that has failed or left.
     pub(super) fn handle_from_gone(&mut self, now: Instant, header: &Header, head: &[u8]) {
         if self.liveness.has_departed(header.source) && is_of_entered(header) {
-            // It was sent before the farewell, which has overtaken it.
+            // The packet was sent before the farewell, but arrived after it.
             self.gate.counters.accepted += 1;
             self.collective_mut().handle_packet(now, header, control_body(head));
             return;
@@ -53,20 +53,20 @@ impl Endpoint {
         }
     }
 
-    /// A rank that was given up on is still there: it must know that it is out.
+    /// Tells a rank that was declared failed, but is still alive, that it has been excluded.
     fn tell_excluded(&mut self, rank: Rank) {
         if self.control.is_empty() {
             self.answer(rank, Kind::Failed, rank.0);
         }
     }
 
-    /// A question or an answer says whom its sender knows to be gone.
+    /// Handles the digest of gone ranks in a ping or its answer.
     pub(super) fn hear_of_gone(&mut self, now: Instant, header: &Header) {
         self.due.touch(Machines::WATCH);
         self.liveness.on_digest(now, header.source, header.expects.0);
     }
 
-    /// A report may say why the rank that it names was given up.
+    /// Records that a report names an MTU black hole as the reason of a failure.
     pub(super) fn note_mtu_black_hole(&mut self, header: &Header) {
         let failed = failed_in(header.kind, header.argument);
         let is_told =
@@ -107,7 +107,7 @@ impl Endpoint {
         true
     }
 
-    /// `rank` has failed, as this rank has found out by itself: all others are told.
+    /// Declares `rank` failed, as detected by this rank itself: all other ranks are told.
     pub fn fail_rank(&mut self, now: Instant, rank: Rank) {
         if self.lose_rank(now, rank) {
             self.due.touch(Machines::WATCH);
@@ -115,8 +115,8 @@ impl Endpoint {
         }
     }
 
-    /// As [`Channel::cut`](crate::channel::Channel::cut). If it is because of a failure, the
-    /// receiver hears of that first.
+    /// As [`Channel::cut`](crate::channel::Channel::cut). If the cause is a failure, the receiver
+    /// is told of the failure first.
     pub fn cut(&mut self, channel: usize, id: SendId, rest_max: u64) {
         let Some(to) = self.channel_mut(channel).cut(id, rest_max) else { return };
         if let Some(failed) = self.first_failed().filter(|failed| *failed != to) {
@@ -124,8 +124,9 @@ impl Endpoint {
         }
     }
 
-    /// `rank` has left in good order; if it did because another one had failed, that is `cause`.
-    /// So whoever waits for `rank` learns why it has left, also where the report was lost.
+    /// Handles the departure of `rank` in good order; `cause` is the failed rank that made it
+    /// leave, if any. So every rank that waits for `rank` learns why it left, even if the failure
+    /// report was lost.
     pub fn depart_rank(&mut self, now: Instant, rank: Rank, cause: Option<Rank>) {
         if self.liveness.is_gone(rank) {
             return;
@@ -136,7 +137,7 @@ impl Endpoint {
         if !self.liveness.on_departed(now, rank) {
             return;
         }
-        // Now, as the events of the failure have been collected.
+        // Only now, because the events of the failure have been collected.
         self.due.touch(Machines::ALL);
         for channel in &mut self.channels {
             channel.depart_peer(rank);
@@ -149,11 +150,12 @@ impl Endpoint {
         self.events.push_back(Event::PeerDeparted(rank));
     }
 
-    /// Ranks of one node are watched from other nodes, so that all of them are missed at once when
-    /// it fails: to be called with all ranks of the job, the same on each, before anything else.
+    /// Lets ranks of one node be watched from other nodes, so that all of them are found missing at
+    /// the same time when the node fails. Must be called with all ranks of the job, the same on
+    /// each rank, before anything else.
     ///
     /// # Panics
-    /// If this rank is on no node.
+    /// If this rank is on none of the nodes.
     pub fn watch_across(&mut self, now: Instant, nodes: Nodes) {
         self.due.touch(Machines::WATCH);
         self.liveness.use_nodes(now, nodes);
@@ -164,24 +166,24 @@ impl Endpoint {
         self.liveness.has_departed(rank)
     }
 
-    /// The rank whose failure this one knew of first, which is why it leaves if it does now; its
-    /// own where the others have given up on it.
+    /// The first failed rank that this rank learned of, which is its reason if it leaves now; this
+    /// rank itself if the others have excluded it.
     pub fn first_failed(&self) -> Option<Rank> {
         self.liveness.first_failed()
     }
 
-    /// What a farewell says of it: its number plus one, or 0.
+    /// Encodes the first failed rank for a farewell: its number plus one, or 0.
     pub(super) fn cause(&self) -> u32 {
         self.first_failed().map_or(0, |failed| failed.0 + 1)
     }
 
-    /// True while others have not confirmed what this rank has told them of a failure.
+    /// True while other ranks have not confirmed this rank's failure reports.
     pub fn is_telling(&self) -> bool {
         self.liveness.is_telling()
     }
 
-    /// Says farewell to all others: this rank leaves in good order. Those who watch it are told
-    /// first, as its silence would be its failure to them.
+    /// Sends a farewell to all other ranks: this rank leaves in good order. The ranks that watch it
+    /// are told first, as they would take its silence for a failure.
     pub fn leave(&mut self) {
         self.due.touch(Machines::ALL);
         let cause = self.cause();

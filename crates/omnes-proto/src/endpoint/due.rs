@@ -1,8 +1,8 @@
-//! Which machines may have something to hand out. To ask all of them for nothing, several times per
-//! packet, would take as long as the packet.
+//! Set of machines that may have something to hand out. Polling all of them in vain, several times
+//! per packet, would take as long as handling the packet.
 //!
-//! A machine is *touched* by whatever goes into it, and has nothing to hand out once it has said
-//! so, until it is touched again.
+//! A machine is *touched* by every input; once it reports that it has nothing to hand out, it is
+//! not polled until it is touched again.
 
 use crate::limits::CHANNELS_MAX;
 
@@ -14,7 +14,7 @@ impl Machines {
     pub(super) const NONE: Self = Self(0);
     pub(super) const ALL: Self = Self(u32::MAX);
     pub(super) const COLLECTIVE: Self = Self(1);
-    /// The watch over other ranks, and answers of the endpoint itself.
+    /// The watch over other ranks, and control messages of the endpoint itself.
     pub(super) const WATCH: Self = Self(1 << 1);
     pub(super) const BROADCAST: Self = Self(1 << 2);
 
@@ -35,10 +35,10 @@ impl Machines {
     }
 }
 
-// Each channel has a bit of its own.
+// Each channel has its own bit.
 const _: () = assert!(3 + CHANNELS_MAX <= u32::BITS as usize);
 
-/// By what they may hand out; see the module header.
+/// Machines to poll, by kind of output; see the module header.
 pub(super) struct Due {
     pub(super) moves: Machines,
     pub(super) events: Machines,
@@ -49,7 +49,7 @@ impl Due {
     pub(super) const ALL: Self =
         Self { moves: Machines::ALL, events: Machines::ALL, transmits: Machines::ALL };
 
-    /// Something has gone into these.
+    /// Records that `machines` have received an input.
     pub(super) fn touch(&mut self, machines: Machines) {
         self.moves.insert(machines);
         self.events.insert(machines);

@@ -1,6 +1,6 @@
-//! The gate that every packet passes: it is parsed, its job compared and its tag checked before
-//! anything else looks at it; each way to be refused has its own counter. Outgoing packets get
-//! job and tag here, so the machines behind never see a key.
+//! The gate that every packet passes: the packet is parsed, its job compared and its tag checked
+//! before any other code examines it; each reason for rejection has its own counter. Outgoing
+//! packets get job and tag here, so the machines behind the gate never see a key.
 
 use super::Endpoint;
 use crate::packet::Head;
@@ -10,24 +10,24 @@ use omnes_wire::{
 };
 use std::collections::BTreeMap;
 
-/// Packets that came in, by what became of them.
+/// Counters of received packets, by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GateCounters {
     /// Authentic packets.
     pub accepted: u64,
-    /// Not a packet of ours, or one that makes no sense.
+    /// Packets that are not of Omnes, or are invalid.
     pub malformed: u64,
-    /// Another version of the wire format.
+    /// Packets of another version of the wire format.
     pub unknown_version: u64,
-    /// Another job's.
+    /// Packets of another job.
     pub foreign_job: u64,
-    /// No such sender, or the tag is wrong.
+    /// Packets whose sender does not exist or whose tag is wrong.
     pub bad_tag: u64,
-    /// No such channel.
+    /// Packets of a channel that does not exist.
     pub unknown_channel: u64,
-    /// From a rank that has failed or left.
+    /// Packets from a rank that has failed or left.
     pub from_gone: u64,
-    /// Authentic but for their data, in a job that encrypts them.
+    /// Packets whose head is authentic but whose data are not, in a job that encrypts them.
     pub bad_data: u64,
 }
 
@@ -43,39 +43,40 @@ pub(super) struct Gate {
     pub(super) counters: GateCounters,
 }
 
-/// True if a message's first packet carries an acknowledgement of broadcasts.
+/// True if a packet is the first of a message and carries an acknowledgement of broadcasts.
 pub(super) fn carries_report(header: &Header) -> bool {
     header.kind == Kind::Data
         && header.flags.has(Flags::FIRST)
         && header.flags.has(Flags::CARRIES_REPORT)
 }
 
-/// True for a packet whose tag names all ranks.
+/// True for a packet whose tag covers all ranks as receivers.
 pub(super) fn is_to_all(header: &Header) -> bool {
     let may_be = matches!(header.kind, Kind::Cast | Kind::CastCoded | Kind::Hello | Kind::Step);
     may_be && header.flags.has(Flags::GROUP)
 }
 
-/// What follows the tag, of a packet without user data.
+/// Bytes after the tag of a packet without user data.
 pub(super) fn control_body(head: &[u8]) -> &[u8] {
     head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default()
 }
 
-/// Header and tag of a packet, as they are on the wire.
+/// Splits off header and tag of an encoded packet.
 fn apart(head: &[u8]) -> Option<(&[u8; HEADER_BYTES], Tag)> {
     let (header, rest) = head.split_first_chunk::<HEADER_BYTES>()?;
     Some((header, Tag(u64::from_be_bytes(*rest.first_chunk()?))))
 }
 
 impl Gate {
-    /// The gate of rank `me` of `size`.
+    /// Creates the gate of rank `me` of `size`.
     pub(super) fn new(me: Rank, size: u32, job: JobId, key: JobKey) -> Self {
         let own_key = key.sender(me);
         let (sender_keys, counters) = (BTreeMap::new(), GateCounters::default());
         Self { me, size, job, key, own_key, sender_keys, latest_key: (me, own_key), counters }
     }
 
-    /// The header of an authentic packet of this job, or `None` with the reason counted.
+    /// Returns the header of an authentic packet of this job; otherwise counts the reason and
+    /// returns `None`.
     pub(super) fn admit(&mut self, head: &[u8]) -> Option<Header> {
         let (header, tag) = match Header::parse(head) {
             Ok(parsed) => parsed,
@@ -107,7 +108,7 @@ impl Gate {
         Some(header)
     }
 
-    /// As [`Self::admit`]; the packet itself is counted when it is handled.
+    /// As [`Self::admit`], without counting; the packet is counted when it is handled.
     pub(super) fn admit_uncounted(&mut self, head: &[u8]) -> Option<Header> {
         let counters = self.counters;
         let admitted = self.admit(head);
@@ -125,7 +126,7 @@ impl Gate {
         header.job == self.job && self.is_other(header.source)
     }
 
-    /// The key of a sender; packets come in runs, so mostly the one used last.
+    /// Key of a sender, usually the one used last, since packets arrive in runs.
     fn sender_key(&mut self, source: Rank) -> SenderKey {
         if self.latest_key.0 != source {
             let job_key = &self.key;
@@ -143,12 +144,13 @@ impl Gate {
         head.seal(&bytes, tag);
     }
 
-    /// Header and tag of each packet of this rank that continues `first`, which is the first one.
+    /// Header and tag of each packet of this rank in the run that starts with `first`, including
+    /// `first`.
     pub(super) fn run(&self, first: Header, to: Rank) -> TaggedRun {
         self.own_key.run(first, to)
     }
 
-    /// How many heads are those of authentic packets that continue the first one.
+    /// Number of leading heads that are authentic and continue the run of the first packet.
     pub(super) fn count_run<'a>(
         &mut self,
         first: &Header,
@@ -164,9 +166,9 @@ impl Gate {
 }
 
 impl Endpoint {
-    /// Of a packet whose kind carries user data and whose head is authentic: its sender, and how
-    /// many bytes stand before the data. `None` for all others, which [`Self::handle_packet`]
-    /// judges.
+    /// Returns the sender of a packet, and the number of bytes before its data, if its kind carries
+    /// user data and its head is authentic. Returns `None` for all other packets, which are left to
+    /// [`Self::handle_packet`].
     pub fn data_head(&mut self, packet: &[u8]) -> Option<(Rank, usize)> {
         if !carries_data(packet) {
             return None;
@@ -175,12 +177,13 @@ impl Endpoint {
         Some((header.source, PACKET_OVERHEAD_BYTES + header.control_body_bytes()))
     }
 
-    /// Counts a packet of [`Self::data_head`] whose data are not what its sender has sent.
+    /// Counts a packet accepted by [`Self::data_head`] whose data are not those that its sender
+    /// sent.
     pub fn refuse_data(&mut self) {
         self.gate.counters.bad_data += 1;
     }
 
-    /// True if a packet to all is authentic, as far as its head tells: then it may be passed on.
+    /// True if a packet to all ranks is authentic, judged by its head, so that it may be forwarded.
     pub fn vouches(&mut self, head: &[u8]) -> bool {
         self.gate.admit_uncounted(head).is_some_and(|header| {
             let is_data = matches!(header.kind, Kind::Cast | Kind::CastCoded | Kind::Hello);

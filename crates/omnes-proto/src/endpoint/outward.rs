@@ -1,5 +1,5 @@
-//! What an endpoint hands out: data to move, events, packets. The machines are asked in turn, and a
-//! machine that had nothing is not asked again before something has gone into it.
+//! Output of an endpoint: data to move, events, packets. The machines are polled in turn, and a
+//! machine that had nothing is not polled again until it has received an input.
 
 use super::departures::failed_in;
 use super::due::Machines;
@@ -16,10 +16,10 @@ use omnes_wire::{
     Seq,
 };
 
-/// Messages of more bytes carry no report: their packets are full.
+/// Most data bytes of a message that carries a report; packets of longer messages are full.
 const CARRIER_BYTES_MAX: u32 = 1024;
 
-/// The rank that the tag of a packet names.
+/// Rank that the tag of a packet covers as its receiver.
 fn tagged(to: Destination, header: &Header) -> Rank {
     to.rank().filter(|_| !is_to_all(header)).unwrap_or(Rank::ALL)
 }
@@ -75,12 +75,12 @@ impl Endpoint {
         for rank in mtu_black_holes {
             self.mtu_black_holes.insert(rank);
             self.fail_rank(now, rank);
-            // It is there, and must know that it is out.
+            // The rank is alive, and must learn that it has been excluded.
             self.answer(rank, Kind::Failed, rank.0);
         }
     }
 
-    /// `rank` may not have begun: whatever answers it owes, it does since now.
+    /// `rank` may not have started: the answers that it owes are owed only from now on.
     fn forgive_silence(&mut self, now: Instant, rank: Rank) {
         self.channels.iter_mut().for_each(|channel| channel.forgive_silence(now, rank));
         if let Some(broadcast) = &mut self.broadcast {
@@ -88,8 +88,8 @@ impl Endpoint {
         }
     }
 
-    /// Next data to move, before anything else is handled, with the index of the channel; that of
-    /// broadcasts is the one after the last channel.
+    /// Next data to move, before anything else is handled, with the index of the channel; the index
+    /// after the last channel stands for broadcasts.
     pub fn poll_move(&mut self) -> Option<(usize, Move)> {
         if self.due.moves == Machines::NONE {
             return None;
@@ -109,7 +109,7 @@ impl Endpoint {
         step.map(|step| (self.channels.len(), step))
     }
 
-    /// Next thing that happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self, now: Instant) -> Option<Event> {
         if self.events.is_empty() && self.due.events != Machines::NONE {
             self.collect_events(now);
@@ -117,18 +117,18 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// False if nothing is to be sent before the next input or timeout.
+    /// False if there is nothing to send before the next input or timeout.
     pub fn may_transmit(&self) -> bool {
         self.due.transmits != Machines::NONE
     }
 
-    /// Hands out the next packet, which counts as sent from now on; its head goes into `head`.
-    /// `None` means that nothing is to be sent before the next input or timeout.
+    /// Hands out the next packet, which counts as sent from now on, and writes its head to `head`.
+    /// `None` means that there is nothing to send before the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
         if !self.may_transmit() {
             return None;
         }
-        // The last packet of something may be its end.
+        // Sending the last packet of an operation may complete it, which makes an event.
         self.due.events.insert(self.due.transmits);
         let transmit = self.next_transmit(now, head);
         if transmit.is_none() {
@@ -137,9 +137,9 @@ impl Endpoint {
         transmit
     }
 
-    /// The parts that make up the data of the packet that was handed out last, if its source is
-    /// [`Source::Coded`](crate::packet::Source::Coded): their exclusive or, shorter ones filled up
-    /// with zeros to the length of its segment.
+    /// Parts whose exclusive or is the data of the packet handed out last, if its source is
+    /// [`Source::Coded`](crate::packet::Source::Coded); shorter parts are padded with zeros to the
+    /// length of its segment.
     pub fn coded_parts(&self) -> &[Segment] {
         self.broadcast.as_ref().map_or(&[], Broadcast::coded_parts)
     }
@@ -172,7 +172,7 @@ impl Endpoint {
         self.next_of_channels(now, head)
     }
 
-    /// The next packet of a channel; they take turns.
+    /// Hands out the next packet of the channels, which take turns.
     fn next_of_channels(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
         for _ in 0..self.channels.len() {
             let index = self.next_channel;
@@ -216,8 +216,9 @@ impl Endpoint {
         Some(Transmit { to: Destination::Rank(to), channel: 0, segment: None })
     }
 
-    /// Gives a small message an acknowledgement of broadcasts to carry, if one is owed and its
-    /// packet takes no more of the receiver's room then: that has been charged.
+    /// Adds a pending acknowledgement of broadcasts to a small message, unless this would increase
+    /// the packet's truesize: the receiver's space has already been charged for the packet without
+    /// it.
     fn load_report(
         &mut self,
         index: usize,

@@ -1,8 +1,7 @@
-//! Runs: packets of a train that continue one another pass the gate one by one, and the machine
-//! behind it as one.
+//! Runs: consecutive packets of a train pass the gate one by one, but the machine behind it as one.
 //!
-//! A large message is thousands of packets that differ by their numbers alone. Each still gets a
-//! tag and has it checked; what follows from it is done once for all.
+//! A large message is thousands of packets that differ only in their numbers. Each packet is tagged
+//! and checked by itself; everything else is done once per run.
 
 use super::Endpoint;
 use crate::packet::{Destination, Head, Placement, Preview, Target, Transmit};
@@ -11,9 +10,9 @@ use omnes_wire::{Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank};
 /// Packets that were handled as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// How many.
+    /// Number of packets.
     pub packets: u32,
-    /// Where their data go, one packet's behind the other's.
+    /// Where their data go; the data of consecutive packets are contiguous.
     pub placement: Placement,
 }
 
@@ -32,9 +31,9 @@ impl Run {
 }
 
 impl Endpoint {
-    /// Handles the first packets of a train, each of `packet_bytes` bytes, whose heads are given,
-    /// as [`Endpoint::handle_packet`] would one by one, as far as they are authentic and continue
-    /// one another. `None`, and nothing has changed, if fewer than two do.
+    /// Handles the first packets of a train as [`Endpoint::handle_packet`] would one by one, as far
+    /// as they are authentic and continue one another. All packets have `packet_bytes` bytes;
+    /// `heads` are their heads. Returns `None`, without effect, if fewer than two do.
     pub fn handle_run<'a>(
         &mut self,
         now: Instant,
@@ -70,9 +69,10 @@ impl Endpoint {
         Some(Run { packets, placement })
     }
 
-    /// Hands out packets that continue `transmit`, which was handed out last with the first of
-    /// `heads`: as [`Endpoint::poll_transmit`] would one by one. How many, with heads behind that
-    /// one; the data of each lie behind those of the packet before.
+    /// Hands out packets that continue `transmit`, the packet handed out last, whose head is the
+    /// first of `heads`: the same packets that [`Endpoint::poll_transmit`] would return one by one.
+    /// Writes their heads after the first one and returns their number; the data of all packets are
+    /// contiguous.
     pub fn continue_run(&mut self, now: Instant, transmit: &Transmit, heads: &mut [Head]) -> usize {
         let Some((head, rest)) = heads.split_first_mut() else { return 0 };
         let Ok((header, _)) = Header::parse(head.as_bytes()) else { return 0 };

@@ -1,10 +1,10 @@
-//! The receiving half of a lane: what has arrived, and what must be said about it.
+//! The receiving half of a lane: what has arrived, and which reports are due.
 //!
 //! Source: [PM-R15, R16]: a run of packets is answered by one ACK; a packet without buffer is
-//! answered by NACK with reject, and then everything but that packet is discarded silently until
-//! it comes again and fits. For a lossy network [PM-R18]: a gap is reported with a map of all that
-//! arrived beyond it, at once when enough later packets prove it, else after a short wait, and
-//! again until it closes.
+//! answered by NACK with reject, and then everything but that packet is silently discarded until it
+//! arrives again and fits. For a lossy network [PM-R18]: a gap is reported with a map of all
+//! packets after it that have arrived, immediately if enough later packets prove it, otherwise
+//! after a short wait, and again until it closes.
 
 #[cfg(test)]
 mod tests;
@@ -15,20 +15,20 @@ use crate::limits::{REORDER_PACKETS, WINDOW_PACKETS_MAX};
 use omnes_wire::{GapMap, Instant, Seq};
 use std::time::Duration;
 
-/// How a numbered packet relates to the window.
+/// Position of a numbered packet relative to the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// Seen before; the answer got lost.
+    /// The packet arrived before; the answer was lost.
     Duplicate,
-    /// Beyond what any honest sender may send.
+    /// Beyond any number that a correct sender may use.
     BeyondWindow,
-    /// The one that was expected.
+    /// The expected packet.
     InOrder,
-    /// Later than expected, new.
+    /// A new packet after the expected one.
     Ahead,
 }
 
-/// What is to be said next.
+/// Type of the next report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Report {
     Ack,
@@ -41,34 +41,34 @@ pub(crate) enum Report {
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     expects: Seq,
-    /// One past the highest number that arrived.
+    /// One past the highest number that has arrived.
     end: Seq,
     ahead: SeqBits,
     ahead_count: u32,
-    /// One past the highest number that was found missing.
+    /// One past the highest number that has been found missing.
     gap_end: Seq,
-    /// The arrival that the next report answers: the newest, or that of the latest question.
+    /// Arrival that the next report answers: the latest, or that of the latest question.
     newest: Instant,
     epoch: u16,
     owed: u32,
     due: Option<Report>,
     ack_at: Option<Instant>,
     nack_at: Option<Instant>,
-    /// When gaps that have been reported are reported again.
+    /// Time at which reported gaps are reported again.
     repeat_at: Option<Instant>,
-    /// `end` when the gaps were last reported, and when that was.
+    /// Value of `end` when the gaps were last reported, and the time of that report.
     reported: Option<(Seq, Instant)>,
     repeat_wait: Duration,
     /// See [`Self::repair_wait`].
     repair_wait: Duration,
-    /// What is due has been reported before, and nothing came of it.
+    /// The due report repeats an earlier one that had no effect.
     is_repeat: bool,
-    /// What is due at `ack_at` was asked for.
+    /// The report due at `ack_at` was asked for.
     is_answer_planned: bool,
     rejecting: bool,
 }
 
-/// Wait before a gap is reported again, until the first repair has shown how long one takes.
+/// Wait before a gap is reported again, until the first repair has shown how long repairs take.
 const REPEAT_WAIT_INITIAL: Duration = Duration::from_millis(1);
 const REPEAT_WAIT_MIN: Duration = Duration::from_micros(100);
 const REPEAT_WAIT_MAX: Duration = Duration::from_millis(20);
@@ -80,7 +80,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Before the first packet.
+    /// State before the first packet.
     pub(crate) const UNUSED: Self = Self {
         expects: Seq::FIRST,
         end: Seq::FIRST,
@@ -110,7 +110,7 @@ impl Arrivals {
         self.epoch
     }
 
-    /// True if a report is to be handed out now.
+    /// True if a report is due now.
     pub(crate) fn is_due(&self) -> bool {
         self.due.is_some()
     }
@@ -137,7 +137,7 @@ impl Arrivals {
         earliest([self.ack_at, self.nack_at, self.repeat_at])
     }
 
-    /// Pure: where `seq` stands.
+    /// Pure: determines the position of `seq`.
     pub(crate) fn classify(&self, seq: Seq) -> Arrival {
         if seq == self.expects {
             Arrival::InOrder
@@ -152,19 +152,20 @@ impl Arrivals {
         }
     }
 
-    /// Packets from `seq` on, at most `most`, none of which has arrived.
+    /// Number of packets from `seq` on, at most `most`, before the first one that has arrived.
     pub(crate) fn untouched(&self, seq: Seq, most: u32) -> u32 {
         if !self.has_gap() {
-            // Behind a duplicate lie packets that have been placed, whatever follows it.
+            // The packets after a duplicate have been placed, whatever follows them.
             return if seq.precedes(self.expects) { 0 } else { most };
         }
-        // Of a long message most is not under way.
+        // Most packets of a long message have not been sent yet, so only those before `end` are
+        // checked.
         let seen = if seq.precedes(self.end) { self.end.since(seq).min(most) } else { 0 };
         let has_come = |index: &u32| self.classify(seq.plus(*index)) == Arrival::Duplicate;
         (0..seen).find(has_come).unwrap_or(most)
     }
 
-    /// An authentic numbered packet came, whatever becomes of it.
+    /// An authentic numbered packet has arrived, whether it is accepted or not.
     pub(crate) fn on_packet(&mut self, now: Instant, epoch: u16) {
         if !self.is_answer_planned {
             self.newest = now;
@@ -182,7 +183,7 @@ impl Arrivals {
         self.on_run(now, 1);
     }
 
-    /// The next `packets` packets were accepted, none of which had come before.
+    /// The next `packets` packets were accepted, none of which had arrived before.
     pub(crate) fn on_run(&mut self, now: Instant, packets: u32) {
         self.rejecting = false;
         self.expects = self.expects.plus(packets);
@@ -193,12 +194,12 @@ impl Arrivals {
         self.on_gap_moved(now);
     }
 
-    /// True if the packet that is expected now has come before.
+    /// True if the packet that is now expected has arrived before.
     pub(crate) fn next_is_here(&self) -> bool {
         self.ahead_count > 0 && self.ahead.contains(self.expects)
     }
 
-    /// A later packet was accepted before its turn.
+    /// A later packet was accepted out of order.
     pub(crate) fn on_ahead(&mut self, now: Instant, seq: Seq, nack_delay: Duration) {
         self.ahead.insert(seq);
         self.ahead_count += 1;
@@ -215,13 +216,13 @@ impl Arrivals {
         }
     }
 
-    /// True if a report has told of the latest gap.
+    /// True if the latest gap has been reported.
     fn is_told(&self) -> bool {
         self.reported.is_some_and(|(end, _)| !end.precedes(self.gap_end))
     }
 
-    /// True if a gap that no report has told of yet is certain enough: what follows a gap without
-    /// another one needs no second report.
+    /// True if an unreported gap is certain enough: packets after a reported gap need no second
+    /// report unless they reveal another one.
     fn has_unreported_gap(&self) -> bool {
         match self.reported {
             None => self.ahead_count >= REORDER_PACKETS,
@@ -236,11 +237,11 @@ impl Arrivals {
             return;
         }
         if let Some((_, at)) = self.reported.take() {
-            // The repair shows how long a report takes to work.
+            // The repair shows how long a report takes to have effect.
             let took = now.since(at) * 2;
             let wait = (self.repeat_wait * 3 + took) / 4;
             self.repeat_wait = wait.clamp(REPEAT_WAIT_MIN, REPEAT_WAIT_MAX);
-            // Forgotten slowly, as paths change.
+            // The minimum decays slowly, as paths change.
             self.repair_wait = (self.repair_wait * 17 / 16).min(took).min(REPEAT_WAIT_MAX);
         }
         self.nack_at = None;
@@ -251,15 +252,15 @@ impl Arrivals {
         }
     }
 
-    /// No buffer for the expected packet [PM-R15]. What came ahead of it is discarded, and the
-    /// sender will send it again.
+    /// No buffer for the expected packet [PM-R15]. Packets that arrived ahead of it are discarded;
+    /// the sender will send them again.
     pub(crate) fn on_rejected(&mut self) {
         self.rejecting = true;
         self.discard_ahead();
         self.due = Some(Report::Reject);
     }
 
-    /// What came ahead of the expected packet is discarded, so there is no gap to report.
+    /// Discards the packets ahead of the expected one, so there is no gap to report.
     pub(crate) fn discard_ahead(&mut self) {
         self.ahead.clear();
         self.ahead_count = 0;
@@ -275,7 +276,7 @@ impl Arrivals {
         }
     }
 
-    /// Decides whether an acknowledgement is due now or may wait to travel with data.
+    /// Determines whether an acknowledgement is due now or may wait to travel with data.
     pub(crate) fn owe(&mut self, now: Instant, at_once: AckWhen, ack_delay: Duration) {
         if self.due.is_some() {
             return;
@@ -291,13 +292,13 @@ impl Arrivals {
         }
     }
 
-    /// The sender asks: it is told what is missing, or that nothing is.
+    /// Answers a question of the sender: reports what is missing, or that nothing is.
     pub(crate) fn answer(&mut self) {
         self.due = Some(if self.has_gap() { Report::Nack } else { Report::Ack });
     }
 
-    /// As [`Self::answer`] to what comes now, but not before `at`: an acknowledgement that is owed
-    /// already waits too, an answer that is planned does not.
+    /// As [`Self::answer`] to the packet arriving now, but not before `at`: an acknowledgement that
+    /// is already owed waits too, a planned answer does not.
     pub(crate) fn answer_at(&mut self, now: Instant, at: Instant) {
         self.newest = now;
         if self.due.is_some() {
@@ -317,7 +318,7 @@ impl Arrivals {
         self.ack_at.is_some() && self.due.is_none()
     }
 
-    /// An acknowledgement is due, unless something else is.
+    /// Makes an acknowledgement due, unless another report is.
     pub(crate) fn answer_if_whole(&mut self) {
         self.due.get_or_insert(Report::Ack);
     }
@@ -327,14 +328,14 @@ impl Arrivals {
         self.end
     }
 
-    /// The sender seems not to know what has arrived: it is told again, soon.
+    /// Schedules another acknowledgement: the sender seems not to know what has arrived.
     pub(crate) fn owe_again(&mut self, now: Instant, ack_delay: Duration) {
         if self.due.is_none() {
             self.ack_at.get_or_insert(now + ack_delay);
         }
     }
 
-    /// Gaps are not reported unasked.
+    /// Cancels gap reports, which are not sent unasked.
     pub(crate) fn hush(&mut self) {
         self.nack_at = None;
         self.repeat_at = None;
@@ -343,17 +344,17 @@ impl Arrivals {
         }
     }
 
-    /// Gaps that have been reported are so again at `at`, as something has come meanwhile.
+    /// Postpones the repetition of gap reports to `at`, as packets have arrived meanwhile.
     pub(crate) fn put_off_repeat(&mut self, at: Instant) {
         self.repeat_at = self.repeat_at.map(|_| at);
     }
 
-    /// Twice the time that the fastest repair took.
+    /// Twice the duration of the fastest repair.
     pub(crate) fn repair_wait(&self) -> Duration {
         self.repair_wait
     }
 
-    /// A report of gaps that is due waits until `at`, so that others may be first.
+    /// Postpones a due gap report to `at`, so that other ranks may be first.
     pub(crate) fn defer_gaps(&mut self, at: Instant) {
         if self.due == Some(Report::Nack) {
             self.due = None;
@@ -361,13 +362,13 @@ impl Arrivals {
         }
     }
 
-    /// Nothing is to be acknowledged later any more.
+    /// Cancels the scheduled acknowledgement.
     fn settle_ack(&mut self) {
         self.ack_at = None;
         self.is_answer_planned = false;
     }
 
-    /// True if a timer made something due.
+    /// Fires the timers that are due. Returns true if a report is due now.
     pub(crate) fn on_deadline(&mut self, now: Instant) -> bool {
         if self.ack_at.is_some_and(|at| at <= now) {
             self.settle_ack();
@@ -382,7 +383,7 @@ impl Arrivals {
         self.due.is_some()
     }
 
-    /// Hands out what is due. A gap that stays is reported again, less and less often.
+    /// Takes the due report. A gap that remains is reported again, less and less often.
     pub(crate) fn take_report(&mut self, now: Instant) -> Option<Report> {
         let report = self.due.take()?;
         self.owed = 0;
@@ -399,7 +400,7 @@ impl Arrivals {
         Some(report)
     }
 
-    /// Data that go out now carry the acknowledgement.
+    /// Data sent now carry the acknowledgement.
     pub(crate) fn on_piggyback(&mut self) {
         self.owed = 0;
         self.settle_ack();
@@ -408,7 +409,7 @@ impl Arrivals {
         }
     }
 
-    /// What arrived beyond the gap.
+    /// Map of the packets that have arrived after the gap.
     pub(crate) fn gap_map(&self) -> GapMap {
         let mut map = GapMap::default();
         for index in 1..self.end.since(self.expects) {
@@ -420,7 +421,7 @@ impl Arrivals {
         map
     }
 
-    /// How long the answer was held back.
+    /// Time by which the answer was delayed.
     pub(crate) fn held_back(&self, now: Instant) -> Duration {
         now.since(self.newest)
     }
@@ -429,8 +430,8 @@ impl Arrivals {
 /// When an arrival must be acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AckWhen {
-    /// The sender waits, or has lost our answer.
+    /// Immediately: the sender is waiting, or has lost our answer.
     Now,
-    /// When this many packets are owed, or after the delay.
+    /// Once this many packets are unacknowledged, or after the delay.
     After(u32),
 }

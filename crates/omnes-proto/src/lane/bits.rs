@@ -1,12 +1,12 @@
-//! A window of bits that slides along the sequence numbers.
+//! A bitmap window that slides along the sequence numbers.
 
 use crate::limits::WINDOW_PACKETS_MAX;
 use omnes_wire::Seq;
 
 const WORDS: usize = WINDOW_PACKETS_MAX as usize / 64;
 
-/// One bit per sequence number of a window; the owner keeps numbers inside the window. Takes no
-/// room while no bit was ever set.
+/// One bit per sequence number of a window; the owner keeps numbers inside the window. Allocates
+/// nothing until a bit is set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeqBits {
     words: Option<Box<[u64; WORDS]>>,
@@ -31,7 +31,7 @@ impl SeqBits {
         self.words.get_or_insert_default()[word] |= bit;
     }
 
-    /// Takes the bit out; true if it was set.
+    /// Clears the bit; returns true if it was set.
     pub(crate) fn take(&mut self, seq: Seq) -> bool {
         let (word, bit) = Self::at(seq);
         let Some(words) = &mut self.words else { return false };
@@ -40,16 +40,16 @@ impl SeqBits {
         was
     }
 
-    /// The bits of `seq` and of the 63 numbers behind it, that of `seq` lowest.
+    /// Bits of `seq` and of the 63 numbers after it; that of `seq` is the lowest.
     pub(crate) fn word_from(&self, seq: Seq) -> u64 {
         let Some(words) = &self.words else { return 0 };
         let (word, shift) = (Self::at(seq).0, seq.0 % 64);
         let behind = words[(word + 1) % WORDS];
-        // A shift by all 64 bits would be none.
+        // A shift by 64 bits is not possible.
         words[word] >> shift | (behind << 1) << (63 - shift)
     }
 
-    /// The numbers that are set, by their places in the window.
+    /// Numbers whose bits are set, as indices in the window.
     pub(crate) fn indices(&self) -> impl Iterator<Item = usize> + '_ {
         let is_set = |words: &[u64; WORDS], at: usize| words[at / 64] >> (at % 64) & 1 == 1;
         self.words.iter().flat_map(move |words| {

@@ -1,5 +1,5 @@
-//! How much may be in flight, in bytes of truesize: grows while little is lost, halves when more
-//! than an eighth is.
+//! Congestion window in bytes of truesize: grows while little is lost, halves when more than an
+//! eighth is lost.
 
 /// See the module header.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +9,7 @@ pub(crate) struct LossWindow {
     lost: u32,
 }
 
-/// Answered packets after which the loss is judged.
+/// Number of answered packets after which the loss is evaluated.
 pub(crate) const LOSS_ROUND_PACKETS: u32 = 64;
 const LOSS_WINDOW_MIN_BYTES: u32 = 16 * 2304;
 

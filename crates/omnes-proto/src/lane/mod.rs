@@ -1,6 +1,6 @@
-//! Parts of a numbered sequence that every reliable machine needs: what has arrived and what must
-//! be said of it, sets of numbers in a window, how much may be under way, how long an answer takes,
-//! and when to ask for what does not come.
+//! Parts of a numbered sequence that every reliable machine needs: arrivals and their reports, sets
+//! of numbers in a window, the congestion window, round-trip times, and questions for overdue
+//! packets.
 
 mod arrivals;
 mod bits;
@@ -16,7 +16,7 @@ pub(crate) use loss_window::{LOSS_ROUND_PACKETS, LossWindow};
 pub(crate) use overdue::Overdue;
 pub(crate) use rtt::{Allowance, Rtt};
 
-/// The earliest of some deadlines, if there is one. Asked after every input, so it is no chain of
+/// Earliest of some deadlines, if there is one. Called after every input, so it avoids a chain of
 /// iterators.
 pub(crate) fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
     let mut earliest: Option<Instant> = None;

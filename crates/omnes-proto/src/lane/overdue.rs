@@ -1,16 +1,15 @@
-//! When a receiver that waits asks for what does not come.
+//! When a waiting receiver asks for packets that do not arrive.
 //!
-//! A message that is lost as a whole, or from some packet on, with nothing behind it, leaves no gap
-//! to be reported. The sender could ask for acknowledgements, but each costs both ends a packet,
-//! which the slowest receiver may have to wait for; a receiver that waits for the message can tell
-//! as well that it is overdue. Where the sender is late instead, it has nothing to send again and
-//! says nothing.
+//! A message that is lost completely, or from some packet on, with no packets after it, leaves no
+//! gap to report. The sender could ask for acknowledgements, but each costs both ends a packet, and
+//! the slowest receiver may delay it; a receiver that waits for the message can equally notice that
+//! it is overdue. If the sender is late instead, it has nothing to send again and does not answer.
 //!
-//! How long a message usually takes is measured from the time that a receiver begins to wait, so a
-//! sender that comes late every time is not asked every time.
+//! The usual time of a message is measured from the time that a receiver starts to wait, so a
+//! sender that is always late is not always asked.
 //!
-//! Cost: nothing while packets come; one report per message that is overdue, and again after waits
-//! that double.
+//! Cost: nothing while packets arrive; one report per overdue message, repeated after waits that
+//! double.
 
 use super::rtt::Rtt;
 use omnes_wire::Instant;
@@ -23,14 +22,14 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Overdue {
     usual: Rtt,
-    /// Since when nothing has come of the message that is waited for.
+    /// Time since which nothing of the awaited message has arrived.
     since: Option<Instant>,
     ask_at: Option<Instant>,
     wait: Duration,
-    /// When part of it has come last, and the longest pause in it, forgotten soon.
+    /// Arrival of its latest part, and the longest pause in it (`pause`), which decays quickly.
     came_at: Option<Instant>,
     pause: Duration,
-    /// When it was last asked for, and how often it was.
+    /// Time of the last question for it, and their number (`questions`).
     asked_at: Option<Instant>,
     questions: u32,
 }
@@ -49,7 +48,8 @@ impl Overdue {
         }
     }
 
-    /// A message is waited for of which nothing has come; it is asked for after `least` or later.
+    /// Starts to wait for a message of which nothing has arrived; it is asked for after at least
+    /// `least`.
     pub(crate) fn begin(&mut self, now: Instant, least: Duration) {
         if self.since.is_some() {
             return;
@@ -61,32 +61,32 @@ impl Overdue {
         (self.came_at, self.pause) = (None, Duration::ZERO);
     }
 
-    /// After what time a message is overdue: `least`, or twice what it usually takes, or that and
-    /// four times the deviation.
+    /// Time after which a message is overdue: the maximum of `least`, twice its usual time, and its
+    /// usual time plus four deviations.
     fn usual_wait(&self, least: Duration) -> Duration {
         let (mean, spread) = (self.usual.smoothed(), self.usual.deviation());
         (mean + mean.max(4 * spread)).min(WAIT_MAX).max(least)
     }
 
-    /// Something of it has come, and nobody knows whether because it was asked for. If it was asked
-    /// for, it counts as having come then: a sender that is late is soon left alone for longer,
-    /// and what was lost makes the next wait hardly longer.
+    /// Part of the message has arrived, and it is not known whether because it was asked for. If it
+    /// was, it counts as having arrived at the time of the question: a sender that is late is soon
+    /// asked only after a longer time, and a loss makes the next wait hardly longer.
     pub(crate) fn end_unsure(&mut self, now: Instant) {
         let at = self.asked_at.unwrap_or(now);
         self.end(at, true);
     }
 
-    /// How often it has been asked for.
+    /// Number of times that it has been asked for.
     pub(crate) fn questions(&self) -> u32 {
         self.questions
     }
 
-    /// It is waited for, but not asked for any more.
+    /// Continues to wait for it, but asks no more.
     pub(crate) fn give_up(&mut self) {
         self.ask_at = None;
     }
 
-    /// Nothing is waited for any more.
+    /// Stops waiting.
     pub(crate) fn stop(&mut self) {
         self.since = None;
         self.ask_at = None;
@@ -94,8 +94,9 @@ impl Overdue {
         self.pause = Duration::ZERO;
     }
 
-    /// Something of it has come, by itself if `is_usual` and not because it was asked for. If it
-    /// would have been asked for before, had this rank run, it counts as having come then.
+    /// Part of the message has arrived, by itself and not because it was asked for if `is_usual`.
+    /// If this rank did not run and would otherwise have asked for it before, it counts as having
+    /// arrived at that time.
     pub(crate) fn end(&mut self, now: Instant, is_usual: bool) {
         let due = self.ask_at.take().filter(|at| *at <= now && self.asked_at.is_none());
         if let (Some(since), true) = (self.since.take(), is_usual) {
@@ -103,10 +104,10 @@ impl Overdue {
         }
     }
 
-    /// Part of it has come; the rest is asked for when nothing has come for `least`, or for twice
-    /// the longest pause so far: it comes at the pace of the network.
+    /// Part of the message has arrived; the remaining data are asked for when nothing has arrived
+    /// for `least`, or for twice the longest pause so far: they arrive at the pace of the network.
     pub(crate) fn begin_rest(&mut self, now: Instant, least: Duration) {
-        // Packets that have come together count as one.
+        // Packets that arrived together count as one.
         if let Some(came_at) = self.came_at.replace(now).filter(|came_at| *came_at != now) {
             self.pause = now.since(came_at).max(self.pause * 7 / 8);
         }
@@ -142,7 +143,7 @@ mod tests {
         Instant::from_ns(us * 1000)
     }
 
-    /// Messages have come `us` after they were waited for.
+    /// Messages have arrived `us` after the wait for them began.
     fn after(us: u64) -> Overdue {
         let mut overdue = Overdue::new();
         for start in 0..50 {

@@ -1,19 +1,19 @@
-//! Round-trip time and the retransmission timeout that follows it.
+//! Round-trip time and the retransmission timeout derived from it.
 //!
-//! Smoothed mean and deviation as TCP keeps them (RFC 6298); packets that were sent more than once
-//! give no sample (Karn), unless the answer's epoch says which of them it answers. The receiver
-//! reports how long it held an answer back, so that a lazy acknowledgement does not look like a
+//! Smoothed mean and deviation as in TCP (RFC 6298); packets that were sent more than once give no
+//! sample (Karn), unless the answer's epoch shows which transmission it answers. The receiver
+//! reports by how much it delayed an answer, so that a lazy acknowledgement does not look like a
 //! slow network.
 
 use crate::limits::{BACKOFF_DOUBLINGS_MAX, RETRANSMIT_TIMEOUT_MAX};
 use std::time::Duration;
 
-/// Estimate of one path. In nanoseconds, as it is asked for every packet.
+/// Estimate for one path. In nanoseconds, because it is used for every packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Rtt {
     smoothed_ns: Option<u64>,
     deviation_ns: u64,
-    /// Shortest sample, forgotten slowly as paths change.
+    /// Shortest sample; decays slowly, as paths change.
     shortest_ns: u64,
 }
 
@@ -21,12 +21,12 @@ pub(crate) struct Rtt {
 const INITIAL_NS: u64 = 1_000_000;
 const MAX_NS: u64 = RETRANSMIT_TIMEOUT_MAX.as_nanos() as u64;
 
-/// What a timeout allows for beside the round trip.
+/// Allowance of a timeout in addition to the round trip.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     /// Shortest timeout.
     pub(crate) least: Duration,
-    /// Longest time that an answer is held back.
+    /// Longest time that an answer is delayed.
     pub(crate) held_back: Duration,
 }
 
@@ -35,17 +35,17 @@ impl Rtt {
         Self { smoothed_ns: None, deviation_ns: INITIAL_NS, shortest_ns: MAX_NS }
     }
 
-    /// The smoothed round-trip time.
+    /// Smoothed round-trip time.
     pub(crate) fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed_ns.unwrap_or(INITIAL_NS))
     }
 
-    /// The round trip of a packet that waits nowhere, if there has been a sample.
+    /// Round-trip time of a packet that never waits, if there has been a sample.
     pub(crate) fn shortest(&self) -> Option<Duration> {
         self.smoothed_ns.map(|_| Duration::from_nanos(self.shortest_ns))
     }
 
-    /// How much samples differ from the smoothed mean.
+    /// Deviation of the samples from the smoothed mean.
     pub(crate) fn deviation(&self) -> Duration {
         Duration::from_nanos(self.deviation_ns)
     }
@@ -62,7 +62,7 @@ impl Rtt {
         self.smoothed_ns = Some((smoothed * 7 + sample) / 8);
     }
 
-    /// How long to wait for an answer, after `doublings` waits without one.
+    /// Time to wait for an answer after `doublings` waits without one.
     pub(crate) fn retransmit_timeout(&self, allowance: Allowance, doublings: u32) -> Duration {
         let smoothed = self.smoothed_ns.unwrap_or(INITIAL_NS);
         let (least, held_back) = (nanoseconds(allowance.least), nanoseconds(allowance.held_back));
@@ -71,7 +71,7 @@ impl Rtt {
     }
 }
 
-/// At most the longest timeout.
+/// Converts to nanoseconds, limited to the longest timeout.
 fn nanoseconds(time: Duration) -> u64 {
     let seconds = time.as_secs().saturating_mul(1_000_000_000);
     seconds.saturating_add(u64::from(time.subsec_nanos())).min(MAX_NS)

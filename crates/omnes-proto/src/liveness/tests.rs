@@ -34,7 +34,7 @@ fn silent_successor_is_asked_four_times_as_often_until_it_answers() {
     };
     assert_eq!(questions(&mut liveness, 1, 1001), [500, 625, 750, 875, 1000]);
     liveness.on_heard(at(1001), Rank(0));
-    // An answer ends it; the next silence is found as before.
+    // An answer ends it; the next silence is detected as before.
     assert_eq!(questions(&mut liveness, 1001, 1800), [1625, 1750]);
 }
 
@@ -54,7 +54,7 @@ fn ranks_of_a_node_do_not_follow_each_other() {
     assert_eq!(order(&Nodes::one_each(1), 0, Way::On), [0; 0]);
 }
 
-/// When those who live have found the last of the dead out, if they are told of nothing.
+/// Time at which the living ranks have detected the last of the dead, if they exchange no reports.
 fn found_out_at(nodes: &Nodes, dead: std::ops::Range<u32>) -> u64 {
     let size = nodes.seats();
     let living = (0..size).filter(|rank| !dead.contains(rank));
@@ -181,8 +181,8 @@ fn after_a_pause_what_is_sent_again_by_somebody_else_proves_no_life_either() {
     assert!(failed.is_some_and(|ms| (68_000..=68_125).contains(&ms)), "{failed:?}");
 }
 
-/// When a successor that is heard of each millisecond fails, if `answer` gives the numbers of
-/// its answers to a question.
+/// Time at which a successor that is heard from each millisecond fails, if `answer` gives the
+/// numbers of its answers to a question.
 fn fails_though_heard(answer: impl Fn(u32) -> Vec<u32>) -> Option<u64> {
     let mut liveness = liveness(0, 2);
     (1..60_000).find(|ms| {
@@ -202,7 +202,7 @@ fn what_is_sent_again_by_somebody_else_proves_no_life() {
     assert_eq!(fails_though_heard(|question| vec![question]), None);
     let soon = 8000..=8125;
     assert!(fails_though_heard(|_| vec![]).is_some_and(|ms| soon.contains(&ms)));
-    // Answers to earlier questions, to none, and to questions that were not asked yet.
+    // Answers to earlier questions, and to questions that were never asked or not asked yet.
     let again =
         |question| [2, 3, question + 1].into_iter().filter(|old| *old != question).collect();
     let fails = fails_though_heard(again);
@@ -243,7 +243,7 @@ fn first_failure_is_the_cause_and_is_told_until_all_have_confirmed() {
     assert!(!liveness.is_telling());
 }
 
-/// What `liveness` sends because a rank that knows of `digest` has asked or answered.
+/// Messages of `liveness` to a rank that has asked or answered with `digest`.
 fn told(liveness: &mut Liveness, ms: u64, digest: u32) -> Vec<WatchMessage> {
     liveness.on_digest(at(ms), Rank(1), digest);
     std::iter::from_fn(|| liveness.poll_message()).collect()

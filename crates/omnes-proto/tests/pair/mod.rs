@@ -1,4 +1,4 @@
-//! Two ranks that pass each other packets by hand.
+//! Two ranks that exchange packets by hand.
 
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
@@ -6,7 +6,7 @@ use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::EndpointConfig;
 use omnes_wire::{JobId, JobKey, Rank};
 
-/// The settings of rank `me`: one channel, no broadcasts.
+/// Settings of rank `me`: one channel, no broadcasts.
 pub fn config(me: u32) -> EndpointConfig {
     EndpointConfig {
         me: Rank(me),

@@ -6,7 +6,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NO_TRIAL: Option<fn(Turn) -> Found> = None;
 const NO_KEY: Release<'_> = Release { key: None, challenge: 0 };
 
-/// So many readers, and the other ends of their connections.
+/// `count` readers, and the other ends of their connections.
 fn readers(count: u32) -> (Vec<Reader<'static>>, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = |rank| {
@@ -28,7 +28,7 @@ fn take(mut stream: &TcpStream, to_all: &ToAll) {
 
 #[test]
 fn one_that_takes_nothing_keeps_no_other_waiting_for_the_table() {
-    // More than the kernel keeps for who does not read.
+    // More than the kernel buffers for a process that does not read.
     let to_all = ToAll::new(&"x".repeat(32 << 20), None).unwrap();
     let (readers, theirs) = readers(3);
     std::thread::scope(|scope| {
@@ -36,7 +36,7 @@ fn one_that_takes_nothing_keeps_no_other_waiting_for_the_table() {
         let zero = scope.spawn(|| distribution.run(&mut Deadline::after(PATIENCE, None), NO_TRIAL));
         for slower in theirs.iter().rev() {
             take(slower, &to_all);
-            // None may go: the first has nothing yet.
+            // None may go: the first does not have the table yet.
             let mut stream: &TcpStream = slower;
             stream.set_nonblocking(true).unwrap();
             let said = stream.read(&mut [0]).unwrap_err();
@@ -57,8 +57,8 @@ fn one_that_takes_nothing_keeps_no_other_waiting_for_the_table() {
     });
 }
 
-/// What becomes of ranks 1 to 3, of which the last is not asked, and what is found, where
-/// `found` tells each of the others what has come in each turn.
+/// Verdicts of ranks 1 to 3, of which the last is not asked, and the packets found, where `found`
+/// returns the packets that each of the other ranks has received in each turn.
 fn try_with(found: impl Fn(u32, usize) -> Found + Sync) -> (Vec<Verdict>, Vec<Found>) {
     let to_all = ToAll::new(&"x", None).unwrap();
     let (readers, theirs) = readers(3);
@@ -105,7 +105,7 @@ fn all_go_with_what_comes_to_everyone() {
         let each = (0..3).map(|rank| Some(if rank == lacking { 3 } else { 0 }));
         assert_eq!(try_with(found), (go(3), each.collect()));
     }
-    // What has come in one turn need not in the other.
+    // A length that arrived in one turn need not arrive in the other.
     let found = |rank, turn| if turn == 2 && rank < 2 { Some(0) } else { Some(2 - rank as u8) };
     assert_eq!(try_with(found), (go(0), vec![Some(0); 3]));
 }

@@ -1,47 +1,49 @@
-//! Ranks that packets to all do not reach, though packets to them alone do: behind a switch that
-//! filters multicast, say. They get a copy of everything for a while, and are tried again then.
+//! Ranks that packets to all do not reach, though packets to them alone do: for example, behind a
+//! switch that filters multicast. They get a copy of everything for some time; then multicast is
+//! tried again.
 
 use omnes_wire::{Instant, Rank, Seq};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Reports in a row of a rank that has heard nothing, each after something more went to all, after
-/// which that cannot be chance.
+/// Consecutive reports of a rank that has received no packet to all, each after more such packets
+/// were sent, after which that cannot be chance.
 const FAILURES_MAX: u32 = 4;
-/// Time after which a rank that was deaf is tried again, at first; then twice as long each time.
+/// Time after which a deaf rank is tried again, initially; it doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(16);
 
-/// What a rank that hears nothing has reported.
+/// Reports of a rank that receives no packets sent to all.
 #[derive(Clone, Copy, Debug)]
 struct Hearing {
-    /// How often it did after something more had gone to all.
+    /// Number of its reports after more packets had been sent to all.
     failures: u32,
-    /// One past the last packet that had gone to all when it was last counted.
+    /// One past the last packet that had been sent to all when the latest of them was counted.
     counted: Seq,
-    /// How long it is taken to be deaf the next time.
+    /// Time for which it counts as deaf the next time.
     retry: Duration,
-    /// Until when it is.
+    /// Time until which it counts as deaf, if it does.
     deaf_until: Option<Instant>,
 }
 
-/// See the module header. State: 40 bytes for each rank that has heard nothing lately.
+/// See the module header. State: 40 bytes for each rank that has recently received no packet to
+/// all.
 #[derive(Debug, Default)]
 pub(super) struct Deaf {
     by_rank: BTreeMap<Rank, Hearing>,
-    /// How many are deaf.
+    /// Number of deaf ranks.
     count: u32,
 }
 
 impl Deaf {
-    /// True if `rank` is taken to be deaf.
+    /// True if `rank` counts as deaf.
     pub(super) fn contains(&self, rank: Rank) -> bool {
         self.count > 0 && self.by_rank.get(&rank).is_some_and(|it| it.deaf_until.is_some())
     }
 
-    /// `rank` reports, and whether something to all has come there since it last did; `end` is one
-    /// past the last packet that went to all, and `is_long_sent` tells of one that must have come
-    /// or be lost.
+    /// Evaluates a report of `rank`: `hears` says whether a packet to all has arrived there since
+    /// its last report; `end` is one past the last packet that was sent to all, and `is_long_sent`
+    /// returns true for a packet that must have arrived or be lost.
     pub(super) fn on_report(
         &mut self,
         now: Instant,
@@ -66,7 +68,7 @@ impl Deaf {
         }
     }
 
-    /// Takes a rank that is to be tried again.
+    /// Removes and returns a deaf rank that is to be tried again.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Rank> {
         if self.count == 0 {
             return None;
@@ -78,7 +80,7 @@ impl Deaf {
         Some(*rank)
     }
 
-    /// What `rank` has reported so far says nothing.
+    /// Discards all previous reports of `rank`.
     pub(super) fn forget(&mut self, rank: Rank) {
         let hearing = self.by_rank.remove(&rank);
         self.count -= u32::from(hearing.is_some_and(|it| it.deaf_until.is_some()));
@@ -95,7 +97,7 @@ mod tests {
         Instant::from_ns(ms * 1_000_000)
     }
 
-    /// `RANK` reports, each time after one packet more went to all; until it is deaf.
+    /// `RANK` reports until it is deaf, each time after one more packet was sent to all.
     fn reports_until_deaf(deaf: &mut Deaf, now: Instant, end: &mut u32) -> u32 {
         for reports in 0..10 {
             if deaf.contains(RANK) {

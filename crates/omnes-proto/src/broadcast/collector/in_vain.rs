@@ -1,20 +1,20 @@
-//! Ranks that report again and again that the first packet they lack has not come, though it goes
-//! out again each time: what it takes to say that it never gets there.
+//! Ranks that keep reporting the first packet they lack as missing, though it is sent again each
+//! time: evidence that it never arrives.
 
 use crate::limits::FRUITLESS_MIN;
 use omnes_wire::{Instant, Rank, Seq};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a rank reports.
+/// Latest report of a rank.
 #[derive(Clone, Copy, Debug)]
 struct Lacking {
     first: Seq,
-    /// Repairs of that packet after which it was still missing.
+    /// Number of repairs of that packet after which it was still missing.
     times: u32,
-    /// Number of the latest of them.
+    /// Number of the latest of those repairs.
     repair: u16,
-    /// When it was first reported as missing.
+    /// Time at which the packet was first reported as missing.
     since: Instant,
 }
 
@@ -25,8 +25,8 @@ pub(super) struct InVain {
 }
 
 impl InVain {
-    /// `rank` reports that `first` is the first packet it lacks, which was last sent again as
-    /// `repair`.
+    /// `rank` reports that `first` is the first packet it lacks; the latest repair of that packet
+    /// was `repair`.
     pub(super) fn on_lacking(&mut self, now: Instant, rank: Rank, first: Seq, repair: u16) {
         let new = Lacking { first, times: 0, repair, since: now };
         let lacking = self.by_rank.entry(rank).or_insert(new);
@@ -39,19 +39,19 @@ impl InVain {
         }
     }
 
-    /// The first packet that `rank` lacks, if repairs of it have been in vain for `limit`.
+    /// First packet that `rank` lacks, if repairs of it have failed for `limit`.
     pub(super) fn first_of(&self, now: Instant, rank: Rank, limit: Duration) -> Option<Seq> {
         let lacking = self.by_rank.get(&rank)?;
         let is_over = lacking.times >= FRUITLESS_MIN && now.since(lacking.since) >= limit;
         is_over.then_some(lacking.first)
     }
 
-    /// What `rank` has reported so far says nothing.
+    /// Discards the previous reports of `rank`.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.by_rank.remove(&rank);
     }
 
-    /// Nor does what all others have.
+    /// Discards the previous reports of all ranks.
     pub(super) fn clear(&mut self) {
         self.by_rank.clear();
     }

@@ -1,4 +1,4 @@
-//! One collector, reports in and repairs out.
+//! One collector: reports in, repairs out.
 
 #![allow(clippy::unwrap_used)]
 use super::hold::HOLD_SHARE;
@@ -7,7 +7,7 @@ use crate::lane::Allowance;
 
 const ASKED: Allowance = Allowance { least: Duration::from_micros(200), held_back: Duration::ZERO };
 
-/// Who has owed an answer for `limit` by then.
+/// Ranks that have owed an answer for `limit` by then.
 fn silent(collector: &Collector, us: u64, limit: Duration) -> Vec<u32> {
     collector.silent(at(us), limit).into_iter().map(|silent| silent.rank.0).collect()
 }
@@ -29,7 +29,7 @@ fn report(collector: &mut Collector, us: u64, rank: u32, expects: u32) -> bool {
 
 #[test]
 fn slowest_comes_on_when_the_last_has_reported() {
-    // [BC-R23]: nobody is sent more than the one with the least room has offered.
+    // [BC-R23]: no rank is sent more than the rank with the least space has advertised.
     let mut collector = collector(3);
     assert!(!report(&mut collector, 1, 1, 5));
     assert!(!report(&mut collector, 2, 3, 7));
@@ -52,7 +52,7 @@ fn a_rank_that_has_packets_beyond_a_gap_is_not_silent() {
     let mut map = GapMap::default();
     map.insert(Seq::nth(0), Seq::nth(2));
     collector.on_gaps(at(2_000_000), WITNESS, (Seq::nth(0), &map), Seq::nth(4));
-    // It has none: its question says nothing of whether anything comes to it.
+    // It has received nothing, so its question does not show whether packets reach it.
     let other = Witness { rank: Rank(2), ..WITNESS };
     collector.on_gaps(at(2_000_000), other, (Seq::nth(0), &GapMap::default()), Seq::nth(4));
     assert_eq!(silent(&collector, 9_000_000, limit), [2]);
@@ -137,8 +137,8 @@ fn a_report_older_than_the_repair_changes_nothing() {
     assert!(collector.has_repairs());
 }
 
-/// Reports of rank 1 that packet 0 is missing, though it has gone again after each, one per `us`;
-/// after how many of them, of `most`, it is said to have gone in vain for 900 µs.
+/// Reports of rank 1 that packet 0 is missing, though it is repaired after each report, one report
+/// per `us`. Returns after how many of them, of `most`, the repairs count as failed for 900 µs.
 fn reports_in_vain(us: u64, most: u32, is_full: impl Fn(u32) -> bool) -> Option<u32> {
     let mut collector = collector(2);
     let limit = Duration::from_micros(900);
@@ -156,7 +156,8 @@ fn reports_in_vain(us: u64, most: u32, is_full: impl Fn(u32) -> bool) -> Option<
 
 #[test]
 fn a_packet_never_arrives_if_it_goes_in_vain_often_and_for_long() {
-    // The first report is of what went to all, and the second is the first of a repair.
+    // The first report refers to the packet sent to all, and the second is the first one after a
+    // repair.
     assert_eq!(reports_in_vain(200, 99, |_| false), Some(10), "often");
     assert_eq!(reports_in_vain(25, 99, |_| false), Some(38), "for long");
     assert_eq!(reports_in_vain(100, 99, |number| number == 9), Some(19), "it had come");
@@ -187,7 +188,7 @@ fn who_is_silent_is_also_asked_alone_now_and_then() {
     let mut alone = Vec::new();
     let mut now = 0;
     while now < 250_000 {
-        // Rank 4 says nothing, while the others answer that they have nothing.
+        // Rank 4 does not report, while the others report that they have nothing.
         (1..=5).filter(|rank| *rank != 4).for_each(|rank| _ = report(&mut collector, now, rank, 0));
         collector.answers.arm(at(now), ASKED);
         now = collector.answers.deadline().unwrap().as_ns() / 1000;

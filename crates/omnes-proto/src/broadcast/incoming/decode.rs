@@ -1,15 +1,15 @@
-//! Packets recovered from a coded one: a rank that has all but one of its parts gets that one.
+//! Decoding of coded packets: a rank that has all but one of the parts recovers the missing one.
 
 use super::{Incoming, Packet, Posted};
 use crate::broadcast::config::CheckedBroadcast;
 use crate::lane::Arrival;
 use omnes_wire::{CodedSet, Flags, Seq};
 
-/// A packet that is got from several in one.
+/// Packet recovered from a coded one.
 #[derive(Debug)]
 pub(in crate::broadcast) struct Decoded {
     pub(in crate::broadcast) packet: Packet,
-    /// Where the data of the others lie in the memory of its receive, and how long they are.
+    /// Offset and length of each other packet's data in the memory of its receive.
     pub(in crate::broadcast) known: Vec<(u64, u32)>,
 }
 
@@ -18,14 +18,14 @@ impl Incoming {
         matches!(self.arrivals.classify(seq), Arrival::InOrder | Arrival::Ahead)
     }
 
-    /// True if one of these has not come.
+    /// True if any packet of the set has not arrived.
     pub(in crate::broadcast) fn lacks_any(&self, set: CodedSet) -> bool {
         set.packets().any(|seq| self.lacks(seq))
     }
 
-    /// What is got from several packets in one: all but one are here, in the memory of a receive
-    /// that knows its message's length and has room for it. The first packet of a message has
-    /// another layout, and is in none.
+    /// Recovers the only missing packet of a coded one, if all others are in the memory of a
+    /// receive that knows its message's length and has space for it. The first packet of a message
+    /// has a different layout, and is in no set.
     pub(in crate::broadcast) fn decode(
         &self,
         config: &CheckedBroadcast,
@@ -55,7 +55,7 @@ impl Incoming {
         (index > 0).then_some(Decoded { packet, known })
     }
 
-    /// True if the data of `seq` lie in the memory of this receive.
+    /// True if the data of `seq` are in the memory of this receive.
     fn is_in_place(&self, posted: &Posted, seq: Seq) -> bool {
         let is_of_it = !seq.precedes(posted.first) && seq.precedes(posted.end());
         let is_stashed = self.stashed(seq).is_some_and(|stashed| !stashed.is_delivered);

@@ -1,5 +1,5 @@
-//! When a receiver says what it has, and what it lacks: by the policy's rule, when it is asked,
-//! when it sees a gap, and when nothing comes.
+//! When a receiver reports what it has and what it lacks: by the policy's rule, when it is asked,
+//! when it detects a gap, and when nothing arrives.
 
 use super::{Incoming, Packet};
 use crate::broadcast::policy::{AckRule, GapReports};
@@ -9,7 +9,7 @@ use crate::limits::{RANKS_AT_ONCE, STAGGER, WINDOW_PACKETS_MAX};
 use omnes_wire::{Flags, GapMap, Instant, Seq};
 use std::time::Duration;
 
-/// Shortest waits for an answer that make a time in which nothing comes, at least.
+/// Least idle time, in shortest waits for an answer.
 const IDLE_WAITS: u32 = 4;
 
 /// Time over which `ranks` that are asked together spread their answers.
@@ -18,8 +18,8 @@ pub(in crate::broadcast) fn answer_spread(ranks: u32) -> Duration {
 }
 
 impl Incoming {
-    /// Something has come: while it does, so may what has been reported as missing, and the rest of
-    /// a message.
+    /// A packet has arrived: while packets arrive, those that have been reported as missing, and
+    /// the remaining packets of a message, may arrive too.
     pub(super) fn on_heard(&mut self, now: Instant, common: &Common) {
         self.heard_at = now;
         let stagger = if self.takers > RANKS_AT_ONCE {
@@ -31,8 +31,8 @@ impl Incoming {
         self.watch(now, common);
     }
 
-    /// Packets have come as one of which this rank lacks some, but cannot get them: the root, which
-    /// thinks otherwise, is told at once.
+    /// A coded packet has arrived of which this rank lacks several parts, so it cannot decode it:
+    /// the root, which assumes otherwise, is told immediately.
     pub(in crate::broadcast) fn on_undecodable(&mut self, now: Instant, common: &Common) {
         self.on_heard(now, common);
         self.lacks_rest |= !self.arrivals.has_gap();
@@ -40,18 +40,18 @@ impl Incoming {
         self.take_turn(now, self.arrivals.expects());
     }
 
-    /// A wait in which nothing comes, after which nothing is taken to be under way.
+    /// Idle time after which nothing is assumed to be in flight.
     fn idle_wait(&self, common: &Common) -> Duration {
         self.arrivals.repair_wait().max(common.config.timeout_min * IDLE_WAITS)
     }
 
-    /// True if nothing has come for a time.
+    /// True if nothing has arrived for that time.
     pub(in crate::broadcast) fn is_idle(&self, now: Instant, common: &Common) -> bool {
         now.since(self.heard_at) >= self.idle_wait(common)
     }
 
-    /// Answers a packet that asks for it; true if it does. A rank that speaks for others answers a
-    /// new packet when they have it too.
+    /// Answers a packet that asks for it; returns true if it does. A rank that speaks for others
+    /// answers a new packet when they have it too.
     pub(super) fn answer_if_asked(&mut self, now: Instant, packet: &Packet) -> bool {
         if !packet.flags.has(Flags::ACK_NOW) {
             return false;
@@ -66,22 +66,22 @@ impl Incoming {
         true
     }
 
-    /// True if the packet asks so many that they answer one after the other.
+    /// True if the packet asks so many ranks that they answer one after the other.
     pub(super) fn is_one_of_many(&self, packet: &Packet) -> bool {
         packet.flags.has(Flags::GROUP.with(Flags::ACK_NOW)) && self.peers > RANKS_AT_ONCE
     }
 
-    /// Answers a rank that waits for the acknowledgement of everything before `end`, which was
-    /// sent.
+    /// Answers a rank that waits for the acknowledgement of every packet before `end`, all of which
+    /// have been sent.
     pub(in crate::broadcast) fn answer_question(&mut self, end: Seq) {
         self.is_asked = true;
-        // A gap is reported as one: its repairs show what else is missing.
+        // A gap is reported as a gap: its repairs show what else is missing.
         self.lacks_rest |= self.note_awaited(end) && !self.arrivals.has_gap();
         self.arrivals.answer();
     }
 
-    /// True if something is missing before `end`, whose acknowledgement somebody waits for: it goes
-    /// out as soon as all is here.
+    /// Returns true if a packet before `end` is missing; the awaited acknowledgement is then sent
+    /// as soon as all of them have arrived.
     fn note_awaited(&mut self, end: Seq) -> bool {
         let lacks = self.arrivals.expects().precedes(end);
         if lacks {
@@ -90,14 +90,14 @@ impl Incoming {
         lacks
     }
 
-    /// Of many ranks that may lack the same, not all report `seq` at once.
+    /// Staggers the reports of `seq` if many ranks may lack it.
     pub(super) fn take_turn(&mut self, now: Instant, seq: Seq) {
         if self.takers > RANKS_AT_ONCE {
             self.arrivals.defer_gaps(now + self.spread(seq.0, self.takers));
         }
     }
 
-    /// What is expected next has moved on: an acknowledgement may be due.
+    /// The next expected packet has advanced: an acknowledgement may be due.
     pub(super) fn on_advance(&mut self, now: Instant, common: &Common) {
         if self.awaited.take_if(|end| !self.arrivals.expects().precedes(*end)).is_some() {
             self.arrivals.owe(now, AckWhen::Now, common.config.ack_delay);
@@ -105,8 +105,9 @@ impl Incoming {
         self.acknowledge_run(now, common);
     }
 
-    /// A wait that differs from rank to rank and from `number` to number, so that of `ranks` not
-    /// all report at once: the first report of a gap brings a repair that spares the others theirs.
+    /// A delay that differs by rank and by `number`, so that `ranks` ranks do not all report at the
+    /// same time: the first report of a gap brings a repair that makes the other reports
+    /// unnecessary.
     fn spread(&self, number: u32, ranks: u32) -> Duration {
         let mixed = (u64::from(self.position) << 32 | u64::from(number))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -114,8 +115,9 @@ impl Incoming {
         STAGGER * (mixed as u32 % ranks)
     }
 
-    /// A message has come to its end in order: the rule says whether it is acknowledged now. Where
-    /// all are asked and take turns, a rule that would let some answer earlier gives way.
+    /// A message has been completed in order: the policy's rule determines whether it is
+    /// acknowledged now. If all ranks are asked and take turns, a rule by which some would answer
+    /// earlier is suspended.
     pub(super) fn on_message(&mut self, now: Instant, common: &Common, takes_turn: bool) {
         let number = self.messages;
         self.messages = number.wrapping_add(1);
@@ -133,7 +135,7 @@ impl Incoming {
         self.arrivals.owe(now, when, common.config.ack_delay);
     }
 
-    /// A long run is acknowledged several times per window, by each rank at another place.
+    /// A long run is acknowledged several times per window, by each rank at a different packet.
     fn acknowledge_run(&mut self, now: Instant, common: &Common) {
         let config = &common.config;
         let room = config.credit_packets(config.receive_truesize_bytes).min(config.window_packets);
@@ -143,8 +145,8 @@ impl Incoming {
         self.arrivals.owe(now, when, config.ack_delay);
     }
 
-    /// Begins to wait for a message, or for its rest, if there is one that may be asked for. What
-    /// is known to be missing is reported anyway.
+    /// Starts to wait for a message, or for its remaining packets, if there is one that this rank
+    /// may ask for. Known gaps are reported in any case.
     pub(super) fn watch(&mut self, now: Instant, common: &Common) {
         let is_waiting = !self.posted.is_empty() && !self.arrivals.has_gap();
         if !is_waiting || !self.policy.takers_ask(self.takers) {
@@ -156,23 +158,24 @@ impl Incoming {
         }
     }
 
-    /// When [`Self::on_deadline`] is wanted next.
+    /// Time at which [`Self::on_deadline`] is to be called next.
     pub(in crate::broadcast) fn deadline(&self) -> Option<Instant> {
         earliest([self.arrivals.deadline(), self.overdue.deadline()])
     }
 
-    /// Lets timers run out. True if something is to be reported.
+    /// Fires the timers that are due. Returns true if something is to be reported.
     pub(in crate::broadcast) fn on_deadline(&mut self, now: Instant) -> bool {
         if self.overdue.on_deadline(now) {
             self.lacks_rest = true;
-            // In a tree the question goes past whom an acknowledgement may be owed to.
+            // In a tree the question does not pass the rank to which an acknowledgement may be
+            // owed.
             self.is_asked = true;
             self.arrivals.answer();
         }
         self.arrivals.on_deadline(now)
     }
 
-    /// The room that a report offers, in units of the header's credits field.
+    /// Space advertised by a report, in units of the header's credits field.
     pub(in crate::broadcast) fn credits(&self, common: &Common) -> u16 {
         let config = &common.config;
         let sharers = common.active.max(1);
@@ -189,7 +192,7 @@ impl Incoming {
         config.credits((packets * config.charge()).min(socket))
     }
 
-    /// What is to be reported, if something is.
+    /// Takes the pending report, if there is one.
     pub(in crate::broadcast) fn take_report(&mut self, now: Instant) -> Option<Report> {
         let report = self.arrivals.take_report(now);
         let report = if self.lacks_rest { report.and(Some(Report::Nack)) } else { report };

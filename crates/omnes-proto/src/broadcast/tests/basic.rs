@@ -11,7 +11,7 @@ fn root_goes_on_when_the_last_acknowledgement_has_come() {
     let message = content(1, 1000);
     net.broadcast(0, &message);
     net.run(2000);
-    // All others have it, and have said so.
+    // All other ranks have received and acknowledged it.
     assert!(net.nodes[1..].iter().all(|node| node.received == [message.clone()]));
     assert_eq!(net.nodes[0].freed, 0);
     net.lose = Box::new(|_, _| false);

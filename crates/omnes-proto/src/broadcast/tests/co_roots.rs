@@ -1,11 +1,11 @@
-//! Co-roots below co-roots: who copies, hears and repairs.
+//! Co-roots below co-roots: which of them copies, collects and repairs.
 
 use super::*;
 use omnes_wire::Seq;
 
 #[test]
 fn a_co_root_reports_to_whom_it_has_its_copy_from_and_is_repaired_there() {
-    // Co-roots 2 and 4 below the root, 6 below 4, and a leaf behind each [BC-R10, R12].
+    // Co-roots 2 and 4 below the root, 6 below 4, and a leaf below each [BC-R10, R12].
     for policy in ["co-root=4", "co-root=4+combined"] {
         let mut net = Net::new(8, policy);
         let (mut to_six, mut reports) = (0, Vec::new());
@@ -14,7 +14,7 @@ fn a_co_root_reports_to_whom_it_has_its_copy_from_and_is_repaired_there() {
             if matches!(header.kind, Kind::CastAck | Kind::CastNack) {
                 sender.send((header.source.0, to)).unwrap();
             }
-            // What comes by multicast, and the first copy.
+            // The multicast packet and the first copy.
             to_six += u32::from(header.kind == Kind::Cast && to == 6);
             header.kind == Kind::Cast && to == 6 && to_six <= 2
         });
@@ -35,7 +35,7 @@ fn a_co_root_reports_to_whom_it_has_its_copy_from_and_is_repaired_there() {
 
 #[test]
 fn who_copies_to_a_slow_co_root_offers_the_root_no_more_room_than_it_has() {
-    // Rank 3 posts no receive; 2 keeps everything for it: its buffers bound what the root sends.
+    // Rank 3 posts no receive; 2 keeps everything for it: its buffers limit what the root sends.
     let few = BroadcastConfig {
         pool_slots: 32,
         initial_credit_bytes: 16 * 2304,
@@ -67,7 +67,7 @@ fn copies_go_out_in_rows_that_make_trains() {
 
 #[test]
 fn what_is_kept_for_copies_is_freed_when_those_have_ended() {
-    // Rank 3 has the message, and has said so, before co-root 2 gets it.
+    // Rank 3 has received and acknowledged the message before co-root 2 receives it.
     let mut net = Net::new(4, "co-root=2");
     net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 2);
     net.broadcast(0, &content(1, 8));
@@ -78,7 +78,7 @@ fn what_is_kept_for_copies_is_freed_when_those_have_ended() {
         if !net.nodes[2].received.is_empty() {
             break;
         }
-        // As if it had been deaf until then.
+        // As if rank 3 had been deaf until then.
         let machine = &mut net.nodes[2].machine;
         let (_, stream) = machine.streams.iter_mut().next().unwrap();
         stream.copied = vec![(Rank(3), Seq::FIRST)];

@@ -1,15 +1,15 @@
-//! Ranks that lack different packets: one packet of several brings each what it lacks.
+//! Ranks that lack different packets: one coded packet brings each rank what it lacks.
 
 use super::*;
 use omnes_wire::{CodedSet, Header, Seq};
 
-/// Data bytes of so many packets of a message.
+/// Data bytes of `packets` packets of a message.
 fn bytes_of(packets: usize) -> usize {
     packets * usize::from(config().payload_bytes) - omnes_wire::ENVELOPE_BYTES
 }
 
-/// Broadcasts a message of 40 packets of which each rank misses those that `lost` says once, until
-/// all have it; repairs and coded ones among them.
+/// Broadcasts a message of 40 packets of which each rank loses those in `lost` once, and runs until
+/// all have it. Returns the number of repairs, and how many of them were coded.
 fn repaired(policy: &str, last_bytes: usize, lost: &[(u32, u32)]) -> (u64, u64) {
     let mut net = Net::new(5, policy);
     let mut lost: Vec<(u32, u32)> = lost.to_vec();
@@ -29,12 +29,12 @@ fn repaired(policy: &str, last_bytes: usize, lost: &[(u32, u32)]) -> (u64, u64) 
 #[test]
 fn what_each_of_many_lacks_goes_to_all_as_one_packet() {
     assert_eq!(repaired("combined", 256, &[(5, 1), (9, 2), (30, 3), (32, 4)]), (1, 1));
-    // A rank that lacks two of them gets two; one that has all gets nothing new.
+    // A rank that lacks two of them gets two; a rank that has all gets nothing new.
     assert_eq!(repaired("combined", 256, &[(5, 1), (6, 1), (9, 2)]), (2, 1));
     assert_eq!(repaired("combined", 256, &[(5, 1), (9, 2), (9, 3)]), (1, 1));
 }
 
-/// The header of the packets of a set as one, from rank 0.
+/// Header of a coded packet from rank 0 that combines the packets of a set.
 fn coded_header(first: u32, later: u64) -> Header {
     let mut header = Header::blank(Kind::CastCoded, Rank(0));
     header.communicator = GROUP.communicator;
@@ -46,7 +46,7 @@ fn coded_header(first: u32, later: u64) -> Header {
 fn a_short_last_packet_is_decoded_and_helps_to_decode() {
     for (last_bytes, lost) in [(1, 39), (255, 39), (1, 38), (255, 38)] {
         let mut net = Net::new(2, "combined");
-        // Nothing repairs it but what is made here.
+        // Only the packets made here repair it.
         net.lose = Box::new(move |header, to| to == 1 && header.seq.index() == lost);
         let message = content(7, bytes_of(39) + last_bytes);
         net.broadcast(0, &message);
@@ -84,7 +84,7 @@ fn who_cannot_decode_gets_the_packet_by_itself() {
         Kind::Cast if header.flags.has(Flags::GROUP) => lost.contains(&(header.seq.index(), to)),
         _ => false,
     });
-    // Nobody has posted a receive: what comes lies in buffers.
+    // No receive has been posted: arriving packets are kept in buffers.
     let message = content(3, bytes_of(40));
     net.send(0, message.clone(), Reply::Lazy);
     net.run(2000);

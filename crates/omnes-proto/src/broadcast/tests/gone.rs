@@ -1,4 +1,4 @@
-//! Ranks that have failed or left: nobody waits for them.
+//! Ranks that have failed or left: no rank waits for them.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 fn nobody_waits_for_a_rank_that_had_left_before_the_first_message() {
     for policy in POLICIES {
         for left in [1, 2, 3] {
-            // Nothing is passed on but to those who are there.
+            // Packets are forwarded only to ranks that are present.
             let mut net = Net::new(4, policy);
             let is_repairer = policy.starts_with("co-root") && left == 2;
             if is_repairer {

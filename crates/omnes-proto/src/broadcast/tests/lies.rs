@@ -1,10 +1,10 @@
-//! Reports that cannot be true, and packets of what this rank knows nothing of.
+//! Invalid reports, and packets of streams that this rank does not know.
 
 use super::*;
 use omnes_wire::{ChannelId, Envelope, Seq};
 
-/// What `source` says about the messages of rank 0 to the group: it has everything before
-/// `expects`.
+/// Report of `source` about the messages of rank 0 to the group: every packet before `expects` has
+/// arrived.
 fn report(kind: Kind, flags: Flags, source: u32, expects: u32) -> Header {
     Header {
         job: JobId(1),

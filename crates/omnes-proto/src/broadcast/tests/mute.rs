@@ -1,4 +1,4 @@
-//! A network whose multicast ends in the midst of a job, and comes back.
+//! A network whose multicast stops in the middle of a job and resumes.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn a_multicast_that_reaches_nobody_any_more_is_made_up_for_until_it_does() {
         messages[1..6].iter().for_each(|message| net.broadcast(0, message));
         net.run(60_000);
         assert!(repairs(&net) < 64, "{policy}: {} repairs in vain", repairs(&net));
-        // Then some of it comes, though not all.
+        // Then some packets arrive, though not all.
         let mut packets = 0;
         net.lose = Box::new(move |_, _| {
             packets += 1;
@@ -22,7 +22,7 @@ fn a_multicast_that_reaches_nobody_any_more_is_made_up_for_until_it_does() {
         });
         net.broadcast(0, &messages[6]);
         net.run(20_000);
-        // What all have missed goes to all again.
+        // Packets that all ranks have lost are sent to all again.
         let (before, mut left) = (repairs(&net), 7 * 3);
         net.lose = Box::new(move |header, _| {
             let is_lost = header.flags.has(Flags::GROUP) && left > 0;
@@ -38,7 +38,7 @@ fn a_multicast_that_reaches_nobody_any_more_is_made_up_for_until_it_does() {
     }
 }
 
-/// Packets repaired and copied so far, all over the net.
+/// Packets repaired by unicast and copied so far, summed over all ranks.
 fn sent_alone(net: &Net) -> (u64, u64) {
     let counters = net.nodes.iter().map(|node| *node.machine.counters());
     counters.fold((0, 0), |(repairs, copies), counters| {

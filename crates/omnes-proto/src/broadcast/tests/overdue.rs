@@ -1,4 +1,4 @@
-//! Messages that do not come: a rank that waits for one asks for it.
+//! Overdue messages: a rank that waits for one asks for it.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn acquainted() -> Net {
     net
 }
 
-/// Gap reports and acknowledgements that rank 0 has got.
+/// Gap reports and acknowledgements that rank 0 has received.
 fn reports(net: &Net) -> (u64, u64) {
     let counters = net.nodes[0].machine.counters();
     (counters.nacks_received, counters.acks_received)
@@ -26,7 +26,7 @@ fn a_short_lone_message_is_acknowledged_when_its_receivers_are_through() {
     net.broadcast(0, &content(50, 8));
     net.run(20);
     assert!(net.nodes[1..].iter().all(|node| node.received.len() == 51));
-    // Of three receivers, one at most is the one whose turn it is [BC-R17].
+    // Of three receivers, at most one has its turn [BC-R17].
     assert!(reports(&net).1 <= before.1 + 1);
     net.run(500);
     assert_eq!(reports(&net), (before.0, before.1 + 3));
@@ -47,8 +47,8 @@ fn a_lost_lone_message_is_repaired_within_three_round_trips() {
     while net.nodes[2].received.len() < 51 {
         net.run(1);
     }
-    // The wait has a floor, which is five round trips of this fast network; then one to ask for it
-    // and get it alone.
+    // The wait has a lower bound, which is five round trips of this fast network; then one more to
+    // ask for the message and get it, only for this rank.
     assert!(net.now.since(start) <= config().timeout_min + 4 * STEP, "{:?}", net.now.since(start));
     assert_eq!(reports(&net).0, before.0 + 1);
     assert_eq!(net.casts, casts + 2);
@@ -62,7 +62,7 @@ fn a_root_that_comes_late_is_asked_less_and_less_often_and_sends_nothing_again()
     for rank in 1..4 {
         net.receive(rank, 0, 8);
     }
-    // 100 ms: waits of 0.2, 0.4, 0.8, ... 51.2 ms fit in.
+    // 100 ms have space for waits of 0.2, 0.4, 0.8, ... 51.2 ms.
     net.run(5000);
     let asked = reports(&net).0 - before.0;
     assert!((3 * 7..=3 * 10).contains(&asked), "{asked}");
@@ -101,7 +101,7 @@ fn of_a_long_message_that_is_overdue_the_ends_come_first_and_the_rest_as_a_gap()
     }
     let nacks = reports(&net).0 - before.0;
     assert!((1..=3).contains(&nacks), "{nacks}");
-    // Each packet once more at most, but for the two ends.
+    // Each packet at most once more, except for the two ends.
     assert!(net.casts - casts <= 2 * packets + 2, "{}", net.casts - casts);
 }
 
@@ -110,7 +110,8 @@ fn the_time_between_two_messages_is_no_pause_in_one() {
     let mut net = acquainted();
     net.broadcast(0, &content(50, 40 * 256));
     net.run(50_000);
-    // The next one has begun to come when its receives are posted, and its end does not.
+    // The next message has begun to arrive when its receives are posted, and its end does not
+    // arrive.
     net.lose = Box::new(|header, to| header.seq.index() >= 111 && to == 2);
     net.send(0, content(51, 40 * 256), Reply::Lazy);
     net.run(5);

@@ -1,4 +1,4 @@
-//! Groups that are closed, by some ranks long before the others.
+//! Closed groups, which some ranks close long before the others.
 
 use super::*;
 use crate::broadcast::slots::Slots;
@@ -13,7 +13,7 @@ fn losing(one_in: u64, seed: u64) -> Loss {
 }
 
 impl Net {
-    /// Every rank that has had its part in `messages` of `root` closes the group.
+    /// Every rank that has completed its part in `messages` of `root` closes the group.
     fn close_where_over(&mut self, root: u32, messages: usize) {
         for (rank, node) in (0..).zip(&mut self.nodes) {
             if rank == root || node.received.len() == messages {
@@ -22,7 +22,7 @@ impl Net {
         }
     }
 
-    /// Root 0 leaves, and all others close the group, which is over then.
+    /// Root 0 leaves, and all others close the group, which is then over.
     fn close_without_root(&mut self) {
         self.lose = Box::new(|header, to| to == 0 || header.source == Rank(0));
         for node in &mut self.nodes[1..] {
@@ -72,7 +72,7 @@ fn who_asks_a_group_at_rest_hears_how_far_it_has_come() {
     net.run(20);
     net.nodes.iter_mut().for_each(|node| node.machine.close(GROUP.communicator));
     net.run(2000);
-    // None of them has heard of the others' end, but the receivers have come to theirs.
+    // None of them has learned that the others are done, but the receivers are done themselves.
     assert_eq!(net.nodes[0].freed, 0);
     let left: Vec<usize> = net.nodes.iter().map(|node| node.machine.streams.len()).collect();
     assert_eq!(left, [1, 0, 0]);
@@ -89,12 +89,12 @@ fn packets_of_a_group_at_rest_make_no_new_one() {
     net.broadcast(0, &message);
     net.run(2000);
     net.nodes[1].machine.close(GROUP.communicator);
-    // The other one does not know.
+    // The other rank does not know.
     net.send(0, message.clone(), Reply::Soon);
     net.run(2000);
     let Node { machine, received, .. } = &net.nodes[1];
     assert_eq!((received.len(), machine.streams.len(), machine.knocks.len()), (1, 0, 0));
-    // Closed twice, and closed unopened, is closed.
+    // Closing a group twice, or without opening it, leaves it closed.
     net.nodes[1].machine.close(GROUP.communicator);
     net.nodes[1].machine.close(CommunicatorId(9));
     assert!(net.nodes[1].machine.is_over(CommunicatorId(9)));
@@ -116,7 +116,7 @@ fn a_rank_that_has_closed_without_a_part_in_a_stream_is_not_silent() {
 
 #[test]
 fn what_a_root_that_has_left_has_sent_is_not_kept_for_who_has_closed() {
-    // Rank 3 gets its messages from co-root 2, if they are lost on their way to all.
+    // Rank 3 gets its messages from co-root 2 if the multicast packets are lost.
     let mut net = Net::new(4, "co-root=2");
     net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 3);
     net.receive(3, 0, 10);
@@ -131,7 +131,7 @@ fn what_a_root_that_has_left_has_sent_is_not_kept_for_who_has_closed() {
 
 #[test]
 fn who_has_closed_lets_pass_what_a_root_that_has_left_has_sent() {
-    // Three messages of 79 packets each, and rank 3, behind co-root 2, has room for one of them.
+    // Three messages of 79 packets each; rank 3, below co-root 2, has space for one of them.
     let mut net = Net::new(4, "co-root=2");
     net.nodes[3].machine.common.slots = Slots::new(100);
     for at in 0..3 {

@@ -1,4 +1,4 @@
-//! Buffers that are full, and shares of the socket that are offered.
+//! Full buffers, and advertised shares of the socket buffer.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn a_root_that_waits_for_room_hears_of_it_when_receives_are_posted() {
 
 #[test]
 fn that_a_packet_found_no_buffer_is_told_also_after_an_acknowledgement() {
-    // Rank 2 keeps everything for rank 3, which nothing reaches, until its buffers run out.
+    // Rank 2 keeps everything for rank 3, which no packet reaches, until its buffers run out.
     let config = BroadcastConfig { pool_slots: 16, ..config() };
     let mut net = Net::with(4, "co-root=2+combined", config);
     let (sender, receiver) = std::sync::mpsc::channel();

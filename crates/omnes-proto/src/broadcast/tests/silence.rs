@@ -1,15 +1,16 @@
-//! Who is told apart from a rank that has failed: one that long packets do not get to.
+//! Ranks that long packets do not reach, distinguished from failed ranks.
 
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Three ranks, of which 2 gets no packet of data but the last of a message that has several.
+/// Three ranks, of which rank 2 gets no data packet except the last of a message of several
+/// packets.
 fn net(policy: &str) -> Net {
     net_of(policy, 8000)
 }
 
-/// The same with packets of so many bytes.
+/// The same with packets of `payload_bytes` bytes.
 fn net_of(policy: &str, payload_bytes: u16) -> Net {
     let config = BroadcastConfig { payload_bytes, peer_timeout: TIMEOUT, ..config() };
     let mut net = Net::with(3, policy, config);
@@ -21,7 +22,7 @@ fn net_of(policy: &str, payload_bytes: u16) -> Net {
     net
 }
 
-/// Lets time pass until something is wrong with a rank, but not more than two timeouts.
+/// Lets time pass until a rank is suspected, but no longer than two timeouts.
 fn suspicion(net: &mut Net) -> Option<Suspicion> {
     let end = net.now + 2 * TIMEOUT;
     while net.now < end {
@@ -50,7 +51,7 @@ fn long_packets_that_never_arrive_are_noticed_though_short_ones_do() {
 
 #[test]
 fn a_silent_rank_that_lives_is_one_that_long_packets_do_not_get_to() {
-    // Without gap reports it does not ask for what does not come.
+    // Without gap reports it does not ask for overdue packets.
     for lives in [true, false] {
         let mut net = net("window");
         net.broadcast(0, &content(1, 8000 - 16));

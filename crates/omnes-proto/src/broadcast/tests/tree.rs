@@ -1,15 +1,15 @@
-//! Trees of acknowledgements: who asks whom again, and how soon.
+//! Trees of acknowledgements: which rank asks which one again, and how soon.
 
 use super::*;
 use omnes_wire::{ChannelId, Seq};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Kind, flags, sender and receiver of each packet that went to one rank.
+/// Kind, flags, sender and receiver of each unicast packet.
 type Heard = Rc<RefCell<Vec<(Kind, Flags, u32, u32)>>>;
 
-/// Sixteen ranks that know how long answers take, with a list of what goes to each from now on and
-/// the loss of the first packet that `is_lost` holds for.
+/// Sixteen ranks that know how long answers take, with a list of the packets to each from now on,
+/// and the loss of the first packet for which `is_lost` holds.
 fn tree_that_loses(
     policy: &str,
     is_lost: impl Fn(&Header, u32) -> bool + 'static,
@@ -30,7 +30,7 @@ fn tree_that_loses(
     (net, heard, 20)
 }
 
-/// Time until the root knows that all have its next message, which it waits for.
+/// Time until the root knows that all ranks have its next message, which it waits for.
 fn time_to_free(net: &mut Net, freed: u32) -> Duration {
     (1..16).for_each(|rank| net.receive(rank, 0, 8));
     net.send(0, content(99, 8), Reply::Soon);
@@ -48,7 +48,7 @@ const SOON: Duration = Duration::from_micros(400);
 
 #[test]
 fn an_acknowledgement_lost_in_a_tree_is_asked_for_by_whom_it_was_for() {
-    // Of the tree with radix 2, rank 3 reports to rank 2, which reports to the root [BC-R14].
+    // In the tree with radix 2, rank 3 reports to rank 2, which reports to the root [BC-R14].
     for policy in ["tree-ack=2+combined", "tree-ack=2"] {
         let is_lost = |header: &Header, _| header.kind == Kind::CastAck && header.source == Rank(3);
         let (mut net, heard, freed) = tree_that_loses(policy, is_lost);
@@ -57,7 +57,7 @@ fn an_acknowledgement_lost_in_a_tree_is_asked_for_by_whom_it_was_for() {
         let heard = heard.borrow();
         let question = (Kind::CastAck, Flags::ACK_NOW, 2, 3);
         assert_eq!(heard.iter().filter(|packet| **packet == question).count(), 1, "{policy}");
-        // The root may have asked rank 2 in the meantime, and nobody else.
+        // The root may have asked rank 2 in the meantime, and no other rank.
         let again = heard
             .iter()
             .filter(|(kind, flags, _, _)| *kind == Kind::Cast && !flags.has(Flags::GROUP));
@@ -100,7 +100,8 @@ fn lone_packets_lost_in_a_tree_make_nobody_deaf() {
     }
 }
 
-/// A long message to 40 ranks, of which `late` only receive after 200 ms, when it is whole at all.
+/// A long message to 40 ranks, of which `late` post their receives only after 200 ms, when it may
+/// have arrived completely.
 fn with_late_leaves(late: &[u32]) -> Net {
     let packets = 3000;
     let data = content(7, packets * 256);
@@ -185,7 +186,7 @@ fn a_question_of_a_stranger_to_the_tree_is_refused() {
 
 #[test]
 fn no_message_carries_the_acknowledgement_of_a_rank_that_speaks_for_others() {
-    // Rank 3 reports to rank 2, and gets nothing in the end.
+    // Rank 3 reports to rank 2, and receives no packets at the end.
     for policy in ["tree-ack=2+combined", "tree-ack=2+skewed=9"] {
         let mut net = Net::new(4, policy);
         for number in 0..20 {

@@ -1,9 +1,9 @@
-//! Messages that do not come: a rank that waits for one asks for it.
+//! Overdue messages: a rank that waits for one asks for it.
 
 use super::*;
 
-/// A channel that is used to messages which come 100 µs after they are waited for: from 1,000 us
-/// on, every 1,000. What is expected next is packet 50.
+/// A channel on which messages usually arrive 100 µs after the wait for them begins: one every
+/// 1,000 µs, from 1,000 µs on. The next expected packet is number 50.
 fn acquainted() -> Channel {
     let mut channel = channel();
     for round in 0..50 {
@@ -22,7 +22,7 @@ fn question(channel: &mut Channel, us: u64, expects: u32) {
     hand(channel, at(us), header, &[], 0);
 }
 
-/// Such a channel, on which a message has begun to come at 60,010 us that a receive waits for.
+/// Such a channel, on which a message that a receive waits for began to arrive at 60,010 us.
 fn begun(bytes: u64) -> Channel {
     let mut channel = acquainted();
     channel.receive(at(60_000), from(PEER), bytes).unwrap();
@@ -30,12 +30,12 @@ fn begun(bytes: u64) -> Channel {
     channel
 }
 
-/// A packet of a message that has begun.
+/// Passes in a packet of a message that has begun to arrive.
 fn hand_next(channel: &mut Channel, us: u64, seq: u32, data: usize) {
     hand(channel, at(us), header(PEER, Kind::Data, seq, 0), &[], data).unwrap();
 }
 
-/// When the next timer runs out, in µs.
+/// Time of the next timer, in µs.
 fn due_us(channel: &Channel) -> u64 {
     channel.poll_timeout().unwrap().as_ns().div_ceil(1000)
 }
@@ -44,7 +44,7 @@ fn due_us(channel: &Channel) -> u64 {
 fn overdue_message_is_asked_for_less_and_less_often_until_it_comes() {
     let mut channel = acquainted();
     channel.receive(at(60_000), from(PEER), 8).unwrap();
-    // Not before the shortest time, however soon such messages usually come.
+    // Not before the shortest time, however early such messages usually arrive.
     assert_eq!(due_us(&channel), 61_000);
     assert_eq!(sent(&mut channel, 60_999), NOTHING);
     assert_eq!(sent(&mut channel, 61_000), ["nack expects 50 e0 ack_now"]);
@@ -80,7 +80,7 @@ fn nothing_more_is_sought_once_a_receive_has_what_was() {
     let mut channel = acquainted();
     let sought = from(PEER);
     channel.seek(at(60_000), &sought).unwrap();
-    // Two packets: it is received when the first is here.
+    // Two packets: the receive is posted when the first has arrived.
     hand_first(&mut channel, 60_100, PEER, 50, 300, 200).unwrap();
     let (_, tag, bytes) = channel.probe(&sought).unwrap();
     let id = channel.receive(at(60_200), Pattern { tag: Some(tag), ..sought }, bytes).unwrap();
@@ -111,12 +111,12 @@ fn sender_that_is_always_late_is_soon_left_alone() {
 #[test]
 fn what_has_been_asked_for_and_what_is_known_to_be_missing_is_not_asked_for() {
     let mut channel = acquainted();
-    // A gap is reported as such, and so again.
+    // A gap is reported as a gap, and repeatedly so.
     channel.receive(at(60_000), from(PEER), 8).unwrap();
     hand_first(&mut channel, 60_010, PEER, 51, 8, 8).unwrap();
     let lines: Vec<String> = (0..40).flat_map(|ms| sent(&mut channel, 60_010 + ms * 500)).collect();
     assert!(lines.len() > 2 && lines.iter().all(|line| line == "nack expects 50 e0"), "{lines:?}");
-    // A receive that is taken back waits for nothing, and one from anybody for nobody.
+    // A cancelled receive waits for nothing, and one from any source for no particular rank.
     hand_first(&mut channel, 90_000, PEER, 50, 8, 8).unwrap();
     sent(&mut channel, 99_000);
     channel.receive(at(100_000), from(PEER), 8).unwrap();
@@ -132,7 +132,7 @@ fn rest_of_a_message_is_asked_for_when_nothing_comes() {
     let mut channel = begun(700);
     hand_next(&mut channel, 60_510, 51, NEXT);
     assert_eq!(sent(&mut channel, 61_510), ["ack expects 52 e0"]);
-    // After twice the shortest time, from the last packet on.
+    // After twice the shortest time, counted from the last packet.
     assert_eq!(sent(&mut channel, 62_509), NOTHING);
     assert_eq!(sent(&mut channel, 62_510), ["nack expects 52 e0 ack_now"]);
     let lines: Vec<String> =
@@ -199,14 +199,14 @@ fn who_is_asked_repeats_what_has_had_its_time() {
     let mut channel = channel();
     channel.send(message(PEER, 752)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 3);
-    // The round trip is known to be 200 µs then.
+    // The round trip is then known to be 200 µs.
     ack(&mut channel, 200, 1);
     channel.send(message(PEER, 8)).unwrap();
     assert_eq!(sent(&mut channel, 1000), ["data 3 e0 @0+8"]);
     question(&mut channel, 1100, 1);
     // One packet; its answer shows whether more is missing.
     assert_eq!(sent(&mut channel, 1100), ["data 1 e0 @240+256 ack_now"]);
-    // What was repeated gets its time too, and number 3 may be under way.
+    // The repeated packet gets its time too, and number 3 may be in flight.
     question(&mut channel, 1200, 1);
     question(&mut channel, 1150, 3);
     assert_eq!(sent(&mut channel, 1190), NOTHING);

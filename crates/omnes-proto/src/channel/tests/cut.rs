@@ -1,8 +1,8 @@
-//! Messages that their sender gives up before all their bytes are there.
+//! Messages that their sender abandons before all their bytes are available.
 
 use super::*;
 
-/// A packet of a granted part.
+/// Passes in a packet of a granted part.
 fn hand_bulk(channel: &mut Channel, us: u64, seq: u32, index: u32, data: usize) {
     let header = header(PEER, Kind::Data, seq, 0);
     hand(channel, at(us), Header { flags: Flags::BULK, argument: index, ..header }, &[], data);
@@ -32,7 +32,7 @@ fn message_that_was_not_begun_is_told_of_and_those_behind_it_follow() {
     assert_eq!(channel.cut(id, u64::MAX), Some(PEER));
     assert_eq!(channel.available_bytes(id), 0);
     assert_eq!(sent(&mut channel, 10), ["data 0 e0 ack_now cut", "data 1 e0 @0+8"]);
-    // It is told again like anything else, and more cannot be had of it.
+    // The cut is retransmitted like any other packet, and the message cannot be extended.
     channel.extend(id, 600);
     nack(&mut channel, 20, 0, &[1]);
     assert_eq!(sent(&mut channel, 20), ["data 0 e0 ack_now cut"]);
@@ -48,7 +48,7 @@ fn message_that_is_all_there_is_not_cut() {
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
 }
 
-/// Its sender has an error, and must not copy what is left.
+/// Its sender has an error, and must not copy the remaining data.
 #[test]
 fn message_of_which_too_much_is_left_is_cut_although_it_is_all_there() {
     let mut channel = channel();
@@ -155,7 +155,7 @@ fn receive_that_is_posted_late_for_a_message_that_was_cut_ends_so() {
     assert_eq!(moves(&mut channel).len(), 1);
     assert_eq!(events(&mut channel), []);
     assert!(sent(&mut channel, 20).contains(&"grant 0 e0".to_owned()));
-    // Its granted part has been numbered: it ends, too.
+    // Its granted part has been numbered, so it ends too.
     hand_cut(&mut channel, 30, Flags::BULK, 0, 0);
     assert_eq!(events(&mut channel), [Event::Cut { id, from: PEER, tag: 5 }]);
     assert_eq!(channel.received_bytes(id), 0);
@@ -191,8 +191,8 @@ fn cut_that_cannot_be_is_counted_and_dropped() {
     channel.receive(at(0), from(PEER), 4000).unwrap();
     hand_first(&mut channel, 0, PEER, 0, 496 + 8 * NEXT as u64, FIRST);
     hand_bulk(&mut channel, 10, 2, 2, NEXT);
-    hand_cut(&mut channel, 20, Flags::BULK, 1, 1); // One behind it is here.
-    hand_cut(&mut channel, 20, Flags::BULK, 3, 2); // Another index than its place.
+    hand_cut(&mut channel, 20, Flags::BULK, 1, 1); // A later packet has arrived.
+    hand_cut(&mut channel, 20, Flags::BULK, 3, 2); // The index does not match the number.
     assert_eq!(channel.counters().malformed, 2);
     let with_data = Flags::CUT.with(Flags::BULK);
     let header = Header { flags: with_data, argument: 3, ..header(PEER, Kind::Data, 3, 0) };

@@ -1,5 +1,5 @@
-//! Two ranks of which one sends more than the other has asked for: what is waited for comes
-//! through all the same.
+//! Two ranks of which one sends more than the other has posted receives for: awaited messages
+//! arrive nevertheless.
 
 use super::*;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ struct Packet {
     bytes: usize,
 }
 
-/// Both ends, and what is between them; in order, and without loss.
+/// Both ends and the wire between them, which is in order and without loss.
 struct Pair {
     ends: [Channel; 2],
     wire: VecDeque<Packet>,
@@ -29,7 +29,7 @@ impl Pair {
         Self { ends: [end(0), end(1)], wire: VecDeque::new(), now_us: 0 }
     }
 
-    /// Begins to send to rank 1 what fills its pool: nobody asks for it.
+    /// Starts to send messages to rank 1 that fill its pool: no receive is posted for them.
     fn fill_pool(&mut self) {
         for _ in 0..100 {
             self.send(2, 128 << 10);
@@ -47,7 +47,7 @@ impl Pair {
         self.ends[1].receive(at(self.now_us), pattern, bytes).unwrap()
     }
 
-    /// Runs for so long, or until there is nothing to do; the receives that have ended.
+    /// Runs for `us`, or until there is nothing to do. Returns the receives that have ended.
     fn run_for(&mut self, us: u64) -> Vec<ReceiveId> {
         let (until, mut received) = (self.now_us + us, Vec::new());
         loop {
@@ -145,7 +145,7 @@ fn receives_for_something_else_do_not_make_a_rejected_sender_repeat_all() {
         pair.run_for(500);
     }
     let again = pair.ends[0].counters().retransmits - before;
-    // What now has room, once, and a probe for each.
+    // Packets that now have space, once each, and one probe per receive.
     assert!(again < 1024 + 2 * receives, "{again} packets sent again");
 }
 
@@ -158,7 +158,7 @@ fn a_message_behind_those_that_fill_the_pool_comes_to_who_probes_for_it() {
         assert_eq!(pair.run_for(MINUTE_US), []);
         let sought = Pattern { communicator: COMMUNICATOR, source, tag: Some(1) };
         for _ in 0..200 {
-            // A look now and then, after each of which the rank attends to something else.
+            // Occasional probes, after each of which the rank does something else.
             if pair.ends[1].probe(&sought).is_none() {
                 pair.ends[1].seek(at(pair.now_us), &sought).unwrap();
             }

@@ -1,16 +1,16 @@
-//! Ranks that fail or leave: what waits for them ends, and nothing of theirs is kept.
+//! Ranks that fail or leave: operations that wait for them end, and their state is dropped.
 
 use super::*;
 
-/// `source` has sent a message that nobody receives, half of the next one, and a packet ahead of
-/// its turn: a slot for each.
+/// `source` has sent a message that no receive takes, half of the next one, and a packet out of
+/// order: each uses a slot.
 fn begin(channel: &mut Channel, source: Rank) {
     hand_first(channel, 0, source, 0, 100, 100);
     hand_first(channel, 1, source, 1, 1000, FIRST);
     hand(channel, at(2), header(source, Kind::Data, 3, 0), &[], NEXT);
 }
 
-/// Slots in use, packets ahead of their turn, ranks that are sending, and what is offered to each.
+/// Slots in use, stashed packets, ranks that are sending, and credits advertised to each.
 fn kept(channel: &Channel) -> (usize, usize, u32, u16) {
     (channel.pool.used(), channel.stashed, channel.senders, channel.credits)
 }

@@ -1,4 +1,4 @@
-//! Where what comes in is placed, and how it is answered.
+//! Placement of incoming data, and answers to it.
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn data_go_straight_into_the_memory_of_the_receive() {
     let first = hand_first(&mut channel, 10, PEER, 0, 400, FIRST).unwrap();
     let (target, packet_offset) = (Target::Receive(id), PACKET_OVERHEAD_BYTES + 16);
     assert_eq!(first, Placement { channel: 0, target, offset: 0, packet_offset, bytes: FIRST });
-    // What exceeds the receive is cut off.
+    // Data beyond the receive's capacity are dropped.
     let rest = hand(&mut channel, at(11), header(PEER, Kind::Data, 1, 0), &[], 160).unwrap();
     let (offset, packet_offset) = (FIRST as u64, PACKET_OVERHEAD_BYTES);
     assert_eq!(rest, Placement { channel: 0, target, offset, packet_offset, bytes: 60 });

@@ -17,7 +17,7 @@ fn packet_without_buffer_is_rejected_once_and_what_follows_is_discarded_silently
     }
     assert_eq!(sent(&mut channel, 30), NOTHING);
     assert_eq!(channel.counters().discarded, 3);
-    // A receive takes the oldest message: its buffer is free, and the peer is told so.
+    // A receive takes the oldest message: its buffer is free, and the peer is notified.
     channel.receive(at(40), from(PEER), 10).unwrap();
     assert_eq!(moves(&mut channel).len(), 1);
     assert_eq!(sent(&mut channel, 40), ["ack expects 4 e0 resume"]);
@@ -57,7 +57,7 @@ fn rejection_concerns_its_sender_only() {
 
 #[test]
 fn buffers_are_shared_by_all_senders() {
-    // [PM-R17]: whoever comes first takes them, and nobody has a share of its own.
+    // [PM-R17]: buffers are taken in order of arrival, and no sender has a share of its own.
     let mut channel = channel();
     for (source, seq) in [(PEER, 0), (OTHER, 0), (PEER, 1), (PEER, 2)] {
         let placed = hand_first(&mut channel, 10, source, seq, 10, 10).unwrap();
@@ -91,7 +91,8 @@ fn rejected_sender_sends_nothing_new_until_it_is_acknowledged() {
     reject(&mut channel, 50, 0, 0);
     channel.send(message(PEER, 20)).unwrap();
     assert_eq!(sent(&mut channel, 60), NOTHING);
-    // The probe; then any answer beyond it brings back all that was discarded, and the new.
+    // The probe; then any answer beyond it causes retransmission of all discarded packets, and
+    // sends the new one.
     let probe_at = channel.poll_timeout().unwrap().as_ns() / 1000;
     assert_eq!(sent(&mut channel, probe_at), ["data 0 e1 ack_now"]);
     ack(&mut channel, probe_at + 50, 1);
@@ -126,7 +127,7 @@ fn second_rejection_is_probed_again_after_a_longer_wait() {
 
 #[test]
 fn acknowledgement_may_skip_the_rejected_packet() {
-    // [PM-R18]: the peer took in a run and answers its last only.
+    // [PM-R18]: the peer accepted a run and acknowledges only the last packet.
     let mut channel = channel();
     for bytes in [1, 2, 3] {
         channel.send(message(PEER, bytes)).unwrap();
@@ -155,7 +156,7 @@ fn rejection_of_an_earlier_round_is_not_believed() {
 
 #[test]
 fn resume_whose_rejection_was_lost_brings_everything_back() {
-    // [PM-R18]: else what the peer has discarded would wait for a timer each.
+    // [PM-R18]: otherwise each packet that the peer has discarded would wait for a timer.
     let mut channel = channel();
     channel.send(message(PEER, 496)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 2);
@@ -167,7 +168,7 @@ fn resume_whose_rejection_was_lost_brings_everything_back() {
 
 #[test]
 fn packet_that_was_reported_and_then_discarded_is_sent_again() {
-    // [PM-R16, R18]: a peer that rejects discards what it had kept ahead.
+    // [PM-R16, R18]: a peer that rejects discards the packets it had stashed.
     let mut channel = channel();
     channel.send(message(PEER, 752)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 3);

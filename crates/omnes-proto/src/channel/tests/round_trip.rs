@@ -1,8 +1,8 @@
-//! What a channel learns of the time that answers take, and from which it does not.
+//! Which answers a channel measures round trips by, and which it does not.
 
 use super::*;
 
-/// A path that takes 50 µs both ways is known; the time, and the packets so far.
+/// Makes a round trip of 50 µs known. Returns the time, and the number of packets so far.
 fn known_path(channel: &mut Channel) -> (u64, u32) {
     let (mut us, mut packets) = (0, 0);
     for _ in 0..50 {
@@ -12,7 +12,7 @@ fn known_path(channel: &mut Channel) -> (u64, u32) {
     (us, packets)
 }
 
-/// Sends so many messages of a packet each at `us`, lets timers run out, and hears the answers.
+/// Sends `messages` messages of one packet each at `us`, fires timers, and passes in the answers.
 fn exchange(channel: &mut Channel, us: u64, messages: u32, answers: &[(u64, u32)]) {
     for _ in 0..messages {
         channel.send(message(PEER, 10)).unwrap();
@@ -27,7 +27,7 @@ fn exchange(channel: &mut Channel, us: u64, messages: u32, answers: &[(u64, u32)
     events(channel);
 }
 
-/// How long the next packet waits for its answer until it goes again.
+/// Time that the next packet waits for its answer until it is retransmitted.
 fn timeout(channel: &mut Channel, us: u64) -> u64 {
     channel.send(message(PEER, 10)).unwrap();
     assert_eq!(sent(channel, us).len(), 1);
@@ -47,7 +47,7 @@ fn own_pause_is_not_taken_for_a_slow_path() {
         channel.send(message(PEER, 10)).unwrap();
     }
     assert_eq!(sent(&mut channel, us + 1000).len(), 6);
-    // The answers have come in time, but are read before the timers get their turn.
+    // The answers have arrived in time, but are read before the timers are handled.
     let read_at = us + 1_001_000;
     (1..=6).for_each(|more| ack(&mut channel, read_at, packets + more));
     let timeout = timeout(&mut channel, read_at);
@@ -80,9 +80,9 @@ fn path_that_has_become_slow_is_learnt() {
     assert!(timeouts[0] > 0 && timeouts[4..] == [0; 4], "{timeouts:?}");
 }
 
-/// Sends a message at `us` that arrives, as what goes again does. Answers come `takes` µs after
-/// each transmission, the first one as a message that says nothing of epochs if `by_data`. How
-/// often the timer ran out.
+/// Sends a message at `us` that arrives, as do its retransmissions. Answers follow `takes` µs after
+/// each transmission; the first one is a message, which acknowledges no epoch, if `by_data`.
+/// Returns how often the timer expired.
 fn exchange_alone(channel: &mut Channel, us: u64, takes: u64, packets: u32, by_data: bool) -> u64 {
     let before = channel.counters().timeouts;
     channel.send(message(PEER, 10)).unwrap();
@@ -96,7 +96,7 @@ fn exchange_alone(channel: &mut Channel, us: u64, takes: u64, packets: u32, by_d
             answers.extend(again.map(|line| (due + takes, epoch_of(line))));
         }
         let kind = if index == 0 && by_data { Kind::Data } else { Kind::Ack };
-        // As data it is a duplicate.
+        // A data packet, which is a duplicate.
         let answer = Header { epoch, ..header(PEER, kind, u32::MAX, packets) };
         hand(channel, at(answered_at), answer, &[], 0);
         index += 1;
@@ -109,8 +109,8 @@ fn epoch_of(line: &str) -> u16 {
     line.split(' ').find_map(|word| word.strip_prefix('e')?.parse().ok()).unwrap()
 }
 
-/// How often the timer ran out for each of twelve messages, of which those that `is_slow` are
-/// answered after 30 ms and the others after 50 µs; and how long the next one waits.
+/// Returns how often the timer expired for each of twelve messages, of which those that `is_slow`
+/// selects are answered after 30 ms and the others after 50 µs, and how long the next one waits.
 fn one_by_one(by_data: bool, is_slow: fn(u32) -> bool) -> (Vec<u64>, u64) {
     let mut channel = channel();
     let (us, packets) = known_path(&mut channel);

@@ -1,4 +1,4 @@
-//! What is sent and when, and what its answers free and bring back.
+//! What is sent and when, and what its answers free and retransmit.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn gap_report_frees_what_is_before_it_and_repeats_only_what_is_missing() {
     assert_eq!(sent(&mut channel, 0).len(), 5);
     nack(&mut channel, 50, 1, &[2, 4]);
     assert_eq!(sent(&mut channel, 50), ["data 1 e0 @240+256", "data 3 e0 @752+256 ack_now"]);
-    // The same report again cannot have seen the repairs.
+    // The repeated report cannot reflect the repairs.
     nack(&mut channel, 70, 1, &[2, 4]);
     assert_eq!(sent(&mut channel, 70), NOTHING);
 }
@@ -42,7 +42,7 @@ fn timer_repeats_the_oldest_and_its_answer_shows_what_else_is_lost() {
     let timeout = channel.poll_timeout().unwrap().as_ns() / 1000;
     assert_eq!(sent(&mut channel, timeout - 1), NOTHING);
     assert_eq!(sent(&mut channel, timeout), ["data 0 e1 @0+240 ack_now"]);
-    // An answer from before the timer proves nothing; one that has seen the round does.
+    // An answer sent before the timer expired proves nothing; one that has seen the round does.
     ack(&mut channel, timeout + 10, 1);
     assert_eq!(sent(&mut channel, timeout + 10), NOTHING);
     let seen = Header { epoch: 1, ..header(PEER, Kind::Ack, 0, 1) };
@@ -55,7 +55,7 @@ fn timer_repeats_the_oldest_and_its_answer_shows_what_else_is_lost() {
 
 #[test]
 fn window_bounds_what_is_sent_without_an_answer() {
-    // [PM-R19]: the cost of optimism has a bound here.
+    // [PM-R19]: the cost of optimism is bounded here.
     let mut channel = channel();
     channel.send(message(PEER, 2048)).unwrap();
     channel.send(message(PEER, 2048)).unwrap();
@@ -74,7 +74,7 @@ fn what_the_way_to_a_rank_holds_bounds_what_is_sent_to_it() {
     channel.send(message(OTHER, 1)).unwrap();
     let lines = sent(&mut channel, 0);
     assert_eq!(lines.len(), 4, "{lines:?}");
-    // Half of what may be in flight is out, and then all of it: an answer is asked for.
+    // Half of the window is in flight, and then all of it: an answer is requested.
     assert_eq!(lines[1..3], ["data 1 e0 @240+256 ack_now", "data 2 e0 @496+256 ack_now"]);
     assert_eq!(lines[3], "data 0 e0 @0+1 to 2");
     ack(&mut channel, 50, 1);
@@ -109,7 +109,7 @@ fn message_follows_its_bytes_as_they_become_available() {
     assert_eq!(sent(&mut channel, 10), ["data 0 e0 @0+240"]);
     channel.extend(id, 599);
     assert_eq!(sent(&mut channel, 20), ["data 1 e0 @240+256"]);
-    // Bytes that were there once stay there, and there are no more than the message has.
+    // The number of available bytes never decreases, and never exceeds the message's length.
     channel.extend(id, 10);
     channel.extend(id, 10_000);
     assert_eq!(sent(&mut channel, 30), ["data 2 e0 @496+104"]);
@@ -161,7 +161,7 @@ fn message_travels_on_its_own_channel_only() {
     second.send(message(PEER, 1)).unwrap();
     let outbound = second.poll_transmit(at(0), &mut Head::default()).unwrap();
     assert_eq!((outbound.header.channel, outbound.to), (ChannelId(1), PEER));
-    // It is asynchronous: the next can be sent before anything is known of the first.
+    // Channels are asynchronous: the next packet can be sent before the first is answered.
     second.send(message(PEER, 1)).unwrap();
     assert!(second.poll_transmit(at(1), &mut Head::default()).is_some());
 }

@@ -1,14 +1,14 @@
-//! Who is told apart from a rank that has failed, and who must not be: ranks that long packets do
-//! not get to, ranks without room, links that lose packets.
+//! Ranks that long packets do not reach, distinguished from failed ranks, from ranks without buffer
+//! space and from links that lose packets.
 
 use super::*;
 
-/// Data bytes of the packets, longer than some networks pass on.
+/// Data bytes of the packets, longer than some networks forward.
 const LONG: u64 = 8000;
-/// The last packet of a message of a long and a short one.
+/// Last packet of a message of one long and one short packet.
 const TAIL: u32 = 1;
 const TIMEOUT_US: u64 = 4_000_000;
-/// After two timeouts whatever is to be noticed has been.
+/// After two timeouts everything that is to be detected has been detected.
 const END_US: u64 = 2 * TIMEOUT_US;
 
 fn channel() -> Channel {
@@ -21,8 +21,8 @@ fn channel() -> Channel {
     Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap())
 }
 
-/// Lets timers run out until something happens, but not after [`END_US`]; what, and when. `answer`
-/// gives the peer's answer to the packets that went out.
+/// Fires timers until an event occurs, but not after [`END_US`]; returns the event and its time.
+/// `answer` gives the peer's answer to the packets that were sent.
 fn run(
     channel: &mut Channel,
     mut answer: impl FnMut(&mut Channel, u64, &[String]),
@@ -47,7 +47,7 @@ fn long_packets_that_never_arrive_are_noticed_though_short_ones_do() {
     let mut channel = channel();
     channel.send(message(PEER, LONG + 100)).unwrap();
     sent(&mut channel, 0);
-    // The tail has come; the peer reports the gap before it, again and again.
+    // The tail has arrived; the peer keeps reporting the gap before it.
     let noticed = run(&mut channel, |channel, us, _| nack(channel, us + 1, 0, &[TAIL]));
     let (us, event) = noticed.unwrap();
     assert_eq!(event, MTU_BLACK_HOLE);
@@ -107,7 +107,7 @@ fn long_packets_of_which_some_arrive_are_lost_by_chance() {
         channel.send(message(PEER, LONG)).unwrap();
     }
     sent(&mut channel, 0);
-    // Now and then a later one comes through, while the oldest is lost each time.
+    // Occasionally a later packet arrives, while the oldest is lost each time.
     let noticed = run(&mut channel, |channel, us, _| {
         let next = arrived.len() as u32 + 1;
         if u64::from(next) * END_US / 6 < us {
@@ -120,7 +120,7 @@ fn long_packets_of_which_some_arrive_are_lost_by_chance() {
 
 #[test]
 fn a_rank_that_asks_and_never_answers_is_silent() {
-    // The way to it carries nothing.
+    // The path to the peer carries nothing.
     let mut channel = channel();
     channel.send(message(PEER, 500)).unwrap();
     sent(&mut channel, 0);
@@ -138,7 +138,7 @@ fn what_went_in_vain_before_a_pause_says_nothing_after_it() {
     let mut channel = channel();
     channel.send(message(PEER, LONG + 100)).unwrap();
     sent(&mut channel, 0);
-    // All of a timeout, less a little, and then the same again.
+    // Most of a timeout, and then the same again.
     let mut rounds = 0;
     for start in [0, 3 * TIMEOUT_US] {
         let mut us = start;

@@ -1,4 +1,4 @@
-//! A channel that is stopped, becomes stable and goes on.
+//! A channel that is stopped, becomes stable and is resumed.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn stopped_channel_is_stable_once_all_answers_are_in() {
 
 #[test]
 fn stopped_channel_gives_the_answers_that_it_owes_and_those_that_follow() {
-    // [PM-R21, R23]: or the peers would never become stable.
+    // [PM-R21, R23]: otherwise the peers would never become stable.
     let mut channel = channel();
     channel.receive(at(0), from(PEER), 2048).unwrap();
     hand_first(&mut channel, 10, PEER, 0, 752, FIRST);
@@ -67,7 +67,7 @@ fn rejected_packet_is_not_probed_while_the_channel_is_stopped() {
 
 #[test]
 fn probe_under_way_keeps_a_stopped_channel_from_being_stable() {
-    // [PM-R20]: its answer is expected.
+    // [PM-R20]: the answer to the probe is outstanding.
     let mut channel = channel();
     channel.send(message(PEER, 1)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 1);

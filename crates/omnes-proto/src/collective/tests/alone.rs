@@ -1,4 +1,4 @@
-//! One machine: what exactly it says, and what it refuses.
+//! One machine: its exact output, and what it rejects.
 
 use super::super::*;
 use super::net::{GROUP, group, message, step};
@@ -72,7 +72,7 @@ fn a_release_to_all_is_one_packet_where_there_is_multicast() {
     let header = Header { flags: Flags::GROUP, ..step(0, 1, 1) };
     assert_eq!(next(&mut machine), Some((Destination::Group, header)));
     assert_eq!(next(&mut machine), None);
-    // The rank that misses it gets it alone.
+    // Only the rank that lacks the step gets it.
     machine.handle_packet(NOW, &message(Kind::StepNack, 2, 1, 1), &[]);
     assert_eq!(next(&mut machine), Some((to(2), step(0, 1, 1))));
 }
@@ -116,7 +116,7 @@ fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
     assert_eq!(run_out(&mut machine), Some(doorbell));
     machine.handle_nic(NOW, GROUP, &view(0, 0, 0));
     assert_eq!(run_out(&mut machine), Some(doorbell));
-    // Then it has, and misses the other's step.
+    // Then the NIC has entered, and lacks the other node's step.
     machine.handle_nic(NOW, GROUP, &view(1, 0, 0));
     assert_eq!(run_out(&mut machine), Some((to_nic(1), message(Kind::StepNack, 0, 1, 0))));
     machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
@@ -128,10 +128,10 @@ fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
     assert_eq!((machine.nic_waits().count(), machine.poll_timeout()), (0, None));
     let counters = machine.counters();
     assert_eq!((counters.doorbells, counters.doorbells_again, counters.nacks_sent), (3, 2, 1));
-    // What the page shows of it later is of no interest.
+    // What the page shows of this barrier later has no effect.
     machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
     assert_eq!(machine.poll_event(), None);
-    // Nor is it for the next one.
+    // Nor has it for the next barrier.
     machine.enter(NOW, GROUP).unwrap();
     machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
     assert_eq!(machine.poll_event(), None);
@@ -157,7 +157,7 @@ fn a_nic_that_sees_no_doorbell_for_long_is_given_up_and_one_that_sees_some_is_no
     machine.excuse_doorbells(GROUP);
     ring(&mut machine, DOORBELLS_MAX);
     assert!(machine.is_unheard(GROUP));
-    // It takes a second, not less: many ranks may wait for one core.
+    // It takes a second, no less, because many ranks may wait for one core.
     assert!(machine.poll_timeout().unwrap() > NOW + Duration::from_millis(500));
 }
 
@@ -170,7 +170,7 @@ fn what_is_lined_up_for_a_barrier_is_withdrawn_when_it_is_done() {
         if is_seen {
             machine.handle_nic(NOW, GROUP, &view(epoch, epoch - 1, 0));
         }
-        // The doorbell again, or a NACK.
+        // The repeated doorbell, or a NACK.
         let at = machine.poll_timeout().unwrap();
         machine.handle_timeout(at);
         assert!(!machine.is_idle());
@@ -188,7 +188,7 @@ fn steps_that_reach_the_host_of_a_nic_only_wake_it() {
     machine.handle_packet(NOW, &step(1, 1, 0), &[]);
     assert_eq!((machine.poll_event(), next(&mut machine)), (None, None));
     assert_eq!((machine.counters().wakes, machine.counters().steps_received), (1, 0));
-    // The kernel answers NACKs; one that gets here came while it had no program.
+    // The kernel NIC answers NACKs; one that gets here arrived while it had no program.
     machine.handle_packet(NOW, &message(Kind::StepNack, 1, 1, 0), &[]);
     assert_eq!(next(&mut machine), None);
 }
@@ -228,10 +228,10 @@ fn groups_that_cannot_be_served_say_why() {
     assert_eq!(machine.enter(NOW, GROUP), unknown);
     machine.open(group(&[1; 1024], BarrierAlgorithm::Counter, Runner::Nic));
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
-    // The native form serves more.
+    // The native form serves larger groups.
     machine.open(group(&[1; 1025], BarrierAlgorithm::Counter, Runner::Host));
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
-    // A group that cannot be served takes the place of one that can.
+    // A group that cannot be served replaces one that can.
     machine.open(group(&[1; 1025], BarrierAlgorithm::Counter, Runner::Nic));
     assert_eq!(machine.enter(NOW, GROUP), too_large);
 }
@@ -252,14 +252,14 @@ fn a_closed_group_hardly_asks_for_what_others_may_never_enter() {
         }
         machine.counters().nacks_sent
     };
-    // A rank that its leader, which has left the kernel's barrier, never releases.
+    // A rank whose leader has left the kernel NIC's barrier and never releases it.
     let held = asks_within_a_minute(1, Runner::Nic, BarrierAlgorithm::Dissemination);
-    // Leaders of nodes; the barrier has ended everywhere with a time limit.
+    // Leaders of nodes; the barrier has ended everywhere by a time limit.
     let leader = asks_within_a_minute(0, Runner::Host, BarrierAlgorithm::Dissemination);
     let alone = asks_within_a_minute(2, Runner::Host, BarrierAlgorithm::Counter);
     for nacks in [held, leader, alone] {
         assert!((5..25).contains(&nacks), "{nacks}");
     }
-    // The kernel's barrier itself is given up.
+    // The kernel NIC's barrier itself is abandoned.
     assert_eq!(asks_within_a_minute(0, Runner::Nic, BarrierAlgorithm::Dissemination), 0);
 }

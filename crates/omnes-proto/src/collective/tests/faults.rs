@@ -1,4 +1,4 @@
-//! Random loss, doubling and overtaking: nobody leaves too early, everybody leaves in the end.
+//! Random loss, duplication and reordering: no rank leaves too early, and all leave in the end.
 
 use super::super::*;
 use super::net::{Faults, LATENCY, Net, Random, US, group};
@@ -30,7 +30,8 @@ fn any_faults() -> impl Strategy<Value = Faults> {
     })
 }
 
-/// All enter some barriers, each when it likes, also the next before the first is done.
+/// All ranks enter `barriers` barriers at random times, possibly the next before the first
+/// completes.
 fn enter_at_will(net: &mut Net, barriers: u32, random: &mut Random) {
     for rank in net.ranks() {
         let mut wait = Duration::ZERO;
@@ -52,7 +53,7 @@ fn check(
     let barriers = 6;
     (net.faults, net.random) = (faults, Random(seed));
     enter_at_will(&mut net, barriers, &mut Random(!seed));
-    // What takes longest: a step lost some ten times in a row, and the longest wait after each.
+    // The longest case: a step lost some ten times in a row, with the longest wait after each loss.
     prop_assert!(net.run(Duration::from_secs(10)), "stuck: done {:?}", net.done);
     prop_assert!(net.ranks().all(|rank| net.done[rank as usize] == barriers));
     for machine in &net.machines {
@@ -81,7 +82,7 @@ proptest! {
     }
 }
 
-/// Where each packet is lost once in a hundred times.
+/// A network that loses one packet in a hundred.
 #[test]
 fn the_slowest_of_a_hundred_barriers_takes_below_ten_round_trips() {
     let fast = [

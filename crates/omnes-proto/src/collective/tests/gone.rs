@@ -17,7 +17,7 @@ fn all_cases() -> impl Iterator<Item = (BarrierAlgorithm, Runner)> {
     BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
 }
 
-/// Ranks 0 to 2 on one node, 3 and 4 on others; rank 4 fails while some wait for different things.
+/// Ranks 0 to 2 on one node, 3 and 4 on others; rank 4 fails while ranks wait for different things.
 #[test]
 fn a_failed_member_is_named_by_every_barrier_under_way() {
     for (algorithm, runner) in all_cases() {
@@ -31,7 +31,7 @@ fn a_failed_member_is_named_by_every_barrier_under_way() {
         for rank in 0..4 {
             net.machines[rank].fail_peer(Rank(4));
         }
-        // Nobody waits for a timer now, so everything ends at once.
+        // No rank waits for a timer now, so everything ends immediately.
         for rank in [0, 1, 3] {
             let events: Vec<Event> =
                 std::iter::from_fn(|| net.machines[rank].poll_event()).collect();
@@ -68,7 +68,7 @@ fn the_first_failure_is_named_and_other_groups_live_on() {
     let error = |rank| Err(CollectiveError::PeerFailed { rank: Rank(rank) });
     assert_eq!(machine.enter(Instant::ZERO, GROUP), error(2));
     assert_eq!(machine.enter(Instant::ZERO, other), error(1));
-    // A new group with a member that has failed is broken from the start.
+    // A new group with a failed member is broken from the start.
     machine.open(config.clone());
     assert_eq!(machine.enter(Instant::ZERO, GROUP), error(1));
     machine.open(BarrierGroupConfig { nodes: vec![vec![Rank(0)], vec![Rank(3)]].into(), ..config });
@@ -119,7 +119,7 @@ fn a_step_lost_with_a_member_that_left_is_made_up_for_by_hearsay() {
         net.enter_all();
         assert!(!net.run(Duration::from_millis(1)));
         if net.done[0] == 0 {
-            continue; // It waits for rank 3 after what was lost.
+            continue; // It waits for rank 3 after the lost step.
         }
         cases += 1;
         assert_eq!((net.done[3], net.done[4]), (0, 0), "{algorithm}");
@@ -135,7 +135,7 @@ fn a_step_lost_with_a_member_that_left_is_made_up_for_by_hearsay() {
     assert!(cases >= 6);
 }
 
-/// 0 releases 1 and 2, 2 releases 3: who ends by hearsay passes on what it had not sent.
+/// Rank 0 releases 1 and 2, 2 releases 3: a rank that ends by hearsay sends its pending steps.
 #[test]
 fn who_ends_by_hearsay_sends_the_rest_of_its_steps() {
     let mut net = Net::new(group(&[1; 4], BarrierAlgorithm::GatherBroadcast, Runner::Host));
@@ -145,7 +145,7 @@ fn who_ends_by_hearsay_sends_the_rest_of_its_steps() {
     assert!(!net.run(LATENCY * 6));
     assert_eq!(net.done[..4], [1, 1, 0, 0]);
     net.dead[0] = true;
-    // Only rank 2 hears of it.
+    // Only rank 2 learns of it.
     net.machines[2].depart_peer(Rank(0));
     net.enter(1);
     let released = |net: &Net| net.sent.iter().any(|packet| packet.is(Kind::Step, 1, 3, 2, 3));
@@ -178,7 +178,7 @@ fn a_few_are_asked_at_a_time_whether_all_have_entered() {
         assert!(round.iter().all(|it| it.header == message(Kind::StepAsk, 1, 1, 0)));
         asked.extend(round.into_iter().map(|it| it.to));
     }
-    // All that are there, one after the other.
+    // All present members, one after the other.
     let others = (2..1024).filter(|rank| *rank != 4).cycle().take(asked.len());
     assert!(asked.into_iter().eq(others.map(|rank| Destination::Rank(Rank(rank)))));
 }
@@ -196,7 +196,7 @@ fn a_barrier_may_be_entered_after_a_member_has_left() {
     assert!(!net.run(Duration::from_millis(50)));
     net.machines[0].ask(GROUP);
     assert!(!net.run(Duration::from_millis(50)));
-    // It is named; nobody waits for its answer, nor asks it for anything.
+    // Rank 2 is reported as missing; no rank waits for its answer, nor asks it for anything.
     assert!(net.machines[0].has_asked_all(GROUP));
     assert_eq!(net.machines[0].missing(GROUP), [Rank(2)]);
     let to_gone = net.sent.iter().filter(|packet| packet.to == 2);
@@ -257,7 +257,7 @@ fn a_closed_group_is_not_known_to_the_caller() {
     assert_eq!((machine.poll_event(), machine.poll_timeout()), (None, None));
     let unknown = Err(CollectiveError::UnknownGroup { communicator: GROUP });
     assert_eq!(machine.enter(Instant::ZERO, GROUP), unknown);
-    // The next one of this name has nothing of it.
+    // The next group of this communicator has none of its state.
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
     machine.open(config.clone());
     machine.enter(Instant::ZERO, GROUP).unwrap();
@@ -309,7 +309,7 @@ fn a_leader_that_is_behind_is_told_again_what_this_rank_brought_into_that_barrie
         machine.enter_with(Instant::ZERO, GROUP, own).unwrap();
     }
     machine.depart_peer(Rank(3));
-    // By hearsay this rank knows that the first is done, and joins the second.
+    // By hearsay this rank knows that the first barrier is complete, and joins the second.
     machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, 1, 1), &[]);
     let next = |machine: &mut Collective| {
         let outbound = machine.poll_transmit(Instant::ZERO).unwrap();

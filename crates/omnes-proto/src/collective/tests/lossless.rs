@@ -1,4 +1,4 @@
-//! Without loss: each algorithm, with its own number of packets and no other.
+//! Without loss: each algorithm sends exactly its number of packets.
 
 use super::super::*;
 use super::net::{GROUP, LATENCY, Net, US, group};
@@ -6,7 +6,7 @@ use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Kind, Words};
 use std::time::Duration;
 
-/// Shapes of a group of so many ranks: a node each, nodes of two and three, one node.
+/// Shapes of a group of `ranks` ranks: one node each, nodes of two and three, a single node.
 fn shapes(ranks: u32) -> Vec<Vec<u32>> {
     let of = |per_node: u32| {
         let full = (0..ranks / per_node).map(move |_| per_node);
@@ -17,7 +17,7 @@ fn shapes(ranks: u32) -> Vec<Vec<u32>> {
     vec![of(1), of(2), of(3), of(ranks), uneven]
 }
 
-/// Three barriers; the packets of all of them.
+/// Runs three barriers, and returns the number of packets of all of them.
 fn packets(config: BarrierGroupConfig) -> u64 {
     let mut net = Net::new(config);
     for round in 1..=3 {
@@ -50,7 +50,7 @@ fn packets_are_those_of_the_algorithm_and_two_for_each_further_rank_of_a_node() 
             let config = group(shape, algorithm, runner);
             assert_eq!(packets(config.clone()), 3 * (inside + between), "{config:?}");
             let config = BarrierGroupConfig { is_multicast: true, ..config };
-            // The counter's release is one packet then.
+            // The counter's release is then one packet.
             let is_counter = algorithm == BarrierAlgorithm::Counter && nodes > 1;
             let between = if is_counter { u64::from(nodes) } else { between };
             assert_eq!(packets(config.clone()), 3 * (inside + between), "{config:?}");
@@ -73,7 +73,7 @@ fn a_barrier_takes_the_latencies_of_its_steps() {
             let mut net = Net::new(group(&[1; 8], algorithm, runner));
             net.enter_all();
             assert!(net.run(Duration::from_secs(1)));
-            // The timers that were armed meanwhile are off.
+            // The timers that were armed meanwhile are disarmed.
             assert_eq!(net.now, Instant::ZERO + steps * LATENCY, "{algorithm}");
         }
     }
@@ -111,7 +111,7 @@ fn the_last_to_enter_decides_when_all_leave() {
         assert!(net.done.iter().all(|done| *done == 0));
         assert!(net.run(Duration::from_secs(1)));
         assert!(net.ranks().all(|rank| net.done[rank as usize] == 1));
-        // A rank that waits asks now and then, but nothing is sent twice for it.
+        // A waiting rank asks occasionally, but no step is sent again for it.
         let answered: u64 = net.machines.iter().map(|it| it.counters().repeated).sum();
         assert_eq!(answered, 0, "{algorithm} {runner:?}");
         assert!(net.count(Kind::StepNack) > 0);

@@ -1,5 +1,5 @@
-//! Machines of some ranks and the kernel NICs of their nodes, with a network in between that
-//! loses, doubles and overtakes as a test says.
+//! Machines of some ranks and the kernel NICs of their nodes, with a network in between that loses,
+//! duplicates and reorders packets as a test demands.
 
 use super::super::*;
 use crate::group::Nodes;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 pub(super) const GROUP: CommunicatorId = CommunicatorId(7);
 pub(super) const US: Duration = Duration::from_micros(1);
-/// One way over the network, and inside a node.
+/// Latency of the network, and within a node.
 pub(super) const LATENCY: Duration = Duration::from_micros(20);
 
-/// Numbers from a seed.
+/// Pseudorandom numbers from a seed.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -25,7 +25,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `most`.
+    /// A number below `most`.
     pub(super) fn below(&mut self, most: u64) -> u64 {
         self.next() % most
     }
@@ -35,22 +35,22 @@ impl Random {
     }
 }
 
-/// What the network does to packets, in percent of them.
+/// Faults of the network, in percent of all packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub(super) lost: u64,
     pub(super) doubled: u64,
-    /// Added to the latency, at random.
+    /// Added to the latency: a random time up to this one.
     pub(super) jitter: Duration,
 }
 
-/// A packet on its way to one rank.
+/// Packet in flight to one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Packet {
     pub(super) header: Header,
     pub(super) words: Words,
     pub(super) to: u32,
-    /// It comes in where the kernel NIC looks.
+    /// It is addressed to the socket that the kernel NIC watches.
     pub(super) by_nic: bool,
 }
 
@@ -71,7 +71,7 @@ enum Happening {
     Enters(u32),
 }
 
-/// The kernel's side of a leader: what `firmware/nic.bpf.c` does.
+/// The kernel NIC's side of a leader: a model of `firmware/nic.bpf.c`.
 pub(super) struct Nic {
     table: Table,
     barrier: Barrier,
@@ -89,11 +89,11 @@ pub(super) struct Net {
     pub(super) faults: Faults,
     pub(super) random: Random,
     pub(super) lose: Loss,
-    /// All packets that have been sent, one to all as one for each.
+    /// All packets that have been sent; one to all counts as one for each rank.
     pub(super) sent: Vec<Packet>,
-    /// Packets that have been sent, one to all counted once.
+    /// Number of packets that have been sent; one to all counts once.
     pub(super) packets: u64,
-    /// How often each rank has entered, and is done.
+    /// Number of barriers that each rank has entered, and has completed (`done`).
     pub(super) entered: Vec<u32>,
     pub(super) done: Vec<u32>,
     pub(super) failed: Vec<(u32, Event)>,
@@ -105,7 +105,7 @@ pub(super) struct Net {
     count: u64,
 }
 
-/// Nodes of so many ranks each, filled with the job's ranks in order.
+/// Nodes of the given numbers of ranks, filled with the job's ranks in order.
 pub(super) fn nodes(ranks: &[u32]) -> Nodes {
     let mut next = 0..;
     let node = |ranks: &u32| next.by_ref().take(*ranks as usize).map(Rank).collect();
@@ -127,7 +127,7 @@ impl Net {
         Self::after(config, 0)
     }
 
-    /// All ranks are done with barrier `start`. One rank of the job is no member.
+    /// All ranks have completed barrier `start`. One rank of the job is not a member.
     pub(super) fn after(config: BarrierGroupConfig, start: u32) -> Self {
         let members = config.nodes.seats();
         let size = members + 1;
@@ -198,7 +198,7 @@ impl Net {
         self.queue.insert((at, self.count), what);
     }
 
-    /// `rank` enters the next barrier in a while.
+    /// `rank` enters the next barrier after `wait`.
     pub(super) fn enter_in(&mut self, wait: Duration, rank: u32) {
         self.plan(self.now + wait, Happening::Enters(rank));
     }
@@ -220,8 +220,8 @@ impl Net {
         epoch
     }
 
-    /// What a member brings into its barrier of that number, where words are combined: each way of
-    /// combining in turn, and now and then none.
+    /// Contribution of a member to its barrier of that number, if words are combined: every
+    /// operation in turn, and occasionally none.
     fn brings(&self, rank: u32, count: u32) -> Contribution {
         let way = Combine::ALL.get(count as usize % (Combine::ALL.len() + 1)).copied();
         let Some(combine) = way.filter(|_| self.can_combine) else {
@@ -236,7 +236,7 @@ impl Net {
         Contribution::new(combine, &words[..1 + count as usize / 2 % CARRIED_MAX])
     }
 
-    /// What the words of all make in the barrier of that number.
+    /// Results of the barrier of that number.
     fn makes(&self, count: u32) -> Words {
         let words = self.ranks().skip(1).map(|rank| self.brings(rank, count).words());
         self.brings(0, count).with(words).words()
@@ -247,7 +247,7 @@ impl Net {
         self.drain(rank);
     }
 
-    /// Runs until nothing is under way, at most for `limit`; true if nothing is.
+    /// Runs until nothing is in progress, at most for `limit`; returns true if nothing is.
     pub(super) fn run(&mut self, limit: Duration) -> bool {
         let end = self.now + limit;
         while let Some(at) = self.next_at() {
@@ -304,7 +304,7 @@ impl Net {
         self.drain(rank);
     }
 
-    /// Takes all that a machine has to say, and shows it its NIC.
+    /// Handles all output of a machine, and shows it its NIC.
     fn drain(&mut self, rank: u32) {
         loop {
             while let Some(outbound) = self.machines[rank as usize].poll_transmit(self.now) {
@@ -348,7 +348,7 @@ impl Net {
             }
             Destination::Doorbell { communicator, .. } => {
                 assert_eq!((communicator, header.kind), (GROUP, Kind::Step));
-                // It does not leave.
+                // The doorbell does not leave the host.
                 self.packets -= 1;
                 self.nic_enters(from, &header, words);
             }
@@ -385,7 +385,7 @@ impl Net {
 
     // ---- the kernel NIC -------------------------------------------------------------------
 
-    /// What comes in at a slot; false if the host gets it.
+    /// Handles a packet that arrives at a slot; returns false if the host gets it.
     fn nic_takes(&mut self, packet: &Packet) -> bool {
         let Some(from) = self.node_of(packet.from()) else { return false };
         let Some(nic) = &mut self.nics[packet.to as usize] else { return false };
@@ -443,7 +443,7 @@ impl Net {
         }
     }
 
-    /// Shows a machine its NIC's page; true if it runs a barrier there.
+    /// Shows a machine its NIC's page; returns true if the NIC runs a barrier for it.
     fn look_at_page(&mut self, rank: u32) -> bool {
         let machine = &mut self.machines[rank as usize];
         let waits: Vec<CommunicatorId> = machine.nic_waits().collect();
@@ -479,7 +479,7 @@ impl Nic {
     }
 }
 
-/// A step of the network's part, as the kernel writes it.
+/// A step of the network's part, as the kernel NIC writes it.
 pub(super) fn step(from: u32, epoch: u32, number: u32) -> Header {
     message(Kind::Step, from, epoch, number)
 }

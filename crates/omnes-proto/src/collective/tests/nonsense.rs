@@ -1,5 +1,5 @@
-//! Members that lie: whatever they say, a machine neither panics nor grows, and what it does not
-//! believe changes nothing.
+//! Members that lie: whatever they send, a machine neither panics nor grows, and rejected packets
+//! change nothing.
 
 use super::super::*;
 use super::net::{GROUP, group, message};
@@ -25,7 +25,7 @@ enum Deed {
     Depart(u32),
 }
 
-/// Numbers about a start, and any.
+/// Mostly numbers close to `start`, sometimes any number.
 fn any_number(start: u32) -> impl Strategy<Value = u32> {
     prop_oneof![9 => (0..6u32).prop_map(move |it| start.wrapping_add(it)), 1 => any::<u32>()]
 }
@@ -140,7 +140,7 @@ proptest! {
     }
 }
 
-/// What a leader of ranks 0 and 1, with 2 and 3 as other nodes' leaders, makes of a packet.
+/// Counters of a leader of ranks 0 and 1, with 2 and 3 as other nodes' leaders, after a packet.
 fn judge(me: u32, header: &Header) -> CollectiveCounters {
     let mut machine = Collective::new(Rank(me), 6, CollectiveConfig::default());
     machine.open_after(&group(&[2, 1, 2], BarrierAlgorithm::Dissemination, Runner::Host), 10);
@@ -153,33 +153,33 @@ fn judge(me: u32, header: &Header) -> CollectiveCounters {
 #[test]
 fn what_no_member_would_say_is_counted_as_nonsense() {
     let cases = [
-        // Not from a member, from itself, of a kind that is none.
+        // From a rank that is not a member, from itself, of an unexpected kind.
         (0, message(Kind::Step, 5, 11, 0)),
         (0, message(Kind::Step, 0, 11, 0)),
         (0, message(Kind::Step, 77, 11, 0)),
         (0, message(Kind::Data, 2, 11, 0)),
-        // Joins and releases of other nodes, of leaders and of none.
+        // Joins and releases of other nodes, of leaders and of other ranks.
         (0, message(Kind::Step, 2, 11, STEP_JOIN)),
         (0, message(Kind::Step, 4, 11, STEP_JOIN)),
         (0, message(Kind::Step, 1, 11, STEP_RELEASE)),
         (1, message(Kind::Step, 2, 11, STEP_RELEASE)),
         (1, message(Kind::Step, 0, 11, STEP_JOIN)),
-        // Of barriers that cannot be under way.
+        // Of barriers that cannot be in progress.
         (0, message(Kind::Step, 1, 12, STEP_JOIN + 2)),
         (0, message(Kind::Step, 1, 99, STEP_JOIN)),
         (1, message(Kind::Step, 0, 12, STEP_RELEASE)),
-        // Steps of ranks that lead no node, that do not exist, or that others make.
+        // Steps of ranks that lead no node, that do not exist, or that other ranks send.
         (0, message(Kind::Step, 4, 11, 0)),
         (0, message(Kind::Step, 1, 11, 0)),
         (0, message(Kind::Step, 2, 11, 2)),
         (0, message(Kind::Step, 2, 11, 0)),
-        // Questions for what this rank does not owe.
+        // Questions for messages that this rank does not owe.
         (0, message(Kind::StepNack, 3, 11, 0)),
         (0, message(Kind::StepNack, 4, 11, 1)),
         (0, message(Kind::StepNack, 1, 11, STEP_JOIN)),
         (0, message(Kind::StepNack, 2, 11, STEP_RELEASE)),
         (1, message(Kind::StepNack, 2, 11, 0)),
-        // Entered what cannot be.
+        // Impossible numbers of entered barriers.
         (0, message(Kind::StepTell, 2, 8, 0)),
         (0, message(Kind::StepTell, 2, 12 + BARRIERS_OUTSTANDING_MAX, 0)),
     ];
@@ -201,12 +201,12 @@ fn what_came_before_or_too_late_is_counted_apart() {
     assert_eq!(ignored(0, message(Kind::StepNack, 1, 11, STEP_RELEASE)), 1);
     assert_eq!(ignored(1, message(Kind::StepNack, 0, 9, STEP_JOIN)), 1);
     assert_eq!(ignored(0, message(Kind::Step, 1, 12, STEP_JOIN)), 1);
-    // Nobody is believed to be done as long as all members are there.
+    // No member is believed to be done while all members are present.
     let hearsay = Header { expects: Seq(11), ..message(Kind::StepTell, 2, 11, 0) };
     assert_eq!(judge(0, &hearsay).ended_by_hearsay, 0);
 }
 
-/// Only by hearsay can a rank of a node be done before its leader.
+/// Only by hearsay can another rank of a node complete a barrier before its leader.
 #[test]
 fn who_joins_the_barrier_after_the_one_under_way_has_not_joined_this_one() {
     let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());

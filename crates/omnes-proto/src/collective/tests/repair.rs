@@ -1,4 +1,4 @@
-//! Lost messages, one by one: who asks whom, when, and what comes of it.
+//! Lost messages, one by one: which rank asks which, when, and with what result.
 
 use super::super::*;
 use super::net::{GROUP, LATENCY, Net, Packet, US, group, message, step};
@@ -7,7 +7,7 @@ use crate::packet::Destination;
 use omnes_topo::BarrierAlgorithm;
 use std::time::Duration;
 
-/// The wait before the first NACK of a group that has had no barrier.
+/// Wait before the first NACK of a group that has had no barrier.
 const FIRST_WAIT: Duration = Duration::from_micros(1200);
 const LONG: Duration = Duration::from_secs(1);
 
@@ -15,7 +15,7 @@ fn both_runners() -> [Runner; 2] {
     [Runner::Host, Runner::Nic]
 }
 
-/// Kills the first message of this kind.
+/// Loses the first packet for which `is_meant` holds.
 fn lose_once(net: &mut Net, is_meant: impl Fn(&Packet) -> bool + 'static) {
     let mut has_lost = false;
     net.lose = Box::new(move |packet| {
@@ -40,10 +40,10 @@ fn who_misses_a_step_asks_the_one_that_owes_it() {
         net.enter_all();
         assert!(net.run(LONG));
         assert!(net.ranks().all(|rank| net.done[rank as usize] == 1));
-        // Rank 3 waits for the next step of rank 1, which has not made it: that is ignored.
+        // Rank 3 waits for the next step of rank 1, which has not been made: the NACK is ignored.
         assert_eq!(nacks(&net), [(1, 0, 0), (3, 1, 1)]);
         assert_eq!(net.count(Kind::Step), 8 + 1);
-        // The wait, a round trip, and the step that had waited; rank 3 had begun to wait later.
+        // The wait, a round trip, and the delayed step; rank 3 had begun to wait later.
         assert_eq!(net.now, Instant::ZERO + FIRST_WAIT + 3 * LATENCY, "{runner:?}");
     }
 }
@@ -57,7 +57,7 @@ fn a_step_of_the_barrier_before_is_sent_again_from_the_record() {
         net.enter_all();
         assert!(!net.run(LATENCY * 4));
         assert_eq!(net.done[..3], [1, 1, 0]);
-        // Two are in the next barrier already.
+        // Two ranks are in the next barrier already.
         net.enter(0);
         net.enter(1);
         assert!(!net.run(LONG));
@@ -107,13 +107,13 @@ fn the_wait_follows_what_barriers_take() {
         let mut net = Net::new(group(&[1; 8], BarrierAlgorithm::GatherBroadcast, runner));
         net.enter_all();
         assert!(net.run(LONG));
-        // The root was done after three latencies, the others wait longer.
+        // The root completed after three latencies, the others wait longer.
         lose_once(&mut net, |packet| packet.is(Kind::Step, 2, 0, 1, 0));
         net.enter_all();
         let began = net.now;
         assert!(net.run(LONG));
         let took = net.now - began;
-        // It waits for 3 x 60 us, asks and gets an answer; the release goes down three edges.
+        // The root waits for 3 x 60 us, asks and gets an answer; the release passes three edges.
         assert_eq!(nacks(&net)[0], (0, 1, 0));
         assert_eq!(took, 180 * US + 5 * LATENCY, "{runner:?}");
     }
@@ -157,7 +157,7 @@ fn doubled_packets_change_nothing() {
 
 // ---- one machine --------------------------------------------------------------------------------
 
-/// The root of the counter in a group of so many nodes, in its first barrier.
+/// The root of the counter in a group of `nodes` nodes, in its first barrier.
 fn counting(nodes: u32) -> Collective {
     let mut machine = Collective::new(Rank(0), nodes, CollectiveConfig::default());
     let ones = vec![1; nodes as usize];
@@ -167,7 +167,7 @@ fn counting(nodes: u32) -> Collective {
     machine
 }
 
-/// Whom the machine asks when its timer runs out next.
+/// Ranks that the machine asks when its timer next expires.
 fn asked(machine: &mut Collective) -> Vec<u32> {
     let now = machine.poll_timeout().unwrap();
     machine.handle_timeout(now);
@@ -195,7 +195,7 @@ fn many_that_owe_a_step_are_asked_in_turns() {
     assert_eq!(asked(&mut machine), (75..139).collect::<Vec<_>>());
     let third: Vec<u32> = (139..200).chain(1..4).collect();
     assert_eq!(asked(&mut machine), third);
-    // Those that are few are all asked.
+    // If few are missing, all of them are asked.
     for from in 1..190 {
         machine.handle_packet(Instant::ZERO, &step(from, 1, 0), &[]);
     }

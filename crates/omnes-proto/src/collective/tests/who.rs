@@ -1,4 +1,4 @@
-//! Who has not entered?
+//! Questions for the members that have not entered a barrier.
 
 use super::super::*;
 use super::net::{GROUP, LATENCY, Net, group, message};
@@ -11,7 +11,7 @@ fn all_cases() -> impl Iterator<Item = (BarrierAlgorithm, Runner)> {
     BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
 }
 
-/// A group in which all but some have entered the second barrier.
+/// A group in which all but the `absent` members have entered the second barrier.
 fn without(absent: &[u32], algorithm: BarrierAlgorithm, runner: Runner) -> Net {
     let mut net = Net::new(group(&[3, 1, 2, 1], algorithm, runner));
     net.enter_all();
@@ -42,7 +42,7 @@ fn those_who_have_not_entered_are_named_after_one_round_trip() {
 fn who_has_not_answered_is_asked_again() {
     for (algorithm, runner) in all_cases() {
         let mut net = without(&[1, 4, 5], algorithm, runner);
-        // The question to one and the answer of another are lost.
+        // The question to one member and the answer of another are lost.
         let mut lost = 0;
         net.lose = Box::new(move |packet| {
             let is_lost = packet.is(Kind::StepAsk, 2, 0, 6, 4) || packet.from() == 5;
@@ -74,7 +74,7 @@ fn who_enters_meanwhile_is_not_missing_any_more() {
         }
         assert!(net.run(Duration::from_secs(1)));
         assert!(net.ranks().all(|rank| net.done[rank as usize] == 2));
-        // Nobody asks any more.
+        // No more questions are sent.
         let asked = net.count(Kind::StepAsk);
         net.enter(3);
         assert!(!net.run(10 * interval));
@@ -98,10 +98,11 @@ fn nobody_is_missing_where_nothing_is_under_way() {
 #[test]
 fn messages_that_have_come_show_who_has_entered() {
     for runner in [Runner::Host, Runner::Nic] {
-        // The counter's root has heard of all nodes that are complete.
+        // The counter's root has messages of all complete nodes.
         let net = without(&[4, 6], BarrierAlgorithm::Counter, runner);
         assert_eq!(net.machines[0].missing(GROUP), [4, 5, 6].map(Rank), "{runner:?}");
-        // A leader knows who of its node has joined; the NIC shows nothing before it begins.
+        // A leader knows which ranks of its node have joined; the NIC shows nothing before it
+        // begins.
         let net = without(&[1], BarrierAlgorithm::Counter, runner);
         let missing = net.machines[0].missing(GROUP);
         match runner {
@@ -165,7 +166,7 @@ fn large_groups_are_asked_completely() {
     assert_eq!(machine.missing(GROUP), [Rank(1000)]);
 }
 
-/// What was known half of the numbers ago says nothing of now.
+/// Knowledge from half the number space ago proves nothing.
 #[test]
 fn old_knowledge_does_not_count() {
     for runner in [Runner::Host, Runner::Nic] {
@@ -191,12 +192,12 @@ fn the_next_barrier_is_asked_about_when_the_first_is_done() {
             net.enter(rank);
         }
         net.machines[2].ask(GROUP);
-        // The first one ends; then ranks 1 and 3 are missing.
+        // The first barrier completes; then ranks 1 and 3 are missing.
         assert!(!net.run(CollectiveConfig::default().ask_interval));
         assert_eq!(net.done[..4], [1; 4]);
         assert!(net.machines[2].has_asked_all(GROUP), "{algorithm} {runner:?}");
         assert_eq!(net.machines[2].missing(GROUP), [1, 3].map(Rank));
-        // The next is asked about if it was entered before the question was put again.
+        // The next one is asked about if it was entered before the question was repeated.
         net.enter(2);
         net.ask(2);
         net.enter(1);

@@ -92,7 +92,7 @@ fn the_wait_for_a_repair_follows_those_that_come_however_many_they_are() {
     lane.on_ahead(at(200_000), Seq::nth(201), Duration::ZERO);
     assert!(lane.on_deadline(at(200_000)));
     lane.take_report(at(200_000));
-    // Twice what a repair takes; longer where that was not enough.
+    // Twice the time of a repair; longer if that was not enough.
     assert_eq!(lane.deadline(), Some(at(200_200)));
     assert!(lane.on_deadline(at(200_200)));
     assert_eq!(lane.take_report(at(200_200)), Some(Report::Nack));
