@@ -20,7 +20,7 @@ pub fn allow(wanted: u64) -> u64 {
     }
 }
 
-/// Number of open descriptors; `None` if the kernel does not tell.
+/// Number of open descriptors; 0 if the kernel does not report it.
 pub(crate) fn count_open() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
 }

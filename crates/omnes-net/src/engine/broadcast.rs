@@ -72,8 +72,8 @@ impl Engine {
     /// operation has ended or been released.
     ///
     /// # Errors
-    /// [`OperationError::NoMulticast`]; [`OperationError::Broadcast`] for a group that is not open,
-    /// or a message that is too large; other errors if a rank has failed or left.
+    /// [`OperationError::NoMulticast`]; [`OperationError::Broadcast`] for a group that is not open;
+    /// [`OperationError::TooLarge`]; other errors if a rank has failed or left.
     pub unsafe fn broadcast(
         &self,
         cast: Cast,

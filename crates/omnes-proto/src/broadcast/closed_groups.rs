@@ -107,9 +107,9 @@ impl Broadcast {
         self.forget_groups(communicator);
     }
 
-    /// As [`Self::close`], for a communicator whose collectives were given up: posted receives fail,
-    /// and broadcasts that still arrive are acknowledged and discarded. Otherwise they would occupy
-    /// buffers here, and memory at their roots, forever.
+    /// As [`Self::close`], for a communicator whose collectives were given up: posted receives
+    /// fail, and broadcasts that still arrive are acknowledged and discarded. Otherwise they would
+    /// occupy buffers here, and memory at their roots, forever.
     pub fn abandon(&mut self, communicator: CommunicatorId) {
         self.rest.abandoned.insert(communicator);
         self.close(communicator);

@@ -105,7 +105,7 @@ fn as_many_barriers_fail_as_were_under_way() {
     assert_eq!(epoch, BARRIERS_OUTSTANDING_MAX - 10);
 }
 
-/// True for a step of rank 0 to rank 3, or to rank 4 on its node.
+/// True for a step of rank 0 to rank 3.
 fn is_from_0_to_3(packet: &Packet) -> bool {
     packet.header.kind == Kind::Step && packet.from() == 0 && packet.to == 3
 }
