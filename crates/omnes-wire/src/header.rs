@@ -76,14 +76,15 @@ pub enum Kind {
     /// an [`crate::Envelope`], whose token is the message's number, precedes the data.
     Cast = 9,
     /// Every packet before `expects` of the stream of root `argument` has arrived; `seq` is the
-    /// delay in microseconds between the latest arrival and this report. With [`Flags::ACK_NOW`],
-    /// the sender collects the receiver's acknowledgements, and has itself packets that the
-    /// receiver has not acknowledged.
+    /// delay in microseconds between the latest arrival and this report. With [`Flags::QUERY`], the
+    /// sender collects the receiver's acknowledgements instead, and asks for that of everything
+    /// before `expects`.
     CastAck = 10,
     /// As [`Kind::CastAck`], and packet `expects` is missing; a [`crate::GapMap`] lists the packets
-    /// after it that have arrived. With [`Flags::ACK_NOW`] the report is repeated because nothing
-    /// has arrived for some time; with [`Flags::REJECT`] packet `expects` has arrived since the
-    /// last report, but found no buffer.
+    /// after it that have arrived. With [`Flags::MISSING_REST`] all later packets are missing, too;
+    /// with [`Flags::REPEATED`] the report is repeated because nothing has arrived for some time;
+    /// with [`Flags::REJECT`] packet `expects` has arrived since the last report, but found no
+    /// buffer.
     CastNack = 11,
     /// Sent to all ranks: the sender's multicast works, and `argument` ranks have reached it by
     /// multicast.
@@ -157,6 +158,10 @@ impl Flags {
     pub const LAST: Self = Self(4);
     /// The sender is waiting for an acknowledgement: the receiver answers without delay.
     pub const ACK_NOW: Self = Self(8);
+    /// On [`Kind::CastAck`]: asks for an acknowledgement.
+    pub const QUERY: Self = Self(8);
+    /// On [`Kind::CastNack`]: the same report as before.
+    pub const REPEATED: Self = Self(8);
     /// No buffer was free for packet `expects`; on [`Kind::CastNack`], since the last report.
     pub const REJECT: Self = Self(16);
     /// On [`Kind::Data`], without data: no more packets of the message follow on this lane, because
@@ -167,7 +172,8 @@ impl Flags {
     pub const MTU_BLACK_HOLE: Self = Self(16);
     /// Buffers are free again for packet `expects`.
     pub const RESUME: Self = Self(32);
-
+    /// On [`Kind::CastNack`]: all packets after those in its map are missing, too.
+    pub const MISSING_REST: Self = Self(32);
     /// `seq` and `expects` count on the lane of grants.
     pub const GRANTS: Self = Self(64);
     /// On [`Kind::CastAck`] and [`Kind::CastNack`]: a packet to all ranks has arrived since the

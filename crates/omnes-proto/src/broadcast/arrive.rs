@@ -275,6 +275,7 @@ impl Broadcast {
     }
 
     fn on_report_packet(&mut self, now: Instant, header: &Header, head: &[u8]) {
+        let is_nack = header.kind == Kind::CastNack;
         let news = News {
             from: header.source,
             key: StreamKey { group: group_of(header), root: Rank(header.argument) },
@@ -282,20 +283,20 @@ impl Broadcast {
             credits: header.credits,
             held_back: Some(Duration::from_micros(u64::from(header.seq.0))),
             newest_repair: header.epoch,
-            is_idle: header.flags.has(Flags::ACK_NOW),
+            is_idle: is_nack && header.flags.has(Flags::REPEATED),
             is_full: header.flags.has(Flags::REJECT),
             hears: Some(header.flags.has(Flags::HEARS)),
         };
-        if header.kind == Kind::CastAck && header.flags.has(Flags::ACK_NOW) {
+        if !is_nack && header.flags.has(Flags::QUERY) {
             return self.on_question(news);
         }
-        if header.kind == Kind::CastAck {
+        if !is_nack {
             self.common.counters.acks_received += 1;
             return self.on_report(now, news, None);
         }
         self.common.counters.nacks_received += 1;
         let gaps = GapMap::parse(head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default());
-        self.on_report(now, news, Some((gaps, header.flags.has(Flags::RESUME))));
+        self.on_report(now, news, Some((gaps, header.flags.has(Flags::MISSING_REST))));
     }
 
     /// Returns the stream that a report or a question concerns, if it exists and its group is not

@@ -192,8 +192,8 @@ impl Stream {
             header.flags = header
                 .flags
                 .with_if(Flags::REJECT, has_refused)
-                .with_if(Flags::RESUME, lacks_rest)
-                .with_if(Flags::ACK_NOW, incoming.is_idle(now, common));
+                .with_if(Flags::MISSING_REST, lacks_rest)
+                .with_if(Flags::REPEATED, incoming.is_idle(now, common));
             head.set_body(incoming.gap_map().as_bytes());
             common.counters.nacks_sent += 1;
         } else {
@@ -208,7 +208,7 @@ impl Stream {
     fn next_question(&mut self, common: &Common, head: &mut Head) -> Option<Outbound> {
         let to = Destination::Rank(self.collector.next_to_ask()?);
         let mut header = self.header(common, Kind::CastAck);
-        header.flags = Flags::ACK_NOW;
+        header.flags = Flags::QUERY;
         header.expects = self.end();
         header.argument = self.key.root.0;
         head.set_body(&[]);

@@ -90,6 +90,7 @@ from ._members import Members
 from ._messages import Message, UnderWay
 from ._omnes import Error, abandon, leave, time_limit
 from ._rendezvous import take_environment
+from ._tensors import arrived
 from ._turns import Turns
 
 __all__ = ["ProcessGroup"]

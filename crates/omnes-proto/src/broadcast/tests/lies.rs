@@ -51,7 +51,7 @@ fn a_rank_that_reports_to_another_one_gets_nothing_here() {
     net.send(0, content(1, 8), Reply::Lazy);
     let now = net.now;
     net.nodes[0].poll(now, 0);
-    net.hand(0, &report(Kind::CastNack, Flags::RESUME, 3, 0));
+    net.hand(0, &report(Kind::CastNack, Flags::MISSING_REST, 3, 0));
     net.hand(0, &report(Kind::CastAck, Flags::NONE, 3, 1));
     assert_eq!(net.nodes[0].machine.counters().malformed, 2);
     assert!(net.nodes[0].poll(now, 0).is_empty());
@@ -83,7 +83,7 @@ fn however_many_streams_are_asked_about_the_answers_that_wait_are_bounded() {
     let mut net = Net::new(2, "window");
     net.nodes[1].machine.close(GROUP.communicator);
     for root in 0..3 * ASKED_MAX as u32 {
-        let header = report(Kind::CastAck, Flags::ACK_NOW, 0, 1);
+        let header = report(Kind::CastAck, Flags::QUERY, 0, 1);
         net.hand(1, &Header { argument: root, ..header });
     }
     let now = net.now;

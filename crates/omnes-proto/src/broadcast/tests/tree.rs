@@ -55,7 +55,7 @@ fn an_acknowledgement_lost_in_a_tree_is_asked_for_by_whom_it_was_for() {
         let time = time_to_free(&mut net, freed);
         assert!(time < SOON, "{policy}: {time:?}");
         let heard = heard.borrow();
-        let question = (Kind::CastAck, Flags::ACK_NOW, 2, 3);
+        let question = (Kind::CastAck, Flags::QUERY, 2, 3);
         assert_eq!(heard.iter().filter(|packet| **packet == question).count(), 1, "{policy}");
         // The root may have asked rank 2 in the meantime, and no other rank.
         let again = heard
@@ -157,7 +157,7 @@ fn who_asks_for_an_overdue_message_acknowledges_the_one_before() {
     assert!(heard.iter().any(|(kind, ..)| *kind == Kind::CastNack), "nobody has asked");
     let questions = heard
         .iter()
-        .filter(|(kind, flags, ..)| *kind == Kind::CastAck && flags.has(Flags::ACK_NOW));
+        .filter(|(kind, flags, ..)| *kind == Kind::CastAck && flags.has(Flags::QUERY));
     assert_eq!((questions.count(), net.nodes[0].freed), (0, freed as usize + 1));
 }
 
@@ -172,7 +172,7 @@ fn a_question_of_a_stranger_to_the_tree_is_refused() {
             job: JobId(1),
             communicator: GROUP.communicator,
             channel: ChannelId(GROUP.number),
-            flags: Flags::ACK_NOW,
+            flags: Flags::QUERY,
             expects: Seq::nth(expects),
             ..Header::blank(Kind::CastAck, Rank(source))
         };
