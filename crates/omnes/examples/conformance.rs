@@ -1,9 +1,9 @@
-//! Checks the promises of the library on the network that a launcher gives: `omnes run -n 4 --
+//! Checks the promises of the library on the network of a launcher: `omnes run -n 4 --
 //! conformance`, or under mpirun, srun, torchrun.
 //!
-//! Arguments: names of bodies, all of them where none is given; `--bytes-max N` bounds the longest
-//! message, `--list` shows the names. Rank 0 prints a line per body that held; every rank ends with
-//! a line of counts. Exit status 0: all held; else the rank that found something says what.
+//! Arguments: names of bodies, by default all of them; `--bytes-max N` limits the longest message,
+//! `--list` prints the names. Rank 0 prints a line per body that held; every rank ends with a line
+//! of counts. Exit status 0: all held; otherwise the rank that detected a failure reports it.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/bodies/mod.rs"]
@@ -13,7 +13,7 @@ use bodies::{ALL, BYTES_MAX, Body};
 use omnes::Communicator;
 use std::process::ExitCode;
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Wanted {
     bodies: Vec<&'static Body>,
     bytes_max: usize,
@@ -40,7 +40,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Wanted, String> {
 
 fn check(world: Communicator, wanted: &Wanted) -> Result<(), omnes::Error> {
     for body in &wanted.bodies {
-        // An assertion that fails ends this rank without farewell, so the others end too.
+        // A failed assertion ends this rank without a farewell, so the others end, too.
         (body.run)(&world, wanted.bytes_max);
         world.barrier()?;
         if world.rank() == 0 {
@@ -61,7 +61,7 @@ fn check(world: Communicator, wanted: &Wanted) -> Result<(), omnes::Error> {
     world.finalize()
 }
 
-/// In one piece, as other ranks write to the same place.
+/// Written in one call, because other ranks write to the same stream.
 fn complain(reason: &dyn std::fmt::Display) {
     let line = format!("conformance: {reason}\n");
     eprint!("{line}");

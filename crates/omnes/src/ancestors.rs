@@ -1,12 +1,13 @@
-//! Which process has launched this one: what all ranks of a machine have in common.
+//! Finds the process that launched this one, which all ranks of a machine have in common.
 //!
-//! Mostly it is the parent; between them may be shells and other programs that start a rank and
-//! wait for it. The search ends at an unknown one: it may be a launcher, of one of several jobs.
+//! It is usually the parent, but shells and other programs that start a rank and wait for it may
+//! lie in between. The search ends at an unknown program, which may be a launcher of one of several
+//! jobs.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What launchers are called that start ranks on their machine, as far as the kernel keeps names.
+/// Names of the launchers that start ranks on their own machine; the kernel may truncate them.
 const LAUNCHERS: [&str; 9] = [
     "hydra_pmi_proxy",
     "mpiexec",
@@ -18,33 +19,33 @@ const LAUNCHERS: [&str; 9] = [
     "prterun",
     "slurmstepd",
 ];
-/// What starts a rank and waits for it.
+/// Programs that start a rank and wait for it.
 const WRAPPERS: [&str; 12] = [
     "sh", "bash", "dash", "zsh", "ksh", "env", "nice", "numactl", "stdbuf", "taskset", "time",
     "timeout",
 ];
-/// Spreads numbers that follow one another.
+/// Spreads consecutive numbers.
 const MIXER: u32 = 0x9e37_79b1;
-/// Generations that are looked at.
+/// Maximum number of generations searched.
 const GENERATIONS_MAX: usize = 16;
-/// Bytes of a name that the kernel keeps.
+/// Bytes of a process name that the kernel keeps.
 const NAME_BYTES: usize = 15;
 
-/// A number that the ranks of one launcher on this machine have in common, and hardly two
-/// launchers: of those in containers, which may share a network, many are process 1.
+/// A number that the ranks of one launcher on this machine share, and that two launchers hardly
+/// ever share: in containers, which may share a network, many launchers are process 1.
 pub(crate) fn job_number() -> u32 {
     let space = std::fs::metadata("/proc/self/ns/pid").map_or(0, |space| space.ino());
     launcher().wrapping_add((space as u32).wrapping_mul(MIXER))
 }
 
-/// The number of the nearest ancestor that is a launcher; the parent's if there is none.
+/// Process number of the nearest ancestor that is a launcher, or of the parent if there is none.
 fn launcher() -> u32 {
     let parent = std::os::unix::process::parent_id();
     nearest(parent, look_up).unwrap_or(parent)
 }
 
-/// The first of `first` and its ancestors that is a launcher; `look_up` tells a process's name and
-/// its parent.
+/// The first of `first` and its ancestors that is a launcher; `look_up` returns the name and the
+/// parent of a process.
 fn nearest(first: u32, look_up: impl Fn(u32) -> Option<(String, u32)>) -> Option<u32> {
     let mut process = first;
     for _ in 0..GENERATIONS_MAX {
@@ -61,7 +62,7 @@ fn nearest(first: u32, look_up: impl Fn(u32) -> Option<(String, u32)>) -> Option
 }
 
 fn is_launcher(name: &str) -> bool {
-    // Debian adds the MPI to the name, such as `mpirun.mpich`.
+    // Debian appends the name of the MPI, as in `mpirun.mpich`.
     let plain = name.split_once('.').map_or(name, |(plain, _)| plain);
     LAUNCHERS.iter().any(|it| name == &it[..it.len().min(NAME_BYTES)] || plain == *it)
 }
@@ -72,7 +73,7 @@ fn look_up(process: u32) -> Option<(String, u32)> {
     parse(&text.ok()?)
 }
 
-/// The name is in parentheses, and may contain some.
+/// Parses `stat`; the name is in parentheses and may itself contain parentheses.
 fn parse(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;

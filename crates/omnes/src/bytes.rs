@@ -1,16 +1,17 @@
-//! Byte counts as people type them; one form for variables and options.
+//! Byte counts as users type them; one format for variables and options.
 
-/// Suffixes and their bytes.
+/// Suffixes and the number of bytes that each denotes.
 const UNITS: [(&[&str], u64); 4] = [
     (&["", "b"], 1),
     (&["k", "kb", "kib"], 1 << 10),
     (&["m", "mb", "mib"], 1 << 20),
     (&["g", "gb", "gib"], 1 << 30),
 ];
-/// 2^53: above it a number with a point is no longer exact, and nobody means so much.
+/// 2^53: above it, a number with a decimal point is no longer exact, and no size is that large.
 const BYTES_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Bytes from `8`, `64k`, `1.5m`, `1g` (powers of 1024); `KiB` and `kB` mean the same as `k`.
+/// Parses bytes from `8`, `64k`, `1.5m`, `1g` (powers of 1024); `KiB` and `kB` mean the same as
+/// `k`.
 ///
 /// # Errors
 /// A sentence that names the text and what is expected.

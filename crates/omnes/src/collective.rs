@@ -41,7 +41,7 @@ pub enum Collective {
 }
 
 impl Collective {
-    /// All of them, with their names; their numbers are their places here.
+    /// All collectives, with their names; the number of each is its index.
     const ALL: [(Self, &'static str); 16] = [
         (Self::Agreement, "split"),
         (Self::Barrier, "barrier"),
@@ -61,15 +61,15 @@ impl Collective {
         (Self::Exscan, "exscan"),
     ];
 
-    /// What a number has, with room for more of them.
+    /// Number of bits of a collective's number, with room for more collectives.
     pub(crate) const BITS: u32 = 5;
 
-    /// As ranks name it to each other.
+    /// Number by which ranks identify the collective to each other.
     pub(crate) fn number(self) -> u8 {
         self as u8
     }
 
-    /// The one of that number, if there is one.
+    /// The collective with that number, if it exists.
     pub(crate) fn of_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).map(|(collective, _)| *collective)
     }

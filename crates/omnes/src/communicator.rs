@@ -30,8 +30,8 @@ use std::sync::{Arc, OnceLock};
 /// receiver must agree.
 ///
 /// **Threads.** A communicator is `Send` and `Sync`. Any thread may send and receive messages.
-/// Collective operations must come in the same order on all ranks, so call them from one thread at
-/// a time. After `fork()`, the child must not use its parent's communicators.
+/// Collective operations must be called in the same order on all ranks, so call them from one
+/// thread at a time. After `fork()`, the child must not use its parent's communicators.
 ///
 /// **Errors.** Besides the errors that it lists, an operation can return:
 ///
@@ -48,8 +48,8 @@ use std::sync::{Arc, OnceLock};
 /// earlier ones that other ranks have not completed. Point-to-point messages still work. To
 /// recover, keep a spare communicator and create new ones from it with [`Self::split`] or
 /// [`Self::dup`]. A barrier counts as such a collective if it is interrupted while the nodes of the
-/// communicator agree on the kernel NIC, which some from the seventeenth on do, but none with a
-/// limit ([`Self::barrier_timeout`]).
+/// communicator agree on the kernel NIC, which some barriers from the seventeenth on do, but none
+/// with a limit ([`Self::barrier_timeout`]).
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) inner: Arc<Inner>,
@@ -58,20 +58,20 @@ pub struct Communicator {
 pub(crate) struct Inner {
     pub(crate) job: Arc<Job>,
     pub(crate) id: CommunicatorId,
-    /// Rank in the job of each member, in order of their ranks here.
+    /// Ranks in the job of all members, in order of their ranks in this communicator.
     members: Vec<u32>,
     rank: u32,
     nodes: Nodes,
     pub(crate) barriers: BarrierGroups,
     pub(crate) latest_choice: LatestChoice,
     pub(crate) late_slot: LateSlot,
-    /// Unset while collectives can go on.
+    /// Unset while collectives work.
     pub(crate) given_up: OnceLock<GivenUp>,
-    /// Reductions and gathers that do not block, so far.
+    /// Number of nonblocking reductions and gathers started so far.
     pub(crate) nonblocking: AtomicU32,
 }
 
-/// What a collective's message is for; its tag.
+/// Purpose of a collective's message, used as its tag.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Purpose {
@@ -104,28 +104,28 @@ impl Bytes {
         Self { length: data.len(), base: NonNull::from(data).cast() }
     }
 
-    /// The bytes of `range`, which is within them.
+    /// The bytes in `range`, which must lie within them.
     pub(crate) fn part(self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.length, "a part is within the whole");
         // SAFETY: within the same memory, as just checked.
         Self { base: unsafe { self.base.add(range.start) }, length: range.len() }
     }
 
-    /// The part of `rank`, where parts have `each` bytes.
+    /// The part of `rank`, if each part has `each` bytes.
     pub(crate) fn part_of(self, rank: u32, each: usize) -> Self {
         let start = rank as usize * each;
         self.part(start..start + each)
     }
 
     /// # Safety
-    /// The memory is valid and initialized during `'a`, and nobody writes to it.
+    /// The memory is valid and initialized during `'a`, and no other code writes to it.
     pub(crate) unsafe fn as_slice<'a>(self) -> &'a [u8] {
         // SAFETY: promised by the caller.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length) }
     }
 
     /// # Safety
-    /// The memory is valid and initialized during `'a`, and nobody else uses it.
+    /// The memory is valid and initialized during `'a`, and no other code uses it.
     pub(crate) unsafe fn as_mut_slice<'a>(self) -> &'a mut [u8] {
         // SAFETY: promised by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
@@ -134,7 +134,7 @@ impl Bytes {
     /// Copies from memory of the same length; the two may overlap.
     ///
     /// # Safety
-    /// Both are valid and initialized, and nobody else uses them meanwhile.
+    /// Both are valid and initialized, and no other code uses them meanwhile.
     pub(crate) unsafe fn copy_from(self, from: Self) {
         assert_eq!(self.length, from.length, "a copy is as long as what is copied");
         // SAFETY: promised by the caller.
@@ -148,7 +148,7 @@ impl From<NonNull<[u8]>> for Bytes {
     }
 }
 
-/// Refuses a message of a collective that does not have the expected length.
+/// Rejects a message of a collective if its length differs from the expected one.
 pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
     if bytes == expected as u64 {
         Ok(())
@@ -157,7 +157,7 @@ pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
     }
 }
 
-/// Threads may share a communicator.
+/// Checks at compile time that threads may share a communicator.
 const _: fn() = || {
     fn is_shared_by_threads<T: Send + Sync>() {}
     is_shared_by_threads::<Communicator>();
@@ -209,7 +209,7 @@ impl Communicator {
         Ok(world)
     }
 
-    /// All ranks of a job that this one has just joined. Collective.
+    /// Communicator of all ranks of a job that this process has just joined. Collective.
     pub(crate) fn of_all(job: Job) -> Result<Self, Error> {
         let (rank, size) = (job.config.rank, job.config.size);
         let world = Self::new(Arc::new(job), CommunicatorId(0), (0..size).collect(), rank);
@@ -247,15 +247,15 @@ impl Communicator {
         self.inner.members.len() as u32
     }
 
-    /// Counts of what this rank has sent, received, copied and waited for since it joined the job,
-    /// over all communicators of the job.
+    /// Counters of what this rank has sent, received, copied and waited for since it joined the
+    /// job, over all communicators of the job.
     pub fn stats(&self) -> Stats {
         let job = self.job();
         Stats::of(&job.engine.counters(), job.has_multicast())
     }
 
-    /// Whether the job uses multicast, and why, as found by the probe at startup. All ranks agree
-    /// on it; only interface and wording differ.
+    /// Whether the job uses multicast, and why, as found by the probe at startup. The decision is
+    /// the same on all ranks; only interface and wording differ.
     pub fn multicast(&self) -> MulticastState {
         self.job().engine.multicast()
     }
@@ -267,7 +267,7 @@ impl Communicator {
         self.job().engine.mtu_warning()
     }
 
-    /// How packets to all ranks are sent in place of multicast, if they are.
+    /// The multi-send that the job uses in place of multicast, if any.
     pub fn multisend(&self) -> Option<MultiSendUse> {
         self.job().multisend()
     }
@@ -297,7 +297,7 @@ impl Communicator {
         self.inner.job.leave();
     }
 
-    /// The last barrier of the job; on the communicator of all its ranks.
+    /// Enters the last barrier of the job; call on the communicator of all its ranks.
     pub(crate) fn meet_last(&self) -> Result<(), Error> {
         self.inner.job.begin_finalizing();
         self.barrier()
@@ -315,7 +315,7 @@ impl Communicator {
         &self.inner.job
     }
 
-    /// The engine for a new operation; an error once this rank has left the job, because nobody
+    /// The engine for a new operation; an error once this rank has left the job, because no peer
     /// would answer.
     pub(crate) fn engine_to_start(&self) -> Result<&Engine, Error> {
         if self.job().has_left() { Err(Error::AlreadyLeft) } else { Ok(&self.job().engine) }
@@ -330,12 +330,12 @@ impl Communicator {
         if rank < size { Ok(()) } else { Err(Error::RankOutOfRange { rank, size }) }
     }
 
-    /// Rank in the job of member `rank`.
+    /// Rank in the job of rank `rank` of this communicator.
     pub(crate) fn in_job(&self, rank: u32) -> Rank {
         Rank(self.inner.members[rank as usize])
     }
 
-    /// Rank in this communicator of a rank of the job.
+    /// Rank in this communicator of rank `in_job` of the job.
     pub(crate) fn here(&self, in_job: u32) -> u32 {
         let members = &self.inner.members;
         if members.get(in_job as usize) == Some(&in_job) {
@@ -356,7 +356,8 @@ impl Communicator {
             return Error::AlreadyLeft;
         }
         if matches!(error, OperationError::PeerLeft { .. } | OperationError::GivenUp { .. }) {
-            // Ranks leave and give up because of a failure: then the failure must be named.
+            // Ranks leave and give up because of a failure; in that case the error must name the
+            // failure.
             let is_member = |gone: Disruption<'_>| match gone {
                 Disruption::Failed(rank) => self.has_member(rank),
                 _ => false,
@@ -377,11 +378,11 @@ impl Communicator {
         }
     }
 
-    /// Starts a message of a collective, of which `available` bytes may be sent already.
+    /// Starts a message of a collective, of which `available` bytes may already be sent.
     ///
     /// # Safety
-    /// `data` must stay valid until the operation has ended or was released, and what is
-    /// available must not change.
+    /// `data` must stay valid until the operation has ended or was released, and its available
+    /// bytes must not change.
     pub(crate) unsafe fn start_send(
         &self,
         to: u32,
@@ -402,11 +403,11 @@ impl Communicator {
         started.map_err(|error| self.error(error))
     }
 
-    /// Tells `to` that a broadcast's message of so many bytes will not arrive: a wait for it ends
-    /// with [`Error::PeerGaveUp`]. A message of no bytes arrives nevertheless.
+    /// Tells `to` that a broadcast's message of `length` bytes will not arrive: a wait for it ends
+    /// with [`Error::PeerGaveUp`]. A message of zero bytes arrives nevertheless.
     pub(crate) fn withhold(&self, to: u32, length: usize) {
         let data = Bytes { base: NonNull::dangling(), length };
-        // SAFETY: none of the memory is available, and it is given back at once.
+        // SAFETY: none of the memory is available, and it is given back immediately.
         let started = unsafe { self.start_send(to, Purpose::Bcast, data, 0) };
         if let Ok(Some(send)) = started {
             self.job().engine.abandon(send);
@@ -416,7 +417,7 @@ impl Communicator {
     /// Starts the receive of a collective.
     ///
     /// # Safety
-    /// `data` must stay valid and be used by nobody else until the operation has ended or was
+    /// `data` must stay valid and not be accessed otherwise until the operation has ended or was
     /// released.
     pub(crate) unsafe fn start_receive(
         &self,
@@ -447,8 +448,8 @@ impl Communicator {
         outcome.map_err(|error| self.error(error))
     }
 
-    /// True if no message can be waited for any more, from any rank: a member has failed, or all
-    /// others have left.
+    /// True if a wait for a message from any rank must end: a member has failed, or all others have
+    /// left.
     pub(crate) fn breaks_message(&self, gone: Disruption<'_>) -> bool {
         let members = &self.inner.members;
         let me = members[self.inner.rank as usize];
@@ -464,8 +465,8 @@ impl Communicator {
         }
     }
 
-    /// True if no collective can complete any more. The last barrier still can: a rank that has
-    /// left by then has passed it, and all take part in it, whatever was given up before.
+    /// True if collectives can no longer complete. The last barrier still can: a rank that has left
+    /// by then has passed it, and all ranks take part in it, whatever was given up before.
     pub(crate) fn breaks_collective(&self, gone: Disruption<'_>) -> bool {
         match gone {
             Disruption::Failed(rank) => self.has_member(rank),
@@ -474,7 +475,7 @@ impl Communicator {
         }
     }
 
-    /// Waits for all, so that no memory is in use afterwards; returns the first error.
+    /// Waits for all operations, so that no memory is in use afterwards; returns the first error.
     pub(crate) fn wait_for_all(&self, operations: &[Operation]) -> Result<(), Error> {
         Rest { communicator: self, operations }.wait()
     }

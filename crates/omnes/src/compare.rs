@@ -1,14 +1,14 @@
-//! Whether all ranks call the same collective, compared before each one where
-//! [`Config::compare_calls`](crate::Config::compare_calls).
+//! Checks whether all ranks call the same collective, before each one if
+//! [`Config::compare_calls`](crate::Config::compare_calls) is set.
 //!
-//! All ranks tell each other what they call, in as many bytes whatever it is, so calls that do not
-//! fit each other meet here at least, before anything else of them is sent. All ranks find the same
-//! difference, and the communicator goes on.
+//! All ranks report their calls to each other, in the same number of bytes for every call, so
+//! mismatched calls meet at least here, before any other data of theirs are sent. All ranks find
+//! the same difference, and the communicator can still be used.
 //!
 //! Not compared: nonblocking operations and barriers with a limit, which must not wait for others;
-//! functions, algorithms and tags; lengths that differ by right, such as those of `gatherv`, which
-//! sender and receiver tell by the message. Cost: an exchange ([`Communicator::exchange`]) before
-//! each call; without the setting a branch.
+//! functions, algorithms and tags; lengths that may differ, such as those of `gatherv`, which
+//! sender and receiver learn from the message. Cost: an exchange ([`Communicator::exchange`])
+//! before each call; without the setting, a branch.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
@@ -17,13 +17,13 @@ use crate::fnv::fnv;
 use crate::reduce::{ElementType, ReduceOp};
 use std::fmt;
 
-/// What a rank calls; what a collective does not have is left open.
+/// The call of a rank; parameters that the collective does not have are `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
     collective: Collective,
     root: Option<u32>,
     bytes: Option<u64>,
-    /// A digest of the lengths of parts, which all ranks give.
+    /// Digest of the lengths of parts, which all ranks pass.
     lengths: Option<u32>,
     combined: Option<(ElementType, ReduceOp)>,
 }
@@ -43,13 +43,13 @@ impl Call {
         Self { bytes: Some(bytes as u64), ..self }
     }
 
-    /// The call has parts of such lengths, the same on all ranks.
+    /// Adds the lengths of the parts, which are the same on all ranks.
     pub(crate) fn with_lengths(self, lengths: &[usize]) -> Self {
         let bytes = lengths.iter().fold(0, |sum: usize, length| sum.saturating_add(*length));
         Self { lengths: Some(digest(lengths)), ..self.with_bytes(bytes) }
     }
 
-    /// The call combines so many bytes, of which those that fill an element count.
+    /// Adds the operation on `bytes` bytes, without bytes at the end that do not fill an element.
     pub(crate) fn combining(self, bytes: usize, element: ElementType, op: ReduceOp) -> Self {
         let each = element.bytes();
         Self { combined: Some((element, op)), ..self.with_bytes(bytes / each * each) }
@@ -105,12 +105,12 @@ impl fmt::Display for Call {
     }
 }
 
-/// A number by which lists of lengths are told apart.
+/// A number that distinguishes lists of lengths.
 fn digest(lengths: &[usize]) -> u32 {
     fnv(lengths.iter().flat_map(|length| (*length as u64).to_be_bytes())) as u32
 }
 
-/// The first rank that does not call what rank 0 does, in words; none if all call the same.
+/// Returns an error with the first rank whose call differs from rank 0's, as text.
 fn difference(table: &[u8]) -> Result<(), Error> {
     let mut rows = table.chunks(CALL_BYTES);
     let first = rows.next().unwrap_or_default();
@@ -125,8 +125,8 @@ fn difference(table: &[u8]) -> Result<(), Error> {
 }
 
 impl Communicator {
-    /// Begins a collective: refuses it after one that was given up and, where calls are compared,
-    /// one that is not the same on all ranks. Collective in that case.
+    /// Begins a collective: rejects it after one that was given up and, if calls are compared, if
+    /// it is not the same on all ranks. Collective in that case.
     pub(crate) fn begin(&self, call: Call) -> Result<(), Error> {
         self.check_whole()?;
         if self.job().config.compare_calls && !self.job().is_finalizing() {

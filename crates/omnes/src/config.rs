@@ -42,15 +42,16 @@ impl FromStr for Multicast {
 /// Packets that a channel may buffer for unexpected messages.
 pub(crate) const POOL_PACKETS: RangeInclusive<u32> = 1..=1 << 24;
 
-/// The same as text.
+/// [`POOL_PACKETS`] as text.
 pub(crate) fn pool_packets_allowed() -> String {
     format!("from {} to {}", POOL_PACKETS.start(), POOL_PACKETS.end())
 }
 
-/// Longest IP packets that a rank can be set to send: from what any IPv4 network carries.
+/// Longest IP packets that a rank may be configured to send; the lower bound is what any IPv4
+/// network carries.
 pub(crate) const MTU_BYTES: RangeInclusive<u32> = 576..=65_535;
 
-/// The same as text.
+/// [`MTU_BYTES`] as text.
 pub(crate) fn mtu_allowed() -> String {
     format!("from {} to {}", MTU_BYTES.start(), MTU_BYTES.end())
 }
@@ -64,7 +65,7 @@ pub struct Config {
     pub size: u32,
     /// `host:port` at which rank 0 listens for the other ranks; the port must be free there. For
     /// ranks of an exchange ([`crate::Communicator::from_exchange`]) it may be empty or lack a
-    /// port: then what is missing is chosen.
+    /// port: the library then chooses the missing part.
     pub rendezvous: String,
     /// Which of its host's addresses this rank uses for its packets and, with an exchange, as the
     /// address at which the ranks meet. `None`: the one through which it reaches rank 0.
@@ -73,22 +74,23 @@ pub struct Config {
     pub job_key: Option<JobKey>,
     /// How long to wait for all ranks at startup; at least 10 ms.
     pub join_timeout: Duration,
-    /// Time within which all ranks learn of a failed rank; a rank that is silent for four fifths of
-    /// it has failed, but not in the first 1.5 s of the job, as the word to begin may come late. At
-    /// least 10 ms.
+    /// Time within which all ranks learn of a failed rank. A rank that is silent for four fifths of
+    /// this time has failed, except in the first 1.5 s of the job, because the start signal may
+    /// arrive late. At least 10 ms.
     pub peer_timeout: Duration,
     /// Number of ranks that share this machine's cores. `None`: this job's ranks on it.
     pub local_size: Option<u32>,
     /// How long waiting calls spin. `None`: chosen by the number of ranks per core.
     pub spin: Option<Duration>,
-    /// How long they then yield the CPU between polls, before they block. `None`: as for `spin`.
+    /// How long waiting calls then yield the CPU between polls, before they block. `None`: as for
+    /// `spin`.
     pub yield_time: Option<Duration>,
     /// The scheduler's time slice (Linux 6.12 and later) for threads that other programs have kept
-    /// from their core for a millisecond, so that a packet wakes them at once; where ranks do not
-    /// outnumber cores also for the progress thread. Where they do, threads get their usual slices
-    /// back once nothing keeps them. Zero leaves all as they are. `None`: 100 µs.
+    /// from their core for a millisecond, so that a packet wakes them immediately; also for the
+    /// progress thread, unless ranks outnumber cores. If they do, threads get their usual slices
+    /// back once nothing keeps them from it. Zero leaves all slices unchanged. `None`: 100 µs.
     pub time_slice: Option<Duration>,
-    /// Called now and then while a call waits.
+    /// Callback that runs periodically while a call waits.
     pub while_waiting: Option<WhileWaiting>,
     /// Broadcast algorithm, the same on all ranks. `None`: the fastest for the size by rank 0's
     /// measurements; without measurements multicast if it works, else a tree chosen by size.
@@ -100,7 +102,7 @@ pub struct Config {
     /// Whether to use multicast; the same on all ranks, as are
     /// [`multicast_group`](Self::multicast_group) and [`multicast_port`](Self::multicast_port).
     pub multicast: Multicast,
-    /// What replaces multicast if it does not work; the same tree on all ranks.
+    /// Replacement for multicast if it does not work; the same tree on all ranks.
     pub multisend: MultiSend,
     /// The multicast group's address. `None`: derived from the job's number.
     pub multicast_group: Option<IpAddr>,
@@ -115,7 +117,7 @@ pub struct Config {
     pub encryption: bool,
     /// Whether ranks compare their calls before each blocking collective operation, except barriers
     /// with a time limit: name, root, length, type and operation ([`Error::CallMismatch`]). The
-    /// same on all ranks. For debugging: it takes as long as an allgather of 20 bytes.
+    /// same on all ranks. For debugging: each comparison takes as long as an allgather of 20 bytes.
     pub compare_calls: bool,
     /// Barrier algorithm, the same on all ranks. `None`: the counter in small groups with multicast
     /// or where ranks outnumber the cores, else dissemination.
@@ -130,7 +132,8 @@ pub struct Config {
     pub pool_packets: u32,
     /// Largest IP packet that this rank may send and receive, from 576 to 65,535 bytes, if that is
     /// less than its link allows; all ranks use the smallest value of all. `None`, or more than
-    /// 1,500: a trial at the start finds what the paths between the hosts pass, if that is less.
+    /// 1,500: a trial at startup finds out whether the paths between the hosts pass only shorter
+    /// packets.
     pub mtu_bytes: Option<u32>,
     /// UDP offloads that may be used.
     pub offloads: Offloads,
@@ -142,7 +145,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Settings of a rank of a job; all others have their defaults.
+    /// Settings of rank `rank` in a job of `size` ranks; all others have their defaults.
     pub fn new(rank: u32, size: u32, rendezvous: impl Into<String>) -> Self {
         Self {
             rank,
@@ -179,7 +182,7 @@ impl Config {
         }
     }
 
-    /// Refuses invalid settings, as [`crate::Communicator::from_config`] does before it joins.
+    /// Rejects invalid settings, as [`crate::Communicator::from_config`] does before it joins.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`] if the rank is not below the size, else
@@ -199,8 +202,8 @@ impl Config {
         self.check_network()
     }
 
-    /// The part of [`Self::check`] about packets and multicast. Who exchanges may set times that
-    /// nobody can keep, and hears that ranks are silent.
+    /// The part of [`Self::check`] about packets and multicast. Ranks of an exchange may set
+    /// timeouts that cannot be met; they then get an error about silent ranks.
     pub(crate) fn check_network(&self) -> Result<(), Error> {
         let pool_packets = self.pool_packets;
         if !POOL_PACKETS.contains(&pool_packets) {
@@ -221,7 +224,8 @@ impl Config {
     }
 
     /// Settings that must be the same on all ranks for their collective operations to match, by
-    /// their environment variables. Who makes a rank's copies, and which NIC it uses, may differ.
+    /// environment variable. The NIC that a rank uses, and the place where its copies are made, may
+    /// differ.
     pub(crate) fn alike(&self) -> Vec<(&'static str, String)> {
         fn text<T: ToString>(setting: &Option<T>) -> String {
             setting.as_ref().map_or_else(|| "unset".to_owned(), T::to_string)

@@ -1,7 +1,8 @@
-//! What the launcher's environment says about this process.
+//! Settings of this process from the environment, in particular the launcher's.
 //!
 //! Several launchers' variables may be set at once: `omnes run` inside a Slurm job, or torchrun
-//! under mpirun. The nearest to the process is used, as [`Launcher::nearest_first`] orders them.
+//! under mpirun. The launcher nearest to the process is used, in the order of
+//! [`Launcher::nearest_first`].
 
 use crate::ancestors;
 use crate::barrier::NicChoice;
@@ -16,20 +17,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Wait for the ranks of an exchange, all of which are running already.
+/// Join timeout for the ranks of an exchange, all of which are already running.
 const JOIN_TIMEOUT_MET: Duration = Duration::from_secs(20);
-/// Time before the ranks of an exchange load the kernel NIC's firmware, if nobody asks for it: it
-/// takes 30 ms of a core for each of them, and they wait for the kernel several times, also at the
-/// end. Many MPI programs are over before.
+/// Time before the ranks of an exchange load the kernel NIC's firmware, unless the user requests
+/// it: loading takes 30 ms of a core for each of them, and they wait for the kernel several times,
+/// also at the end. Many MPI programs end earlier.
 const NIC_AFTER_MET: Duration = Duration::from_secs(1);
-/// Range of the ports that are guessed: below those that Linux assigns.
+/// Range of the ports that are derived from a number: below those that Linux assigns.
 const PORT_FIRST: u32 = 20_000;
 const PORTS: u32 = 12_768;
 /// Peer timeout for the ranks of an exchange: their program may be stopped in a debugger, and its
-/// own launcher notices when they end.
+/// own launcher notices when ranks end.
 const PEER_TIMEOUT_MET: Duration = Duration::from_secs(30);
 
-/// Reads variables: those of the environment, except in tests.
+/// Reads variables from the environment or, in tests, from elsewhere.
 struct Environment<F>(F);
 
 impl<F: Fn(&str) -> Option<String>> Environment<F> {
@@ -57,7 +58,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         })
     }
 
-    /// A whole number up to `most`.
+    /// An integer from 0 to `most`.
     fn number<T>(&self, name: &str, most: T) -> Result<Option<T>, Error>
     where
         T: TryFrom<u64> + Display,
@@ -116,7 +117,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         Err(Error::NoLauncher)
     }
 
-    /// Where rank 0 listens for the others.
+    /// The address at which rank 0 listens for the others.
     fn rendezvous(
         &self,
         launcher: Launcher,
@@ -125,18 +126,18 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         local_size: Option<u32>,
     ) -> Option<String> {
         let by_name = || self.rendezvous_of(launcher.name, size, local_size);
-        // Slurm starts processes with the variables of an MPI too (`srun --mpi=pmi2`).
+        // Slurm may also set the variables of an MPI (`srun --mpi=pmi2`).
         let is_slurm = || {
             self.text("SLURM_PROCID").is_some_and(|text| text.parse() == Ok(rank))
                 && self.text("SLURM_NTASKS").is_some_and(|text| text.parse() == Ok(size))
         };
         let by_slurm = || self.rendezvous_of("Slurm", size, local_size).filter(|_| is_slurm());
-        // A single rank need not meet others.
+        // A single rank has no peers to meet.
         let alone = || (size == 1).then(|| "127.0.0.1:0".to_owned());
         self.text("OMNES_RENDEZVOUS").or_else(by_name).or_else(by_slurm).or_else(alone)
     }
 
-    /// The same, according to the launcher `name`.
+    /// As [`Self::rendezvous`], according to the launcher `name`.
     fn rendezvous_of(&self, name: &str, size: u32, local_size: Option<u32>) -> Option<String> {
         match name {
             "torchrun" => {
@@ -151,7 +152,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
                 let port = guessed_port(job.wrapping_mul(31).wrapping_add(step));
                 Some(format!("{}:{port}", first_host(&nodes)?))
             }
-            // All on this machine, so all have the same daemon above them.
+            // All ranks are on this machine, so all have the same daemon as an ancestor.
             _ if local_size == Some(size) => {
                 Some(format!("127.0.0.1:{}", guessed_port(ancestors::job_number())))
             }
@@ -188,9 +189,9 @@ impl Config {
             reason: format!(
                 "{}set it to host:port of rank 0's host, with a free port, for all ranks",
                 match launcher.name {
-                    // Set by hand: `omnes run` always says where.
+                    // Set by hand: `omnes run` always sets the address.
                     "omnes run" => String::new(),
-                    // In a batch script there is a job, and no step that has ranks.
+                    // In a batch script there is a job, but no step that has ranks.
                     "Slurm" => "Slurm does not say where rank 0 runs; use srun, or ".to_owned(),
                     name => format!("{name} does not say where rank 0 runs: "),
                 }
@@ -202,7 +203,7 @@ impl Config {
     }
 
     /// Checks whether `value` is valid for the variable `name`, one of
-    /// [`VARIABLES`](crate::VARIABLES), regardless of all others. Other names are never refused.
+    /// [`VARIABLES`](crate::VARIABLES), regardless of all others. Other names are never rejected.
     ///
     /// # Errors
     /// [`Error::InvalidVariable`], as [`Config::from_env`] returns it.
@@ -213,8 +214,8 @@ impl Config {
         environment.fill(&mut Self::new(0, 1, String::new()))
     }
 
-    /// Settings according to the environment for the ranks of an exchange, which have their numbers
-    /// from that and not from a launcher.
+    /// Settings according to the environment for the ranks of an exchange, which provides rank and
+    /// size instead of a launcher.
     pub(crate) fn for_exchange(rank: u32, size: u32) -> Result<Self, Error> {
         Self::for_exchange_in(Environment(variable), rank, size)
     }
@@ -239,9 +240,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     fn fill(&self, config: &mut Config) -> Result<(), Error> {
         config.local_size = self.number("OMNES_LOCAL_SIZE", u32::MAX)?;
         let hex = |text: &str| JobKey::from_hex(text).map_err(|error| error.to_string());
-        // An empty key was meant to be one, but would protect nothing.
+        // An empty key was intended as a key, but would protect nothing.
         if let Some(text) = (self.0)("OMNES_JOB_KEY") {
-            // A secret must not show up in an error.
+            // A secret must not appear in an error.
             config.job_key = Some(hex(&text).map_err(|reason| Error::InvalidVariable {
                 name: "OMNES_JOB_KEY".to_owned(),
                 value: "(secret)".to_owned(),
@@ -289,7 +290,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 }
 
-/// A variable. One that is not text has an invalid value; it does not count as unset.
+/// Value of a variable. A value that is not valid text is invalid; it does not count as unset.
 fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
@@ -298,7 +299,7 @@ fn guessed_port(number: u32) -> u32 {
     PORT_FIRST + number % PORTS
 }
 
-/// `239.192.1.2`, `239.192.1.2:5000`, `[ff15::1]:5000`.
+/// Parses `239.192.1.2`, `239.192.1.2:5000` or `[ff15::1]:5000`.
 fn parse_group(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     let with_port = text.parse::<SocketAddr>().map(|both| (both.ip(), Some(both.port())));
     let group = with_port.or_else(|_| text.parse().map(|address| (address, None)));

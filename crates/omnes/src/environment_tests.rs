@@ -1,4 +1,4 @@
-//! What variables make of the settings.
+//! Tests of the settings that follow from variables.
 
 #![allow(clippy::unwrap_used)]
 
@@ -95,7 +95,7 @@ fn ranks_that_slurm_starts_with_the_variables_of_an_mpi_meet_where_slurm_says() 
     ];
     let with = |task| config(&[&slurm[..], &[("SLURM_PROCID", task)]].concat());
     assert_eq!(with("1").unwrap().rendezvous, "rack02:23100");
-    // Ranks of a job that mpirun has started in a task of Slurm's.
+    // Ranks of a job that mpirun has started in a Slurm task.
     assert!(with("0").unwrap_err().to_string().contains("OMNES_RENDEZVOUS"));
 }
 

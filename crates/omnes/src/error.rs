@@ -1,12 +1,12 @@
-//! The errors that callers see.
+//! Errors of the public interface.
 
 use crate::collective::Collective;
 use crate::given_up::collective_of;
 use omnes_net::{NetError, OperationError};
 use thiserror::Error as ThisError;
 
-/// What an operation can fail with. Every message names the value concerned and, where there is
-/// one, the remedy.
+/// Errors of the operations of this library. Every message names the value concerned and, where
+/// there is one, the remedy.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,11 +19,11 @@ pub enum Error {
     /// An environment variable has an invalid value, or is required and not set.
     #[error("{name}{}: {reason}", shown(.value))]
     InvalidVariable {
-        /// Its name.
+        /// Name of the variable.
         name: String,
-        /// Its value; empty if it is not set.
+        /// Value of the variable; empty if it is not set.
         value: String,
-        /// What is wrong with it.
+        /// The reason why the value is invalid.
         reason: String,
     },
     /// This rank could not join the job.
@@ -63,7 +63,8 @@ pub enum Error {
          whether a firewall or NAT drops UDP packets between the hosts"
     )]
     PeerFailed {
-        /// Its rank in the communicator, or in the job if it is not a member.
+        /// The failed rank, numbered as in the communicator, or as in the job if it is not a
+        /// member.
         rank: u32,
     },
     /// Long packets do not reach a rank, although short ones do, so the rank counts as failed.
@@ -74,8 +75,8 @@ pub enum Error {
         shorter(*bytes)
     )]
     MtuBlackHole {
-        /// Its rank in the communicator, or in the job if it is not a member. It is this rank's own
-        /// if the others have declared this rank failed.
+        /// The rank, numbered as in the communicator, or as in the job if it is not a member. It is
+        /// this rank's own if the others have declared this rank failed.
         rank: u32,
         /// Length of the job's longest IP packets.
         bytes: u32,
@@ -83,30 +84,30 @@ pub enum Error {
     /// The rank that this rank waited for has left the job.
     #[error("rank {rank} has left the job")]
     PeerLeft {
-        /// Its rank in the communicator.
+        /// The rank that has left, numbered as in the communicator.
         rank: u32,
     },
     /// Another rank has abandoned an operation whose data this rank waited for: its wait was
-    /// interrupted, its request was dropped, or it got an error itself.
+    /// interrupted, its request was dropped, or the operation failed on that rank.
     #[error(
         "rank {rank} stopped sending what this rank waits for: its call was interrupted or its \
          request dropped; see that rank's own error"
     )]
     PeerGaveUp {
-        /// Its rank in the communicator.
+        /// The rank that gave up, numbered as in the communicator.
         rank: u32,
     },
-    /// A rank could not complete a collective operation; its own error says why. The messages of
-    /// later collectives could not be told from those of this one, so the communicator has no
-    /// collective operations any more.
+    /// A rank could not complete a collective operation; the error that it got says why. Messages
+    /// of later collectives could not be distinguished from those of this one, so collective
+    /// operations no longer work on the communicator.
     #[error(
         "rank {rank} could not complete {collective} on this communicator, so no collective works \
          on it any more: create another one with split or dup from a communicator that still works"
     )]
     CollectivesBroken {
-        /// Its rank in the communicator; this rank's own after its own error.
+        /// That rank, numbered as in the communicator; this rank's own after its own error.
         rank: u32,
-        /// The operation that it could not complete.
+        /// The operation that could not be completed.
         collective: Collective,
     },
     /// The other ranks have declared this rank failed.
@@ -126,7 +127,7 @@ pub enum Error {
         what: &'static str,
     },
     /// Ranks called different collective operations, or the same one with different roots, lengths,
-    /// types or operations. Found only if calls are compared
+    /// types or operations. Detected only if calls are compared
     /// ([`Config::compare_calls`](crate::Config::compare_calls)). The same on all ranks; the calls
     /// have had no effect.
     #[error(
@@ -136,9 +137,9 @@ pub enum Error {
     CallMismatch {
         /// The lowest rank whose call differs from rank 0's.
         rank: u32,
-        /// What it called, such as `reduce of 3 f64 by sum with root 1`.
+        /// The call of that rank, such as `reduce of 3 f64 by sum with root 1`.
         call: String,
-        /// What rank 0 called.
+        /// The call of rank 0.
         first: String,
     },
     /// Ranks have passed different lengths to a collective operation.
@@ -157,9 +158,9 @@ pub enum Error {
     BufferLength {
         /// Name of the parameter.
         name: &'static str,
-        /// Its length.
+        /// Length of the buffer in bytes.
         bytes: usize,
-        /// The length it should have.
+        /// Required length in bytes.
         expected: usize,
     },
     /// A list of lengths does not have one entry per rank.
@@ -169,7 +170,7 @@ pub enum Error {
         name: &'static str,
         /// Number of entries.
         count: usize,
-        /// Ranks of the communicator.
+        /// Number of ranks of the communicator.
         ranks: u32,
     },
     /// A buffer of a collective operation cannot be divided into equal parts, one per rank.
@@ -177,39 +178,39 @@ pub enum Error {
     NotDivisible {
         /// Name of the parameter.
         name: &'static str,
-        /// Its length.
+        /// Length of the buffer in bytes.
         bytes: usize,
-        /// Ranks of the communicator.
+        /// Number of ranks of the communicator.
         ranks: u32,
     },
     /// The operation does not apply to the element type, or no operation has that name.
     #[error("reduction: {reason}")]
     Reduction {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Multicast is required, but does not work.
     #[error("OMNES_MULTICAST=on, but {reason}")]
     NoMulticast {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A barrier or multi-send through the kernel NIC is required, but not available on all ranks.
     #[error("the kernel NIC is required, but not available: {reason}")]
     NoNic {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The requested multi-send is not possible.
     #[error("multi-send: {reason}")]
     MultiSend {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A barrier could not be entered or completed.
     #[error("barrier: {reason}")]
     Barrier {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Some ranks did not enter a barrier within the time limit.
@@ -217,8 +218,8 @@ pub enum Error {
     BarrierTimeout {
         /// The time limit, in milliseconds.
         ms: u64,
-        /// Ranks of the communicator that had not entered when asked; empty if all had, and packets
-        /// were still in flight.
+        /// Ranks of the communicator that had not entered when queried; empty if all had, and
+        /// packets were still in flight.
         missing: Vec<u32>,
     },
     /// A communicator has been used with more multicast policies than it can distinguish.
@@ -235,31 +236,31 @@ pub enum Error {
     Exchange {
         /// The rank that could not join, numbered as in the exchange.
         rank: u32,
-        /// What it says.
+        /// The reason that this rank reports.
         reason: String,
     },
-    /// The program's own exchange, from which a communicator was to be created, has failed.
+    /// The program's own exchange, from which a communicator was to be created, failed.
     #[error("the exchange between the ranks has failed: {reason}")]
     ExchangeFailed {
-        /// What it says.
+        /// The reason that the exchange reports.
         reason: String,
     },
-    /// The program's callback has ended the wait
-    /// ([`WhileWaiting::every`](crate::WhileWaiting::every)), and the operation is abandoned.
+    /// The program's callback ended the wait ([`WhileWaiting::every`](crate::WhileWaiting::every)),
+    /// and the operation is abandoned.
     ///
-    /// After a broadcast, ranks to which this rank would have forwarded the data, or more than
+    /// After a broadcast, the ranks to which this rank would have forwarded the data, or more than
     /// 4 MiB of its own that had not been sent, get [`Error::PeerGaveUp`]; all others get the data,
     /// and later broadcasts are not affected. A send of which at most 4 MiB had not been sent still
     /// arrives; otherwise its receiver gets that error, too. A barrier continues, except one over
     /// messages ([`BarrierForm::Channel`](crate::BarrierForm)). After such a barrier, and after any
-    /// other collective, the communicator has no collective operations any more:
+    /// other collective, collective operations no longer work on the communicator:
     /// [`Self::CollectivesBroken`].
     #[error("the wait was interrupted")]
     Interrupted,
     /// An invalid algorithm, such as a tree of radix 1.
     #[error("algorithm: {reason}")]
     Algorithm {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The job cannot create any more communicators.
@@ -277,7 +278,7 @@ pub enum Error {
          communicator of all ranks"
     )]
     NotAllRanks {
-        /// Ranks of the communicator.
+        /// Number of ranks of the communicator.
         size: u32,
         /// Ranks of the job.
         job: u32,
@@ -293,25 +294,25 @@ pub enum Error {
     InvalidConfig {
         /// Name of the field.
         name: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: String,
-        /// What it may be.
+        /// The values allowed.
         allowed: String,
     },
 }
 
-/// Length of packets that may get through if packets of `bytes` do not: that of Ethernet, or the
-/// least that IPv6 requires of any network.
+/// Length of packets that may pass if packets of `bytes` bytes do not: the maximum of Ethernet, or
+/// the minimum that IPv6 requires of any network.
 fn shorter(bytes: u32) -> u32 {
     if bytes > 1500 { 1500 } else { 1280 }
 }
 
-/// A variable's value, to follow its name.
+/// A variable's value as text that follows its name.
 fn shown(value: &str) -> String {
     if value.is_empty() { " is not set".to_owned() } else { format!("={value}") }
 }
 
-/// Ranks as text: all of a few, the first of many.
+/// Ranks as text: all if there are few, else the first ones.
 fn list(ranks: &[u32]) -> String {
     const SHOWN: usize = 16;
     let shown: Vec<String> = ranks.iter().take(SHOWN).map(|rank| format!("rank {rank}")).collect();
@@ -389,8 +390,8 @@ impl Error {
         matches!(self, Self::Truncated { .. } | Self::LengthMismatch { .. })
     }
 
-    /// True if a rank is gone, or takes part in no collective any more: ranks that wait for this
-    /// one learn that by themselves.
+    /// True if the error means that a rank is gone, or takes part in no further collective: ranks
+    /// that wait for this one find that out by themselves.
     pub(crate) fn is_heard_by_all(&self) -> bool {
         matches!(
             self,
@@ -402,7 +403,8 @@ impl Error {
         )
     }
 
-    /// An operation's error, with ranks as the communicator numbers them.
+    /// Converts an operation's error; `number` converts a rank of the job to a rank of the
+    /// communicator.
     pub(crate) fn from_operation(error: OperationError, number: impl Fn(u32) -> u32) -> Self {
         match error {
             OperationError::Collective(_) | OperationError::NicLost => {
@@ -429,7 +431,8 @@ impl Error {
                 Self::Mismatch { what: "the group of a broadcast" }
             }
             OperationError::Interrupted => Self::Interrupted,
-            // Only abandoned operations end like this, and nobody waits for those.
+            // Only abandoned operations end like this, and no caller waits for an abandoned
+            // operation.
             OperationError::Released => Self::RequestFailed,
         }
     }

@@ -1,11 +1,11 @@
-//! Exchanges: every rank gets a few bytes of every rank, as the basis of agreements.
+//! Exchanges: every rank gets a few bytes from every rank, as the basis of agreements.
 //!
 //! Ranks that can exchange data by means of their own, such as those of an MPI job, can form a
 //! communicator ([`Communicator::from_exchange`]). A communicator is an exchange, too, for the
-//! library's own agreements: gathered at rank 0 and broadcast down a tree, because that works
-//! before it is known whether multicast does.
+//! library's own agreements: the data are gathered at rank 0 and broadcast down a tree, because
+//! that works before it is known whether multicast does.
 //!
-//! Cost of a communicator's: one message from every rank to rank 0, and a broadcast of all of them.
+//! Cost on a communicator: one message from every rank to rank 0, and a broadcast of all of them.
 
 use crate::bcast::BcastAlgorithm;
 use crate::collective::Collective;
@@ -16,8 +16,8 @@ use crate::reduce::MEETING_RANK;
 use omnes_topo::Tree;
 
 /// Ranks that can exchange data with each other by means of their own, such as those of an MPI job.
-/// Calls come in the same order on all ranks. A rank may wait for others that are still in the
-/// previous call: if the exchange only makes progress in calls of its own, make it progress in
+/// All ranks make their calls in the same order. A rank may wait for others that are still in the
+/// previous call: if the exchange only makes progress in calls of its own, call it from
 /// [`Config::while_waiting`](crate::Config).
 pub trait Exchange {
     /// This rank, from 0.
@@ -26,8 +26,8 @@ pub trait Exchange {
     /// Number of ranks.
     fn size(&self) -> u32;
 
-    /// Gathers the `own` of every rank, one after the other in order of ranks, on all ranks. `own`
-    /// has the same length on all ranks, and is not empty. Collective.
+    /// Gathers the `own` of every rank, concatenated in order of ranks, on all ranks. `own` has the
+    /// same length on all ranks, and is not empty. Collective.
     ///
     /// # Errors
     /// [`Error::ExchangeFailed`], or another error that describes the failure.
@@ -49,13 +49,13 @@ impl Exchange for Communicator {
 }
 
 impl Communicator {
-    /// Every rank's words, one after the other in order of ranks; all are as long as `own`, which
-    /// is not empty. Nobody gets them before all have spoken.
+    /// Gathers the `own` of every rank, concatenated in order of ranks; all have the same length,
+    /// and none is empty. No rank returns before all have contributed.
     pub(crate) fn exchange(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
         self.run_collective(Collective::Agreement, || self.table_of(own))
     }
 
-    /// As [`Self::exchange`], within a collective that is under way.
+    /// As [`Self::exchange`], within a collective in progress.
     pub(crate) fn table_of(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
         let (me, each) = (self.rank(), own.len());
         let mut table = vec![0; self.size() as usize * each];

@@ -1,4 +1,4 @@
-//! FNV-1a: a hash that is the same in all versions, where nobody gains by finding two alike.
+//! FNV-1a: a hash that is the same in all versions, for uses where a collision does no harm.
 
 /// FNV-1a of 64 bits.
 pub(crate) fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {

@@ -1,15 +1,15 @@
-//! Data of all ranks at one of them, or at all; data of one rank or of all, a part to each.
+//! Data of all ranks, brought to one of them or to all; data of one rank or of all, a part to each.
 //!
-//! Cost for N ranks with B bytes each: gather and scatter N - 1 messages of B bytes, or, of short
-//! parts in jobs of many ranks, of several parts on their way over a tree (`tree_gather`);
-//! allgather of few bytes, or of short parts, these and a broadcast, of more a broadcast of B bytes
-//! by each rank where there is multicast, so that every byte leaves its rank once, else, and of
-//! long parts over slow links, N - 1 steps around a ring; all-to-all N (N - 1) messages.
+//! Cost for N ranks with B bytes each: gather and scatter N - 1 messages of B bytes, or, for short
+//! parts in jobs of many ranks, messages of several parts over a tree (`tree_gather`); allgather of
+//! few bytes, or of short parts, a gather and a broadcast; of more bytes a broadcast of B bytes by
+//! each rank if multicast works, so that every byte leaves its rank once; otherwise, and for long
+//! parts over slow links, N - 1 steps around a ring; all-to-all N (N - 1) messages.
 //!
-//! Parts may be of different lengths, also of none, where each rank knows those that concern it: a
-//! root that gathers or scatters all, the others their own; in an allgather everybody all; in an
-//! all-to-all each those of what it sends and gets. So parts that a root gathers or scatters go by
-//! themselves then, which no rank between could tell apart.
+//! Parts may have different lengths, including 0, if each rank knows the lengths that concern it: a
+//! root that gathers or scatters all of them, the other ranks their own; in an allgather every rank
+//! all; in an all-to-all each rank those of the parts that it sends and receives. Parts of a root's
+//! gather or scatter then travel separately, because no rank in between could separate them.
 
 use crate::bcast::BcastAlgorithm;
 use crate::collective::Collective;
@@ -24,21 +24,22 @@ use crate::ring::Around;
 use crate::tree_gather::{FLAT_RANKS_MAX, PART_BYTES_MAX};
 use std::ops::Range;
 
-/// Up to so many bytes of all ranks together, an allgather meets at one rank; up to more where
-/// cores are what is waited for, which have to pass fewer packets on then; and, whatever they come
-/// to, that of parts so short that they cost messages rather than bytes.
+/// Up to this size of all ranks' data together, an allgather gathers at one rank; up to a larger
+/// one if cores are the bottleneck, because cores then have to forward fewer packets; and at any
+/// size if the parts are so short that messages cost more than bytes.
 const MEETING_BYTES_MAX: usize = 64 << 10;
 const CROWDED_MEETING_BYTES_MAX: usize = 512 << 10;
-/// Broadcasts of an allgather under way at once: as many as come to so many bytes, within bounds.
-/// All of them meet at every receiver's link and socket, whose queues take about so much.
+/// Broadcasts of an allgather in progress at the same time: as many as amount to this number of
+/// bytes, within bounds. All of them meet at every receiver's link and socket, whose queues hold
+/// about as much.
 const BROADCASTS_MIN: usize = 2;
 const BROADCASTS_MAX: usize = 64;
 const BROADCAST_BYTES_MAX: usize = 512 << 10;
 
-/// Parts are so even if the longest has no more than so many times its share of all bytes.
+/// Parts are even if the longest is at most this many times the average.
 const EVEN_MAX: usize = 2;
 
-/// The equal parts of memory, one per rank.
+/// Equal parts of a buffer, one per rank.
 pub(crate) fn equal_parts(name: &'static str, bytes: usize, ranks: u32) -> Result<Parts, Error> {
     if bytes.is_multiple_of(ranks as usize) {
         Ok(Parts::equal(bytes / ranks as usize, ranks))
@@ -47,14 +48,14 @@ pub(crate) fn equal_parts(name: &'static str, bytes: usize, ranks: u32) -> Resul
     }
 }
 
-/// No memory: that of a message without bytes.
+/// Empty memory: that of a message without bytes.
 fn nothing() -> Bytes {
     Bytes::of(&[])
 }
 
 impl Communicator {
-    /// The parts of the `lengths` that a caller gives for `all` of them, where its own one is as
-    /// long as it says.
+    /// The parts of `all` bytes according to the caller's `lengths`; this rank's own part must have
+    /// `own` bytes.
     pub(crate) fn parts_of(
         &self,
         all: usize,
@@ -67,14 +68,13 @@ impl Communicator {
         Ok(parts)
     }
 
-    /// Gathers every rank's `own` into the root's `all`, one after the other in order of ranks.
-    /// `own` must have the same length on all ranks. `all` is ignored on other ranks, and may be
-    /// empty there.
+    /// Gathers every rank's `own` into the root's `all`, concatenated in order of ranks. `own` must
+    /// have the same length on all ranks. `all` is ignored on other ranks, and may be empty there.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`]; [`Error::BufferLength`] if the root's `all` does not
-    /// have the length of all parts together, which the other ranks do not notice;
-    /// [`Error::PeerFailed`], [`Error::PeerLeft`], [`Error::CollectivesBroken`].
+    /// [`Error::RankOutOfRange`]; [`Error::BufferLength`] if the root's `all` does not have the
+    /// length of all parts together, which the other ranks do not notice; [`Error::PeerFailed`],
+    /// [`Error::PeerLeft`], [`Error::CollectivesBroken`].
     ///
     /// If the lengths of `own` differ between ranks, usually at least one rank gets
     /// [`Error::Truncated`] or [`Error::LengthMismatch`], which ends the collectives of this
@@ -96,7 +96,7 @@ impl Communicator {
                     return Err(self.gather_nothing(refused));
                 }
                 Err(refused) => {
-                    // Rows are received whole; their parts are short.
+                    // Rows are received as a whole; their parts are short.
                     let mut room = vec![0; parts.bytes()];
                     return self.gather_at(root, own, &mut room).and(Err(refused));
                 }
@@ -105,7 +105,7 @@ impl Communicator {
         }
         let all = Bytes::of_mut(all);
         let part = |rank| all.part(parts.range(rank));
-        // SAFETY: parts are disjoint, and only the root's are looked at.
+        // SAFETY: parts are disjoint, and only accessed at the root.
         unsafe { self.gather_known(root, Bytes::of(own), &parts, part) }
     }
 
@@ -134,7 +134,7 @@ impl Communicator {
             if self.rank() == root {
                 self.gatherv_here(own, all, lengths)
             } else {
-                // SAFETY: nothing is received but at the root.
+                // SAFETY: only the root receives anything.
                 unsafe { self.gather_parts(root, Bytes::of(own), |_| nothing()) }
             }
         })
@@ -148,25 +148,25 @@ impl Communicator {
                 all[parts.range(me)].copy_from_slice(own);
                 let all = Bytes::of_mut(all);
                 let part = |rank| all.part(parts.range(rank));
-                // SAFETY: parts are disjoint, and the caller's until this returns.
+                // SAFETY: parts are disjoint, and belong to the caller until this returns.
                 unsafe { self.gather_parts(me, Bytes::of(own), part) }
             }
             Err(refused) => Err(self.gather_nothing(refused)),
         }
     }
 
-    /// The root's part in a gather of parts by themselves where it has refused its own arguments:
-    /// what the others send must not be taken for that of the next call.
+    /// The root's part in a gather of separate parts if it has rejected its own arguments: data
+    /// that the others send must not be taken for those of the next call.
     fn gather_nothing(&self, refused: Error) -> Error {
-        // SAFETY: there is no memory.
+        // SAFETY: no memory is accessed.
         match unsafe { self.gather_parts(self.rank(), nothing(), |_| nothing()) } {
             Err(error) if !error.is_of_length() => error,
             _ => refused,
         }
     }
 
-    /// Gathers every rank's `own` into `all` on all ranks, one after the other in order of ranks.
-    /// `own` must have the same length on all ranks.
+    /// Gathers every rank's `own` into `all` on all ranks, concatenated in order of ranks. `own`
+    /// must have the same length on all ranks.
     ///
     /// # Errors
     /// As [`Self::gather`]. If `all` of a rank has a wrong length, the others keep waiting until
@@ -194,7 +194,8 @@ impl Communicator {
     /// # Errors
     /// As [`Self::allgather`], and [`Error::LengthsCount`]. A rank whose `own` is not as long as
     /// `lengths` says gets [`Error::LengthMismatch`], and the others keep waiting. If `lengths`
-    /// differ between ranks: as there or, if their sums are equal, bytes in wrong places.
+    /// differ between ranks: as with [`Self::allgather`] or, if their sums are equal, bytes in
+    /// wrong places.
     pub fn allgatherv(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<(), Error> {
         let parts = self.parts_of(all.len(), lengths, own.len())?;
         all[parts.range(self.rank())].copy_from_slice(own);
@@ -212,22 +213,22 @@ impl Communicator {
         self.run_collective(Collective::Allgatherv, || self.allgather_parts(all, &parts))
     }
 
-    /// Brings each rank's part of `all` to all.
+    /// Distributes each rank's part of `all` to all ranks.
     pub(crate) fn allgather_parts(&self, all: &mut [u8], parts: &Parts) -> Result<(), Error> {
         let meeting_bytes_max =
             if self.waits_for_cores() { CROWDED_MEETING_BYTES_MAX } else { MEETING_BYTES_MAX };
         let data = Bytes::of_mut(all);
         if data.length <= meeting_bytes_max || parts.longest() <= PART_BYTES_MAX {
             let part = |rank| data.part(parts.range(rank));
-            // SAFETY: parts are disjoint, and the caller's until this returns.
+            // SAFETY: parts are disjoint, and belong to the caller until this returns.
             unsafe { self.gather_known(MEETING_RANK, part(self.rank()), parts, part)? };
             return self.broadcast(MEETING_RANK, all, self.usual_bcast(all.len()));
         }
-        // SAFETY: waited for, or given up, before the memory goes back.
+        // SAFETY: waited for, or given up, before the caller regains the memory.
         unsafe { self.begin_allgather(data, |rank| parts.range(rank))? }.wait_until_left(0)
     }
 
-    /// Sends each rank its part of the root's `all`, in which parts follow each other in order of
+    /// Sends each rank its part of the root's `all`, in which parts are contiguous in order of
     /// ranks, into `own`. `own` must have the same length on all ranks. `all` is ignored on other
     /// ranks, and may be empty there.
     ///
@@ -247,7 +248,7 @@ impl Communicator {
         match (has_rows, is_root) {
             (true, _) => {
                 let (all, own) = (checked.map(|()| Bytes::of(all)), Bytes::of_mut(own));
-                // SAFETY: both are the caller's until this returns.
+                // SAFETY: both belong to the caller until this returns.
                 unsafe { self.scatter_rows(root, all, own) }
             }
             (false, true) => self.scatter_parts(checked.map(|()| parts), all, own),
@@ -264,8 +265,8 @@ impl Communicator {
     /// [`Error::CollectivesBroken`].
     ///
     /// At the root: [`Error::LengthsCount`]; [`Error::BufferLength`] if `all`, or
-    /// [`Error::LengthMismatch`] if its `own`, is not as long as `lengths` says; the others get
-    /// nothing then. At a rank whose `own` is not as long as the part that it receives:
+    /// [`Error::LengthMismatch`] if its `own`, is not as long as `lengths` says; the others then
+    /// receive no data. At a rank whose `own` is not as long as the part that it receives:
     /// [`Error::Truncated`] or [`Error::LengthMismatch`], which the other ranks do not notice.
     pub fn scatterv(
         &self,
@@ -285,8 +286,8 @@ impl Communicator {
         })
     }
 
-    /// Sends the parts of `all` from this rank, each by itself; if there are none, nothing to all,
-    /// so that nobody waits.
+    /// Sends the parts of `all` from this rank separately; without valid parts, sends an empty
+    /// message to each rank, so that none waits.
     fn scatter_parts(
         &self,
         parts: Result<Parts, Error>,
@@ -309,10 +310,10 @@ impl Communicator {
         sends.wait_until_left(0).and(parts.map(|_| ()))
     }
 
-    /// This rank's part in a scatter, which comes from the root.
+    /// Receives this rank's part of a scatter from the root.
     fn receive_part(&self, root: u32, own: &mut [u8]) -> Result<(), Error> {
         let mut receive = InFlight::new(self);
-        // SAFETY: waited for at once.
+        // SAFETY: waited for immediately.
         unsafe { receive.receive(root, Purpose::Scatter, Bytes::of_mut(own))? };
         receive.wait_for(own.len())
     }
@@ -337,8 +338,8 @@ impl Communicator {
     /// `buffer_lengths` those of the parts to receive, in order of the ranks that send them.
     ///
     /// # Errors
-    /// [`Error::LengthsCount`], or [`Error::BufferLength`] if `data` or `buffer` is not as
-    /// long as they say: the others then keep waiting until this rank calls again or leaves.
+    /// [`Error::LengthsCount`], or [`Error::BufferLength`] if `data` or `buffer` is not as long as
+    /// the lengths say: the others then keep waiting until this rank calls again or leaves.
     /// [`Error::PeerFailed`], [`Error::PeerLeft`], [`Error::CollectivesBroken`]. A rank that is
     /// sent more or less than it expects gets [`Error::Truncated`] or [`Error::LengthMismatch`],
     /// which ends the collectives of this communicator.
@@ -373,11 +374,11 @@ impl Communicator {
         let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
         let part = |to| data.part(outgoing.range(to));
         let room = |_, from| buffer.part(incoming.range(from));
-        // SAFETY: parts are disjoint, and the caller's until this returns.
+        // SAFETY: parts are disjoint, and belong to the caller until this returns.
         unsafe { self.exchange_pairwise(Purpose::AllToAll, at_once, part, room, |_| {}) }
     }
 
-    /// As [`Self::gather_parts`], where all ranks know the lengths of all `parts`.
+    /// As [`Self::gather_parts`], if all ranks know the lengths of all `parts`.
     ///
     /// # Safety
     /// As for [`Self::gather_parts`].
@@ -398,28 +399,29 @@ impl Communicator {
         }
     }
 
-    /// Brings `own` of each rank but the root to `part(rank)` at the root. All are taken, whatever
-    /// their lengths.
+    /// Brings `own` of each rank except the root to `part(rank)` at the root. All parts are
+    /// received, whatever their lengths.
     ///
     /// # Safety
-    /// `own` must not change, and the parts be valid at the root, disjoint, and used by nobody
-    /// else, until this returns.
+    /// `own` must not change, and the parts must be valid at the root, disjoint, and not accessed
+    /// otherwise, until this returns.
     pub(crate) unsafe fn gather_parts(
         &self,
         root: u32,
         own: Bytes,
         part: impl Fn(u32) -> Bytes,
     ) -> Result<(), Error> {
-        // All of many at once would overrun the root: each sends when it is called.
+        // Many parts at the same time would overrun the root, so each rank sends when the root
+        // calls it.
         let is_called = self.size() > FLAT_RANKS_MAX;
         let mut in_flight = InFlight::new(self);
         if self.rank() != root {
             if is_called {
-                // SAFETY: there is no memory.
+                // SAFETY: no memory is accessed.
                 unsafe { in_flight.receive(root, Purpose::Gather, nothing())? };
                 in_flight.wait_for(0)?;
             }
-            // SAFETY: promised by the caller; waited for at once.
+            // SAFETY: promised by the caller; waited for immediately.
             unsafe { in_flight.send(root, Purpose::Gather, own)? };
             return in_flight.wait_until_left(0);
         }
@@ -428,7 +430,7 @@ impl Communicator {
         let (mut next, mut bytes) = (others().peekable(), 0);
         let mut lengths = Ok(());
         for rank in others() {
-            // Long messages wait for their receives: not all may come at once.
+            // Long messages wait for their receives, so not all arrive at the same time.
             let may_come = |in_flight: usize, bytes: usize, coming: u32| {
                 may_be_at_once(in_flight + 1, bytes + part(coming).length)
             };
@@ -437,7 +439,7 @@ impl Communicator {
                 // SAFETY: promised by the caller; waited for, or given up, before this returns.
                 unsafe { in_flight.receive(coming, Purpose::Gather, part(coming))? };
                 if is_called {
-                    // SAFETY: there is no memory.
+                    // SAFETY: no memory is accessed.
                     unsafe { calls.send(coming, Purpose::Gather, nothing())? };
                 }
             }
@@ -450,10 +452,12 @@ impl Communicator {
         calls.wait_until_left(0).and(lengths)
     }
 
-    /// Brings the range of each rank, which that rank has, to all; what is not over yet.
+    /// Distributes the range of each rank, which that rank has, to all; returns the pending
+    /// operations.
     ///
     /// # Safety
-    /// Nobody else may use the ranges of `data` until what is returned has ended or was dropped.
+    /// No other code may use the ranges of `data` until the returned operations have ended or were
+    /// dropped.
     pub(crate) unsafe fn begin_allgather(
         &self,
         data: Bytes,

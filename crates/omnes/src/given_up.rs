@@ -1,25 +1,26 @@
-//! Collectives that a rank gives up half-way, such as a reduction whose limit has passed.
+//! Collectives that a rank gives up before they are complete, such as a reduction whose time limit
+//! has passed.
 //!
-//! Some of the others have what it has sent for it, some wait for what it was to send, and none can
-//! tell what comes next from what belongs to the one given up. So the communicator's collectives
-//! are over: the rank starts no other, and *tells* all members, by a notice over channels behind
-//! all that it has sent. Whoever waits in a collective of the communicator ends with
-//! [`Error::CollectivesBroken`], as does every later one.
+//! Some of the other ranks have the data that it has sent for the collective, some wait for data
+//! that it was to send, and none can distinguish later data from those of the collective given up.
+//! So the communicator's collectives end: the rank starts no other, and *notifies* all members, by
+//! a notice over channels after everything that it has sent. A rank that waits in a collective of
+//! the communicator gets [`Error::CollectivesBroken`], and so does every later collective.
 //!
-//! Guarantees: no collective takes what was for another one. Whoever goes on to the next has ended
-//! the one before without an error, so it has all that was sent to it for that, and nobody who has
-//! ended one with an error sends anything for a later one. Nobody waits for ever: whoever is waited
-//! for takes part, has told, or is gone. A rank hears of a notice as soon as it waits, also in a
-//! collective before the one given up, which it may be the last to take part in.
+//! Guarantees: no collective receives data of another one. A rank that starts the next collective
+//! has ended the previous one without an error, so it has received everything that was sent to it
+//! for that one, and a rank that has ended one with an error sends nothing for a later one. No rank
+//! waits forever: every rank that it waits for takes part, has sent a notice, or is gone. A rank
+//! receives a notice as soon as it waits, even in a collective before the one given up, which it
+//! may be the last to join.
 //!
-//! Broadcasts and barriers that are given up leave the communicator whole: those whom they concern
-//! are told by the message that does not come ([`Promise`](crate::bcast)), and barriers go on
-//! without their caller, but for those that the kernel NIC runs and has lost. Messages between
-//! two ranks go on, too, and so does the last barrier of the job. Cost: one empty message to each
-//! member, when something is given up.
+//! Broadcasts and barriers that are given up leave the communicator usable: the ranks concerned
+//! learn of it because a message is withheld ([`Promise`](crate::bcast)), and barriers continue
+//! without their caller, except those that the kernel NIC runs and has lost. Messages between two
+//! ranks still work, too, and so does the last barrier of the job.
+//! Cost: one empty message to each member, when a collective is given up.
 //!
-//! What arrives by broadcasts for the collective given up is acknowledged and discarded once the
-//! communicator is dropped. Not done: messages for it stay in the pool until the rank leaves.
+//! Not done: data received for the collective given up stay in the pool until the rank leaves.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
@@ -29,10 +30,10 @@ use omnes_net::{Disruption, Message, Reply};
 use omnes_wire::CommunicatorId;
 use std::ptr::NonNull;
 
-/// Which collective has ended all those of a communicator.
+/// The collective that has ended all those of a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GivenUp {
-    /// By whom; a rank of the communicator.
+    /// The rank that has given it up, numbered as in the communicator.
     pub(crate) rank: u32,
     pub(crate) collective: Collective,
 }
@@ -59,7 +60,8 @@ pub(crate) fn collective_of(tag: u32) -> Collective {
     Collective::of_number(number as u8).unwrap_or(Collective::Agreement)
 }
 
-/// A collective under way on this rank; dropped, as after a panic, it is given up.
+/// A collective in progress on this rank; if this is dropped, for instance by a panic, the
+/// collective is given up.
 struct Undertaking<'a> {
     communicator: &'a Communicator,
     collective: Collective,
@@ -71,15 +73,15 @@ impl Drop for Undertaking<'_> {
     }
 }
 
-/// True if a collective that ends with the error on this rank is over for the others as well, or
-/// they hear of the error by themselves.
+/// True if a collective that ends with the error on this rank ends for the others as well, or they
+/// learn of the error by themselves.
 fn is_whole_after(error: &Error, collective: Collective) -> bool {
     match error {
-        // Of parts that each go by themselves all are taken, whatever their lengths.
+        // Parts that travel separately are all received, whatever their lengths.
         error if error.is_of_length() && goes_part_by_part(collective) => true,
-        // Of a root's mistake there, all parts are as short.
+        // Only if the root's arguments were wrong, in which case all parts are as short.
         Error::LengthMismatch { .. } => collective == Collective::Scatter,
-        // Refused before anything is sent, or for what all find alike.
+        // Rejected before anything is sent, or for a reason that all ranks find alike.
         Error::BufferLength { .. }
         | Error::LengthsCount { .. }
         | Error::NotDivisible { .. }
@@ -90,14 +92,13 @@ fn is_whole_after(error: &Error, collective: Collective) -> bool {
     }
 }
 
-/// True if it is nobody's but the receiver's matter that a part has a wrong length.
+/// True if a wrong length of a part concerns only its receiver.
 pub(crate) fn goes_part_by_part(collective: Collective) -> bool {
     matches!(collective, Collective::Gatherv | Collective::Scatterv)
 }
 
 impl Communicator {
-    /// Refuses collectives after one that was given up; the last barrier of the job is none of
-    /// those.
+    /// Rejects collectives after one that was given up; except for the last barrier of the job.
     pub(crate) fn check_whole(&self) -> Result<(), Error> {
         if self.job().engine.has_notices() {
             self.hear_notices();
@@ -108,7 +109,7 @@ impl Communicator {
         }
     }
 
-    /// Does this rank's part in a collective, which is given up if that fails.
+    /// Runs this rank's part in a collective, which is given up if the part fails.
     pub(crate) fn run_collective<T>(
         &self,
         collective: Collective,
@@ -118,7 +119,7 @@ impl Communicator {
         self.finish_collective(collective, part)
     }
 
-    /// The same for what remains of a part that has begun before.
+    /// As [`Self::run_collective`], for the remainder of a part that has already begun.
     pub(crate) fn finish_collective<T>(
         &self,
         collective: Collective,
@@ -130,7 +131,7 @@ impl Communicator {
         self.conclude(collective, outcome)
     }
 
-    /// How this rank's part in a collective has ended, which is given up if that was badly.
+    /// Concludes this rank's part in a collective, which is given up if `outcome` requires that.
     pub(crate) fn conclude<T>(
         &self,
         collective: Collective,
@@ -149,8 +150,8 @@ impl Communicator {
         }
     }
 
-    /// The program has no use for this rank's part in a collective, nor for how it has ended, if it
-    /// has: that is no reason to give it up.
+    /// Concludes a collective whose request the program has dropped, which is no reason to give up
+    /// a collective that has ended.
     pub(crate) fn conclude_dropped<T>(
         &self,
         collective: Collective,
@@ -165,8 +166,8 @@ impl Communicator {
         self.give_up(rank, collective);
     }
 
-    /// Ends all collectives here, as `rank` has given one up, and tells all members, unless another
-    /// one has; what was given up first.
+    /// Ends all collectives here, because `rank` has given one up, and notifies all members, unless
+    /// another rank already has; returns what was given up first.
     pub(crate) fn give_up(&self, rank: u32, collective: Collective) -> GivenUp {
         self.hear_notices();
         if let Some(given_up) = self.inner.given_up.get() {
@@ -179,27 +180,28 @@ impl Communicator {
         given_up
     }
 
-    /// Who has given a message up tells all, but what others passed on of it, and do not any more,
-    /// may be heard of before. Where calls do not fit each other nobody tells.
+    /// The rank that has given up a message notifies all, but this rank may notice earlier that
+    /// others no longer forward the message. If calls do not match, no rank sends a notice.
     fn wait_for_notice(&self) {
         let job = self.job();
         let concerns = |gone: Disruption<'_>| self.breaks_collective(gone);
         job.engine.wait_for_failure(job.config.peer_timeout, concerns);
     }
 
-    /// Remembers what others have told.
+    /// Records the notices of other ranks.
     fn hear_notices(&self) {
         if let Some(told) = self.job().engine.failure(|gone| self.is_notice(gone)) {
             let _ = self.error(told);
         }
     }
 
-    /// The collective that has ended all others: the first one that this rank has heard of.
+    /// Records the collective that has ended all others, and returns the first one that this rank
+    /// has learnt of.
     pub(crate) fn remember(&self, given_up: GivenUp) -> GivenUp {
         *self.inner.given_up.get_or_init(|| given_up)
     }
 
-    /// True if it is a notice that a collective here has been given up.
+    /// True if this is a notice that a collective of this communicator has been given up.
     pub(crate) fn is_notice(&self, gone: Disruption<'_>) -> bool {
         matches!(gone, Disruption::Notice { tag, .. } if is_about(tag, self.inner.id))
     }
@@ -213,7 +215,7 @@ impl Communicator {
             available: 0,
             reply: Reply::Lazy,
         };
-        // Who is gone, or has left itself, need not be told.
+        // A rank that is gone needs no notice, and a rank that has left sends none.
         if let Ok(engine) = self.engine_to_start() {
             // SAFETY: no byte is read.
             let _ = unsafe { engine.send(COLLECTIVE, notice, NonNull::dangling()) };

@@ -1,13 +1,12 @@
-//! Operations of a collective that are under way, so that none outlives the call that uses their
-//! memory.
+//! Operations in progress of a collective, none of which may outlive the call that uses its memory.
 
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
 use crate::pending::{Begun, Pending};
 use std::collections::VecDeque;
 
-/// Operations in the order in which they were started. Dropped before they have ended, as after an
-/// error or a panic, they are given up, so that their memory is free.
+/// Operations in the order in which they were started. If this is dropped before they have ended,
+/// as after an error or a panic, they are given up, so that their memory is free.
 pub(crate) struct InFlight<'comm> {
     communicator: &'comm Communicator,
     operations: VecDeque<Pending>,
@@ -18,7 +17,7 @@ impl<'comm> InFlight<'comm> {
         Self::of(communicator, [])
     }
 
-    /// Those that have been started already.
+    /// Holds operations that have already been started.
     pub(crate) fn of(
         communicator: &'comm Communicator,
         operations: impl IntoIterator<Item = Pending>,
@@ -26,7 +25,7 @@ impl<'comm> InFlight<'comm> {
         Self { communicator, operations: operations.into_iter().collect() }
     }
 
-    /// Starts a message, whose data are all there.
+    /// Starts a message, whose data are all available.
     ///
     /// # Safety
     /// `data` must not change until the message has ended or this was dropped.
@@ -45,7 +44,7 @@ impl<'comm> InFlight<'comm> {
     /// Starts a receive.
     ///
     /// # Safety
-    /// `room` must be valid, and used by nobody else, until the receive has ended or this was
+    /// `room` must be valid, and not accessed otherwise, until the receive has ended or this was
     /// dropped.
     pub(crate) unsafe fn receive(
         &mut self,
@@ -59,27 +58,28 @@ impl<'comm> InFlight<'comm> {
         Ok(())
     }
 
-    /// Adds a collective that may be under way.
+    /// Adds a collective, if it is still in progress.
     pub(crate) fn push_begun(&mut self, begun: Begun) {
         if let Begun::Pending(operation) = begun {
             self.operations.push_back(operation);
         }
     }
 
-    /// Number of them.
+    /// Number of operations.
     pub(crate) fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Waits until the oldest, a receive, has ended, and refuses what is not of that length.
+    /// Waits until the oldest operation, a receive, has ended, and rejects a message of another
+    /// length.
     pub(crate) fn wait_for(&mut self, length: usize) -> Result<(), Error> {
         check_length(self.wait_for_oldest()?, length)
     }
 
-    /// Waits until the oldest, of which there is one, has ended; its bytes.
+    /// Waits until the oldest operation has ended, and returns its bytes. There must be one.
     fn wait_for_oldest(&mut self) -> Result<u64, Error> {
         match self.operations.pop_front().expect("something is under way") {
-            // Whose message it is, nobody asks, and to number it takes time.
+            // The sender is not needed, and converting its rank takes time.
             Pending::Collective(operation) => {
                 self.communicator.wait_for(operation).map(|it| it.bytes)
             }
@@ -89,14 +89,15 @@ impl<'comm> InFlight<'comm> {
         }
     }
 
-    /// Waits for all, however they end: whoever wants an outcome has waited for it alone.
+    /// Waits for all operations and ignores their outcomes: a caller that needs one waits for it
+    /// alone.
     pub(crate) fn wait_for_each(&mut self) {
         while let Some(operation) = self.operations.pop_front() {
             let _ = self.communicator.wait_for_pending(operation);
         }
     }
 
-    /// Waits until no more than so many are under way.
+    /// Waits until at most `left` operations are in progress.
     pub(crate) fn wait_until_left(&mut self, left: usize) -> Result<(), Error> {
         while self.operations.len() > left {
             self.wait_for_oldest()?;

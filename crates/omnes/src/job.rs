@@ -1,4 +1,4 @@
-//! What all communicators of a process share: the engine, and how it ends.
+//! The state that all communicators of a process share: the engine, and how it ends.
 
 use crate::barrier::NicAccess;
 use crate::bcast::MultiSendUse;
@@ -18,28 +18,29 @@ use std::time::{Duration, Instant};
 
 /// Channel of the collective operations.
 pub(crate) const COLLECTIVE: usize = 0;
-/// Channel of `send` and `recv`: unexpected messages cannot stand in a collective's way.
+/// Channel of `send` and `recv`: on a channel of their own, unexpected messages cannot block a
+/// collective.
 pub(crate) const POINT_TO_POINT: usize = 1;
 
-/// Wait for the last answers when a rank leaves.
+/// Maximum time to wait for the last acknowledgements when a rank leaves.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// See the module header.
+/// A job on this rank; see the module header.
 pub(crate) struct Job {
     pub(crate) engine: Engine,
     pub(crate) config: Config,
     pub(crate) joined_at: Instant,
     /// Ranks by node, each node's leader first; the same on all ranks.
     pub(crate) nodes: Vec<Vec<u32>>,
-    /// Of its communicators.
+    /// Numbers of its communicators.
     pub(crate) numbers: Numbers,
-    /// The probe has found that multicast reaches everybody.
+    /// True if the probe has found that multicast reaches all nodes.
     has_multicast: AtomicBool,
-    /// Multi-send has taken its place.
+    /// True if multi-send has replaced multicast.
     has_multisend: AtomicBool,
-    /// How the first communicator does it on this rank.
+    /// How the first communicator multi-sends on this rank.
     multisend: RwLock<Option<MultiSendUse>>,
-    /// What broadcasts are chosen by, the same on all ranks.
+    /// The figures by which broadcasts are chosen, the same on all ranks.
     figures: RwLock<Option<Figures>>,
     /// Access to the kernel NIC.
     pub(crate) nic: Arc<NicAccess>,
@@ -48,7 +49,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Meets the other ranks; at rank 0 through `listener`, if it listens already.
+    /// Meets the other ranks; at rank 0 through `listener`, if that is already listening.
     pub(crate) fn join(config: Config, listener: Option<TcpListener>) -> Result<Self, Error> {
         let channel = ChannelConfig {
             eager_bytes: config.eager_bytes,
@@ -107,10 +108,10 @@ impl Job {
         })
     }
 
-    /// Publishes what this rank counts; to be called when the probe is over.
+    /// Publishes this rank's counters; call when the probe is over.
     pub(crate) fn publish(&self) {
         let has_multicast = self.has_multicast();
-        // A rank that cannot publish goes on without: `omnes stat` does not show it.
+        // A rank that cannot publish continues without: `omnes stat` does not show it.
         self.engine.publish(LiveConfig {
             place: self.config.stats.clone(),
             names: Stats::NAMES,
@@ -118,7 +119,7 @@ impl Job {
         });
     }
 
-    /// The probe has found that multicast reaches everybody.
+    /// Records that the probe has found that multicast reaches all nodes.
     pub(crate) fn allow_multicast(&self) {
         self.has_multicast.store(true, Ordering::SeqCst);
     }
@@ -127,7 +128,7 @@ impl Job {
         self.has_multicast.load(Ordering::SeqCst)
     }
 
-    /// Multi-send takes the place of multicast.
+    /// Records that multi-send replaces multicast.
     pub(crate) fn allow_multisend(&self) {
         self.has_multisend.store(true, Ordering::SeqCst);
     }
@@ -136,7 +137,7 @@ impl Job {
         self.has_multisend.load(Ordering::SeqCst)
     }
 
-    /// How the first communicator's multi-send is done.
+    /// Records how the first communicator multi-sends.
     pub(crate) fn describe_multisend(&self, usage: Option<MultiSendUse>) {
         *self.multisend.write().unwrap_or_else(PoisonError::into_inner) = usage;
     }
@@ -145,7 +146,7 @@ impl Job {
         self.multisend.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All ranks have agreed on these figures.
+    /// Adopts figures on which all ranks have agreed.
     pub(crate) fn choose_by(&self, figures: Option<Figures>) {
         *self.figures.write().unwrap_or_else(PoisonError::into_inner) = figures;
     }
@@ -154,7 +155,7 @@ impl Job {
         *self.figures.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last barrier begins.
+    /// Records that the last barrier begins.
     pub(crate) fn begin_finalizing(&self) {
         self.is_finalizing.store(true, Ordering::SeqCst);
     }
@@ -168,10 +169,10 @@ impl Job {
         self.has_left.load(Ordering::SeqCst)
     }
 
-    /// Waits for the last answers and says farewell.
+    /// Waits for the last acknowledgements and says farewell.
     pub(crate) fn leave(&self) {
         if !self.has_left.swap(true, Ordering::SeqCst) {
-            // After a failure there may be nobody left to answer.
+            // After a failure there may be no peer left to answer.
             let limit = if self.engine.failed().is_empty() {
                 DRAIN_TIMEOUT
             } else {

@@ -1,9 +1,9 @@
-//! Programs that start ranks, and the variables in which each tells a rank its number.
+//! Programs that start ranks, and the variables in which each passes a rank its number.
 
-/// What has started this process.
+/// The program that has started this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Launcher {
-    /// Its name.
+    /// Name of the launcher.
     pub name: &'static str,
     /// The variable with the rank.
     pub rank: &'static str,
@@ -13,11 +13,12 @@ pub struct Launcher {
     pub local_size: &'static str,
 }
 
-/// Only torchrun sets this; its other names are so general that anything could have set them.
+/// Only torchrun sets this; its other variables have such general names that anything could have
+/// set them.
 const TORCHRUN_MARK: &str = "TORCHELASTIC_RUN_ID";
 
 impl Launcher {
-    /// All that are known, each with those after it that can be around it.
+    /// All known launchers, each before those that may have started it.
     const ALL: [Self; 5] = [
         Self {
             name: "omnes run",
@@ -46,9 +47,9 @@ impl Launcher {
         Self { name: "torchrun", rank: "RANK", size: "WORLD_SIZE", local_size: "LOCAL_WORLD_SIZE" },
     ];
 
-    /// All that are known, the one that is nearest to a process with these variables first: ours,
-    /// torchrun if it is surely there, as the others only start it, then those that set their
-    /// variables for each process, and last the names that anything could have set.
+    /// All known launchers, the one nearest to a process with these variables first: `omnes run`,
+    /// then torchrun if it is certainly present, because the others only start it, then those that
+    /// set their variables for each process, and last the names that anything could have set.
     pub fn nearest_first(variable: impl Fn(&str) -> Option<String>) -> [Self; 5] {
         let mut all = Self::ALL;
         if variable(TORCHRUN_MARK).is_some() {

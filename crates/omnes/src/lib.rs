@@ -41,18 +41,18 @@
 //!
 //! Guarantees: messages between two ranks of a communicator arrive once, unchanged and in order. If
 //! a rank dies or becomes unreachable, all others get an error that names it within
-//! [`Config::peer_timeout`], or 1.5 s after the start, so no rank waits for it longer.
+//! [`Config::peer_timeout`], or 1.5 s after the start of the job, so no rank waits longer for it.
 //!
 //! A communicator with a failed member is broken: every operation on it ends with
 //! [`Error::PeerFailed`], or [`Error::MtuBlackHole`] if only long packets are lost. If a rank
 //! cannot complete a collective operation, all collective operations of that communicator end with
 //! [`Error::CollectivesBroken`]. Mismatched calls, such as a receive that no send matches or
 //! collective operations in different orders, may block until a rank that they wait for leaves the
-//! job, and for ever if none does.
+//! job, and forever if none does.
 
-// Where what is:
+// Map of the modules:
 //
-//   communicator, job          what a rank holds; what all communicators of a process share
+//   communicator, job          a rank's handle; state that all communicators of a process share
 //   config, variables,         settings, and the environment they come from; launchers
 //     environment, launcher,
 //     ancestors
@@ -60,15 +60,15 @@
 //     scope, pending, in_flight  (scope) or without
 //   bcast, owned_bcast         broadcasts, and how an algorithm is chosen (bcast::tune)
 //   barrier                    barriers, in the kernel NIC too
-//   reduce, gather, pairwise,  the other collectives over channels, and the shapes that they share:
-//     nonblocking, parts, ring,  where parts lie, rings, trees, short parts in large jobs
-//     tree_gather,
+//   reduce, gather, pairwise,  the other collectives over channels, and the building blocks that
+//     nonblocking, parts, ring,  they share: layout of parts, rings, trees, short parts in large
+//     tree_gather,             jobs
 //     two_level_tree, bottleneck
-//   collective, compare,       names of collectives; comparing calls; giving one up half-way
-//     given_up
-//   split, numbers, exchange,  new communicators and their numbers; agreeing on something; ranks
-//     exchanged                  that already have an exchange
-//   stats, error               counts and errors
+//   collective, compare,       names of collectives; comparing calls; giving up a collective that
+//     given_up                 cannot complete
+//   split, numbers, exchange,  new communicators and their numbers; agreement; ranks that already
+//     exchanged                have an exchange
+//   stats, error               counters and errors
 //   bytes, fnv                 memory as bytes; a hash
 mod ancestors;
 mod barrier;
@@ -137,8 +137,8 @@ pub use scope::{Request, Scope};
 pub use stats::Stats;
 pub use variables::VARIABLES;
 
-/// What a broadcast by multicast can be set to do ([`BcastAlgorithm::Multicast`]): who collects
-/// acknowledgements and when, and who asks for what is lost.
+/// Policy of a multicast broadcast ([`BcastAlgorithm::Multicast`]): which ranks collect
+/// acknowledgements and when, and which ranks request lost packets.
 pub mod policy {
     pub use omnes_proto::broadcast::{
         AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError,

@@ -1,23 +1,25 @@
-//! Which number a new communicator of a job gets: one that is new to all its ranks.
+//! Chooses the number of a new communicator of a job: one that is new to all its ranks.
 //!
-//! Every rank tells the number that it would give next, and the highest is tried. It is claimed in
-//! each process by one atomic step, since another thread may be making a communicator with other
-//! ranks at the same time. Then all tell each other whether they could claim it, and what they
-//! would give next; if somebody could not, they begin again.
+//! Every rank reports the number that it would assign next, and the highest is tried. It is claimed
+//! in each process by one atomic step, because another thread may be creating a communicator with
+//! other ranks at the same time. Then all tell each other whether they could claim it, and which
+//! number they would assign next; if any could not, they begin again.
 //!
 //! ```text
 //!   two communicators at once:   process a: first claims 5, second cannot
 //!                                process b: second claims 5, first cannot   -> both begin again
 //! ```
 //!
-//! Guarantees: no two communicators that share a process have the same number, whatever threads do.
-//! Two that contend part: each keeps a distance drawn by its rank 0, from a range that doubles with
-//! each attempt, and of two different numbers the higher can be claimed everywhere.
+//! Guarantees: no two communicators that share a process have the same number, whatever its threads
+//! do. Two that contend separate: each skips a distance drawn by its rank 0, from a range that
+//! doubles with each attempt, and of two different numbers the higher can be claimed in all
+//! processes.
 //!
-//! No number comes again when its communicator has been dropped. A late packet, question or repair
-//! of a former communicator, one that another member has not let go of, or a message that nobody
-//! has received, thus is never taken for one of the next, and dropping takes no agreement. There
-//! are numbers enough for that: at a thousand communicators per second they last for 37 hours.
+//! A number is not reused when its communicator has been dropped. So a late packet, question or
+//! repair of a former communicator, one that another member has not dropped yet, or a message that
+//! was never received, is never taken for one of a new communicator, and dropping needs no
+//! agreement. There are enough numbers for that: at a thousand communicators per second they last
+//! for 37 hours.
 //!
 //! Cost: one exchange besides that of the numbers, and one more per attempt that fails. A number
 //! whose claim failed is not used again.
@@ -28,9 +30,9 @@ use crate::exchange::Exchange;
 use omnes_wire::CommunicatorId;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The longest distance that is kept is below two to this power.
+/// The longest distance skipped is below two to this power.
 const DISTANCE_BITS_MAX: u32 = 8;
-/// The highest number of a communicator: notices name it beside a collective.
+/// The highest number of a communicator: a notice holds it beside a collective's number.
 const NUMBER_MAX: u32 = u32::MAX >> Collective::BITS;
 
 /// The numbers of a job's communicators, as far as this process knows.
@@ -45,7 +47,7 @@ impl Default for Numbers {
     }
 }
 
-/// What a rank says after an attempt.
+/// Report of a rank after an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Attempt {
     has_claimed: bool,
@@ -73,18 +75,18 @@ impl Attempt {
 }
 
 impl Numbers {
-    /// The number that this process would give next.
+    /// The number that this process would assign next.
     pub(crate) fn next(&self) -> u32 {
         self.next.load(Ordering::SeqCst)
     }
 
-    /// Takes `number` for the caller, unless somebody has taken it or a higher one.
+    /// Claims `number` for the caller, unless it or a higher one has been claimed.
     fn claim(&self, number: u32) -> bool {
         self.next.fetch_max(number + 1, Ordering::SeqCst) <= number
     }
 
-    /// A number that is new to all `ranks`, of whom `highest` is the highest that any would give
-    /// next. Collective.
+    /// Agrees on a number that is new to all `ranks`; `highest` is the highest that any of them
+    /// would assign next. Collective.
     ///
     /// # Errors
     /// [`Error::TooManyCommunicators`], on all ranks.
@@ -99,7 +101,7 @@ impl Numbers {
                 return Err(Error::TooManyCommunicators { limit: NUMBER_MAX });
             }
             let has_claimed = self.claim(number);
-            // Without random numbers, which every Linux has, contenders part by their timing.
+            // Without random numbers, which every Linux has, contenders separate by their timing.
             let draw = u32::from_be_bytes(omnes_net::random().unwrap_or_default());
             let own = Attempt { has_claimed, next: self.next(), draw };
             let table = ranks.allgather(&own.emit())?;
@@ -145,8 +147,8 @@ mod tests {
         assert!(numbers.claim(6));
     }
 
-    /// Makes communicators whose numbers begin above `number` and lets go of them; in each comes
-    /// what was sent there, and not what nobody has received in the one before.
+    /// Creates communicators whose numbers begin above `number` and drops them; each receives the
+    /// messages sent in it, and not those that were never received in the one before.
     fn make_and_drop_above(world: &Communicator, number: u32) {
         world.barrier().unwrap();
         world.job().numbers.claim(number);
@@ -190,7 +192,7 @@ mod tests {
             |_| {},
             |world| {
                 let copy = world.dup().unwrap();
-                // Nobody claims before all have joined.
+                // No rank claims before all have joined.
                 world.barrier().unwrap();
                 world.job().numbers.claim(NUMBER_MAX);
                 assert!(matches!(world.dup(), Err(Error::TooManyCommunicators { .. })));
@@ -216,8 +218,8 @@ mod tests {
         );
     }
 
-    /// The two ranks of a communicator to be made, whose threads take turns with those of another
-    /// one as the test wants.
+    /// The two ranks of a communicator to be created, whose threads take turns with those of
+    /// another one as the test requires.
     struct Pair<'a> {
         rank: u32,
         rows: &'a Mutex<[Vec<u8>; 2]>,
@@ -241,7 +243,7 @@ mod tests {
             let mut calls = self.calls.lock().unwrap();
             *calls += 1;
             if *calls == 1 {
-                // Its process's second thread may claim now; nobody begins again before.
+                // The second thread of its process may claim now; no rank begins again before that.
                 let (claims, changed) = self.claims;
                 *claims.lock().unwrap() += 1;
                 changed.notify_all();
@@ -257,7 +259,7 @@ mod tests {
     }
 
     /// In process 0 the first pair claims the number first, in process 1 the second pair: neither
-    /// can have it.
+    /// can get it.
     #[test]
     fn contenders_that_collide_part_and_get_different_numbers() {
         let processes = [Numbers::default(), Numbers::default()];

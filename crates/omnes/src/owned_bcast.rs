@@ -1,5 +1,5 @@
-//! Broadcasts that own their memory: for streams, where a [`Scope`](crate::Scope) would have to
-//! end before a buffer can be used again.
+//! Broadcasts that own their memory: for streams, in which a [`Scope`](crate::Scope) would have to
+//! end before a buffer can be reused.
 
 use crate::bcast::BcastAlgorithm;
 use crate::communicator::{Bytes, Communicator};
@@ -8,9 +8,10 @@ use crate::request::OwnedRequest;
 use std::fmt;
 
 /// A broadcast in progress, with its buffer; see [`Communicator::bcast_owned`]. If it is dropped
-/// without having been waited for, it is abandoned: what has reached this rank may still be
-/// forwarded, and ranks that were to get the rest through this rank get [`Error::PeerGaveUp`].
-/// Later broadcasts never receive data of this one. At the root, the data are sent nevertheless.
+/// without having been waited for, it is abandoned: data that have reached this rank may still be
+/// forwarded, and ranks that were to get the remaining data through this rank get
+/// [`Error::PeerGaveUp`]. Later broadcasts never receive data of this one. At the root, the data
+/// are sent nevertheless.
 #[must_use = "a broadcast that is dropped is given up"]
 pub struct OwnedBcast {
     /// Dropped first: the buffer is in use until then.
@@ -20,9 +21,9 @@ pub struct OwnedBcast {
 
 /// Why an [`OwnedBcast`] has failed, with its buffer; `?` converts it into an [`Error`].
 pub struct OwnedBcastError {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// The buffer, which may hold a part of what the root has sent.
+    /// The buffer, which may hold a part of the root's data.
     pub buffer: Vec<u8>,
 }
 
@@ -60,8 +61,8 @@ impl Communicator {
         algorithm: BcastAlgorithm,
     ) -> Result<OwnedBcast, Error> {
         let data = Bytes::of_mut(&mut buffer);
-        // SAFETY: the bytes stay where they are while the vector moves, nobody else has it, and it
-        // is given back or freed only after the operations have ended or were released.
+        // SAFETY: the bytes stay where they are while the vector moves, no other code has access,
+        // and it is returned or freed only after the operations have ended or were released.
         let begun = unsafe { self.begin_bcast(root, data, algorithm)? };
         Ok(OwnedBcast { request: OwnedRequest::new(self.clone(), begun), buffer })
     }

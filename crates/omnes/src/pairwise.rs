@@ -1,33 +1,34 @@
-//! Every rank sends something to every other: in each step to the next one further on, and from the
-//! next one further back, so that each rank has one sender and one receiver at a time.
+//! Pairwise exchange: every rank sends data to every other. In each step it sends to the next rank
+//! further on, and receives from the next one further back, so that each rank has one sender and
+//! one receiver at a time.
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::in_flight::InFlight;
 
-/// Steps under way at once, by count or by bytes, whichever are more: enough to hide the way of an
-/// answer, and no more senders to one rank than a switch has room for.
+/// Steps in progress at the same time, by count or by bytes, whichever are more: enough to hide the
+/// latency of an acknowledgement, and no more senders to one rank than a switch can buffer.
 const STEPS_MIN: usize = 4;
 const STEP_BYTES_MAX: usize = 512 << 10;
 
-/// Steps under way at once of so many bytes each, not 0.
+/// Number of steps of `bytes` bytes each, at least 1, that are in progress at the same time.
 pub(crate) fn steps_at_once(bytes: usize) -> usize {
     (STEP_BYTES_MAX / bytes).max(STEPS_MIN)
 }
 
-/// True if so many steps may be under way at once that have so many bytes together.
+/// True if `steps` steps that have `bytes` bytes together may be in progress at the same time.
 pub(crate) fn may_be_at_once(steps: usize, bytes: usize) -> bool {
     steps <= STEPS_MIN || bytes <= STEP_BYTES_MAX
 }
 
 impl Communicator {
-    /// Sends `outgoing(to)` to each other rank, `at_once` steps at a time; what comes from it lies
-    /// in `room(step, from)`, and `take` gets it, in order of steps, which begin with 1. Of no
-    /// bytes there is a message too, so that nobody takes what another one does not send for it.
+    /// Sends `outgoing(to)` to each other rank, `at_once` steps at a time; receives from it into
+    /// `room(step, from)`, and passes that to `take`, in order of steps, which begin with 1. Empty
+    /// parts are sent as messages, too, so that no rank takes a message for one that was not sent.
     ///
     /// # Safety
-    /// What goes out must not change, and rooms be used by nobody else, until this returns; rooms
-    /// of steps less than `at_once` apart must be disjoint.
+    /// Outgoing data must not change, and rooms must not be accessed otherwise, until this returns;
+    /// rooms of steps less than `at_once` apart must be disjoint.
     pub(crate) unsafe fn exchange_pairwise(
         &self,
         purpose: Purpose,

@@ -1,14 +1,13 @@
-//! Where the parts of ranks lie in memory: one after the other in order of ranks, with nothing
-//! between.
+//! Layout of the parts of ranks in memory: contiguous, in order of ranks.
 
 use crate::error::Error;
 use std::ops::Range;
 
-/// Parts of bytes, one per rank.
+/// Parts in bytes, one per rank.
 pub(crate) enum Parts {
-    /// All are equally long.
+    /// All have the same length.
     Equal { each: usize, ranks: u32 },
-    /// Each ends where the next one begins; there is one rank at least.
+    /// Each ends where the next one begins; there is at least one rank.
     Varied { ends: Vec<usize> },
 }
 
@@ -17,8 +16,8 @@ impl Parts {
         Self::Equal { each, ranks }
     }
 
-    /// Parts of the `lengths` that a caller gives by the parameter `name`, which must be one per
-    /// rank. Those that no memory holds fit into none.
+    /// Parts with the `lengths` that a caller passes as the parameter `name`, which must be one per
+    /// rank. If their sum exceeds the address space, no buffer is accepted.
     pub(crate) fn varied(name: &'static str, lengths: &[usize], ranks: u32) -> Result<Self, Error> {
         if lengths.len() != ranks as usize {
             return Err(Error::LengthsCount { name, count: lengths.len(), ranks });
@@ -30,7 +29,7 @@ impl Parts {
         Ok(Self::Varied { ends: ends.collect() })
     }
 
-    /// Refuses memory that is not as long as all of them.
+    /// Rejects memory whose length is not that of all parts together.
     pub(crate) fn check_memory(&self, name: &'static str, bytes: usize) -> Result<(), Error> {
         match self.bytes() {
             expected if expected == bytes => Ok(()),
@@ -38,7 +37,7 @@ impl Parts {
         }
     }
 
-    /// Bytes of all together.
+    /// Total length of all parts in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Equal { each, ranks } => each.saturating_mul(*ranks as usize),
@@ -46,7 +45,7 @@ impl Parts {
         }
     }
 
-    /// Bytes of the longest.
+    /// Length of the longest part in bytes.
     pub(crate) fn longest(&self) -> usize {
         match self {
             Self::Equal { each, .. } => *each,
@@ -56,12 +55,12 @@ impl Parts {
         }
     }
 
-    /// Bytes of the one of `rank`.
+    /// Length of the part of `rank` in bytes.
     pub(crate) fn length(&self, rank: u32) -> usize {
         self.range(rank).len()
     }
 
-    /// Where the one of `rank` is, in memory that fits.
+    /// Range of the part of `rank`, in memory of the right length.
     pub(crate) fn range(&self, rank: u32) -> Range<usize> {
         let rank = rank as usize;
         match self {

@@ -1,9 +1,9 @@
-//! Nonblocking operations under way: how they start, are asked for, waited for and given up.
+//! Nonblocking operations in progress: how they are started, tested, waited for and given up.
 //! [`Scope`](crate::Scope) and [`OwnedRequest`](crate::OwnedRequest) hold them for their users.
 //!
-//! What has been started goes on by itself: callers inside the library and, when there are none,
-//! its progress thread move all operations on. So a broadcast is also passed on to the next rank
-//! while this one computes, or waits for something else.
+//! An operation that has been started makes progress by itself: callers inside the library and, if
+//! there are none, its progress thread drive all operations. So a broadcast is forwarded to the
+//! next rank even while this one computes, or waits for something else.
 
 use crate::barrier::BarrierKind;
 use crate::bcast::{BcastAlgorithm, Origin, Started};
@@ -14,11 +14,11 @@ use crate::point_to_point::Status;
 use omnes_net::{Disruption, Operation, WhenFull};
 use std::time::Instant;
 
-/// An operation under way.
+/// An operation in progress.
 pub(crate) enum Pending {
-    /// A message to another rank, with what it ends with.
+    /// A message to another rank, with its status on success.
     Send(Operation, Status),
-    /// A message of another rank.
+    /// A message from another rank.
     Receive(Operation),
     Broadcast(Broadcast),
     /// A barrier, or a message of a collective.
@@ -27,25 +27,25 @@ pub(crate) enum Pending {
     Scheduled(Scheduled),
 }
 
-/// A broadcast under way.
+/// A broadcast in progress.
 pub(crate) struct Broadcast {
     started: Started,
-    /// What it ends with, if all is well.
+    /// Its status on success.
     status: Status,
 }
 
-/// What became of an operation that was to be started.
+/// Result of starting an operation.
 pub(crate) enum Begun {
     Pending(Pending),
-    /// It is done, as far as the caller is concerned.
+    /// The operation has ended, as far as the caller is concerned.
     Done(Status),
 }
 
 impl Communicator {
-    /// Starts this rank's part of a broadcast, without waiting for anybody.
+    /// Starts this rank's part of a broadcast, without waiting for any other rank.
     ///
     /// # Safety
-    /// `data` must stay valid, and be used by nobody else, until the operation has ended or was
+    /// `data` must stay valid, and not be accessed otherwise, until the operation has ended or was
     /// released.
     pub(crate) unsafe fn begin_bcast(
         &self,
@@ -64,7 +64,7 @@ impl Communicator {
         Ok(Begun::Pending(Pending::Broadcast(Broadcast { started, status })))
     }
 
-    /// Starts a message, without waiting for anybody.
+    /// Starts a message, without waiting for any other rank.
     ///
     /// # Safety
     /// `data` must stay valid and unchanged until the operation has ended or was released.
@@ -77,12 +77,12 @@ impl Communicator {
         }))
     }
 
-    /// Enters a barrier, without waiting for anybody.
+    /// Enters a barrier, without waiting for any other rank.
     pub(crate) fn begin_barrier(&self) -> Result<Begun, Error> {
         self.start_barrier().map(|started| self.begun_barrier(started))
     }
 
-    /// The same of a kind whose group is open.
+    /// As [`Self::begin_barrier`], for a kind whose group is open.
     pub(crate) fn begin_barrier_of(&self, kind: BarrierKind) -> Result<Begun, Error> {
         self.start_barrier_of(kind).map(|started| self.begun_barrier(started))
     }
@@ -117,7 +117,8 @@ impl Communicator {
         }
     }
 
-    /// The outcome, if the operation has ended: it is over then. Moves all operations on.
+    /// The outcome, if the operation has ended; `pending` is then finished. Makes progress on all
+    /// operations.
     pub(crate) fn test_pending(&self, pending: &mut Pending) -> Option<Result<Status, Error>> {
         let engine = &self.job().engine;
         let outcome = match pending {
@@ -140,8 +141,9 @@ impl Communicator {
         Some(done.map_err(|error| self.error(error)))
     }
 
-    /// The outcome of a schedule, if it has ended and, where a rank has given its part up, that is
-    /// known: [`Self::conclude`] would wait for it, and a test waits for nobody.
+    /// The outcome of a schedule, if it has ended. If a rank has given up its part, there is an
+    /// outcome only once that is known: [`Self::conclude`] would wait for it, and a test never
+    /// waits.
     fn test_scheduled(&self, scheduled: &mut Scheduled) -> Option<Result<Status, Error>> {
         let Scheduled { operation, collective, status, given_up } = scheduled;
         let engine = &self.job().engine;
@@ -175,7 +177,7 @@ impl Communicator {
                 Ok(_) => Ok(()),
             };
             if let Err(error) = outcome {
-                // What never came will never be passed on.
+                // Data that did not arrive are never forwarded.
                 self.abandon_started(started);
                 return Some(Err(error));
             }
@@ -183,7 +185,7 @@ impl Communicator {
         Some(Ok(*status))
     }
 
-    /// Gives an operation up, so that its memory is free.
+    /// Abandons an operation, so that its memory is free.
     pub(crate) fn release_pending(&self, pending: &Pending) {
         match pending {
             Pending::Send(operation, _)

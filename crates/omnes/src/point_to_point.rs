@@ -1,4 +1,4 @@
-//! Messages between two ranks; [`Scope`](crate::Scope) has those that do not block.
+//! Messages between two ranks; [`Scope`](crate::Scope) has the nonblocking forms.
 
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
@@ -51,11 +51,11 @@ impl Communicator {
     /// Sends `data` to rank `to`, and returns when `data` may be used again. Messages of one sender
     /// with the same tag arrive in the order sent.
     ///
-    /// A message of up to 16 KiB is copied, and the call returns at once. A longer message blocks
-    /// until it has arrived, and one above [`Config::eager_bytes`](crate::Config::eager_bytes)
-    /// until the receiver has posted a matching receive: if two ranks both send such a message to
-    /// each other first, they deadlock. Use [`Self::sendrecv`] or
-    /// [`Scope::isend`](crate::Scope::isend).
+    /// A message of up to 16 KiB is copied, and the call returns immediately. A longer message
+    /// blocks until it has arrived, and one above
+    /// [`Config::eager_bytes`](crate::Config::eager_bytes) until the receiver has posted a matching
+    /// receive: if two ranks both send such a message to each other first, they deadlock. Use
+    /// [`Self::sendrecv`] or [`Scope::isend`](crate::Scope::isend).
     ///
     /// As with MPI's standard mode, buffering is limited. The sender copies at most 4 MiB per
     /// receiver, counting 128 bytes of overhead per message, and blocks beyond that until the
@@ -71,9 +71,9 @@ impl Communicator {
         started.map_or(Ok(()), |operation| self.wait_for_message(operation).map(|_| ()))
     }
 
-    /// Waits for the oldest message from `from` with `tag` that no receive has taken yet, and puts
-    /// it into `buffer`, which may be longer. Messages of one sender with the same tag arrive in
-    /// the order sent.
+    /// Waits for the oldest message from `from` with `tag` that no receive has taken yet, and
+    /// stores it in `buffer`, which may be longer. Messages of one sender with the same tag arrive
+    /// in the order sent.
     ///
     /// # Errors
     /// [`Error::Truncated`] if the message is longer than `buffer`, which then holds its
@@ -159,7 +159,7 @@ impl Communicator {
         outcome.map(|found| self.status(found)).map_err(|error| self.error(error))
     }
 
-    /// What a receive takes, or a probe finds.
+    /// The pattern of the messages that a receive or probe accepts.
     fn pattern(&self, from: Source, tag: Tag) -> Result<Pattern, Error> {
         let source = match from {
             Source::Any => None,
@@ -208,7 +208,7 @@ impl Communicator {
     }
 
     /// # Safety
-    /// `data` must stay valid and be used by nobody else until the operation has ended or was
+    /// `data` must stay valid and not be accessed otherwise until the operation has ended or was
     /// released.
     pub(crate) unsafe fn start_message_receive(
         &self,
@@ -235,7 +235,7 @@ mod tests {
     use std::ptr::NonNull;
     use std::time::Duration;
 
-    /// Packets that the receiver keeps; the sender keeps what comes after.
+    /// Packets that the receiver keeps; the sender keeps the rest.
     const POOL_PACKETS: u32 = 64;
 
     fn kept_bytes(world: &Communicator) -> u64 {
@@ -263,7 +263,7 @@ mod tests {
         on_two_nodes(shares, body);
     }
 
-    /// Messages of so many bytes that a sender keeps.
+    /// Messages of `bytes` bytes that a sender keeps.
     fn kept_max(bytes: usize) -> u32 {
         (KEPT_BYTES_MAX / (bytes as u64 + 128)) as u32
     }
@@ -277,18 +277,19 @@ mod tests {
         let messages: Vec<_> = (0..count).map(|number| data(bytes, number)).collect();
         let start = |(number, data): (u32, &Vec<u8>)| {
             let base = NonNull::from(&data[..]).cast();
-            // SAFETY: waited for below, and nobody changes the messages.
+            // SAFETY: waited for below, and nothing changes the messages.
             unsafe { world.isend_raw(1, number, base, bytes).unwrap() }
         };
         let mut sends: Vec<_> = (0..).zip(&messages).map(start).collect();
         assert!(kept_bytes(world) <= KEPT_BYTES_MAX);
         let is_open = |send: &mut OwnedRequest| send.test().unwrap().is_none();
         let open = sends.iter_mut().map(is_open).filter(|is_open| *is_open).count();
-        // All others are kept, here or by the receiver.
+        // All other messages are kept, here or by the receiver.
         assert!(open >= kept_max(bytes) as usize, "{open} of {count} wait");
         world.barrier().unwrap();
         sends.into_iter().for_each(|send| assert!(send.wait().is_ok()));
-        // The last are kept until they are acknowledged; those of barriers may be under way.
+        // The last messages are kept until they are acknowledged; those of barriers may still be in
+        // flight.
         let is_freed = || kept_bytes(world) <= 16 * 128;
         let waits = (0..10_000).take_while(|_| !is_freed());
         waits.for_each(|_| std::thread::sleep(Duration::from_millis(1)));
@@ -304,7 +305,7 @@ mod tests {
     #[test]
     fn messages_of_several_packets_are_on_their_way_before_anybody_receives_them() {
         on_each_way(|world| {
-            // More packets than the receiver keeps of them.
+            // More packets than the receiver keeps.
             let (bytes, count) = (16 << 10, 2 * POOL_PACKETS);
             if world.rank() == 0 {
                 (0..count).for_each(|number| world.send(1, number, &data(bytes, number)).unwrap());

@@ -27,7 +27,7 @@ pub struct OwnedRequest {
 enum State {
     Open(Pending),
     Done(Status),
-    /// It has failed, and said so.
+    /// The operation has failed, and its error was returned.
     Over,
 }
 
@@ -45,7 +45,7 @@ impl Communicator {
     /// As [`Self::bcast`], of the root's `bytes` bytes at `base`, the same number on all ranks.
     ///
     /// # Safety
-    /// The memory must be valid for reading and writing, and used by nobody else, until this
+    /// The memory must be valid for reading and writing, and not accessed otherwise, until this
     /// returns; at the root it is only read, and others may read it.
     ///
     /// # Errors
@@ -67,8 +67,8 @@ impl Communicator {
     /// [`Scope::ibcast`](crate::Scope::ibcast) does.
     ///
     /// # Safety
-    /// The memory must be valid for reading and writing, and used by nobody else, until the request
-    /// has ended or was dropped; at the root others may read it.
+    /// The memory must be valid for reading and writing, and not accessed otherwise, until the
+    /// request has ended or was dropped; at the root others may read it.
     ///
     /// # Errors
     /// As [`Self::bcast`].
@@ -79,7 +79,7 @@ impl Communicator {
         bytes: usize,
     ) -> Result<OwnedRequest, Error> {
         let data = Bytes { base, length: bytes };
-        // SAFETY: promised by the caller; whoever drops the request releases the operation.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_bcast(root, data, self.usual_bcast(bytes))? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -88,7 +88,7 @@ impl Communicator {
     /// [`Scope::isend`](crate::Scope::isend) does.
     ///
     /// # Safety
-    /// The memory must be valid for reading, and written by nobody, until the request has ended or
+    /// The memory must be valid for reading, and not be written to, until the request has ended or
     /// was dropped.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Communicator {
     ) -> Result<OwnedRequest, Error> {
         // SAFETY: promised by the caller.
         let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) };
-        // SAFETY: promised by the caller; whoever drops the request releases the operation.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         Ok(OwnedRequest::new(self.clone(), unsafe { self.begin_send(to, tag, data)? }))
     }
 
@@ -110,8 +110,8 @@ impl Communicator {
     /// [`Scope::irecv`](crate::Scope::irecv) does.
     ///
     /// # Safety
-    /// The memory must be valid for writing, and used by nobody else, until the request has ended
-    /// or was dropped.
+    /// The memory must be valid for writing, and not accessed otherwise, until the request has
+    /// ended or was dropped.
     ///
     /// # Errors
     /// As [`Self::recv`].
@@ -123,7 +123,7 @@ impl Communicator {
         bytes: usize,
     ) -> Result<OwnedRequest, Error> {
         let data = Bytes { base, length: bytes };
-        // SAFETY: promised by the caller; whoever drops the request releases the operation.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let operation = unsafe { self.start_message_receive(from.into(), tag.into(), data)? };
         Ok(OwnedRequest::new(self.clone(), Begun::Pending(Pending::Receive(operation))))
     }

@@ -1,8 +1,8 @@
-//! Around a ring: each rank gets from the one before and passes on to the next, so that every link
-//! carries one stream each way, and no two senders meet at one receiver.
+//! Ring: each rank receives from the rank before it and forwards to the next, so that every link
+//! carries one stream in each direction, and no two senders share a receiver.
 //!
-//! Parts go in segments, of which a whole part is under way at once: while one is combined, the
-//! next ones travel, and links never wait.
+//! Parts are sent in segments, and a whole part of them is in progress at a time: while one segment
+//! is combined, the next ones travel, and links never wait.
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
@@ -12,22 +12,23 @@ use omnes_wire::Rank;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Segments of a part: so many that the way from one rank to the next is hidden, so few that each
-/// is worth its message.
+/// Segments of a part: enough to hide the latency from one rank to the next, and few enough that
+/// each is worth its message.
 const SEGMENTS_MAX: usize = 4;
 const SEGMENT_BYTES_MIN: usize = 32 << 10;
 
-/// Parts from this size on go around a ring where links are what is waited for: several senders
-/// meet at each receiver's link otherwise, whose queue in a switch loses some.
+/// Parts of at least this size go around a ring if links are the bottleneck: otherwise several
+/// senders share each receiver's link, whose queue in a switch drops some packets.
 pub(crate) const PART_BYTES_MIN: usize = 64 << 10;
 
-/// True if some of several nodes have several ranks, whose data would cross the node's link as
-/// often as there are ranks if each went its own way; around a ring they cross it once each way.
+/// True if some of several nodes have several ranks. Their data would cross the node's link as
+/// often as there are ranks if each went its own way; around a ring they cross it once in each
+/// direction.
 fn share_nodes(ranks: u32, nodes: u32) -> bool {
     nodes > 1 && nodes < ranks
 }
 
-/// The order in which ranks pass on: ranks of one node are neighbours.
+/// The order in which ranks forward: ranks of one node are neighbours.
 pub(crate) struct Ring {
     ranks: Vec<u32>,
     own: usize,
@@ -50,21 +51,21 @@ impl Ring {
         self.ranks[(self.own + 1) % self.ranks.len()]
     }
 
-    /// The rank so many places before this one, once around at most.
+    /// The rank `places` places before this one, at most once around.
     pub(crate) fn back(&self, places: usize) -> u32 {
         self.ranks[(self.own + self.ranks.len() - places) % self.ranks.len()]
     }
 }
 
-/// What happens to the parts of the data, one per rank, on their way around.
+/// Operation on the parts of the data, one per rank, on their way around.
 #[derive(Clone, Copy)]
 pub(crate) enum Around<'combine> {
-    /// Each rank's part is brought to all.
+    /// Each rank's part is distributed to all.
     Gather,
-    /// Everybody's contributions to each rank's part are combined in it, at that rank. The parts of
-    /// the others are only read.
+    /// The contributions of all ranks to each rank's part are combined in it, at that rank. The
+    /// parts of the others are only read.
     Reduce(&'combine Combine<'combine>),
-    /// First the one, then the other.
+    /// First `Reduce`, then `Gather`.
     ReduceAndGather(&'combine Combine<'combine>),
 }
 
@@ -81,12 +82,12 @@ impl<'combine> Around<'combine> {
     }
 }
 
-/// The segments of parts whose longest has so many bytes.
+/// Number of segments of a part, if the longest part has `longest` bytes.
 fn segments_of(longest: usize) -> usize {
     (longest / SEGMENT_BYTES_MIN).clamp(1, SEGMENTS_MAX)
 }
 
-/// Where a segment of a part is: segments have the same length, to within one element.
+/// Range of a segment of a part: segments have the same length, to within one element.
 fn segment(
     part: Range<usize>,
     element_bytes: usize,
@@ -98,17 +99,17 @@ fn segment(
     at(index)..at(index + 1)
 }
 
-/// What comes and goes in each unit, which is one segment in one step.
+/// Incoming and outgoing data of each unit, which is one segment in one step.
 struct Course<F> {
     ring: Ring,
     data: Bytes,
-    /// Where the part of a rank is.
+    /// Range of the part of a rank.
     range: F,
     element_bytes: usize,
     segments: usize,
     /// Steps in which parts are reduced; in later ones they are gathered.
     reducing: usize,
-    /// For two parts, if any are reduced.
+    /// Buffers for two parts, if any are reduced.
     rooms: Bytes,
     room_bytes: usize,
 }
@@ -119,8 +120,8 @@ impl<F: Fn(u32) -> Range<usize>> Course<F> {
         self.data.part(segment(part, self.element_bytes, self.segments, index))
     }
 
-    /// The place of what comes. While parts are reduced that is the place of this rank's own
-    /// contribution, and what comes lies in a room until it has been passed on.
+    /// The place of incoming data. While parts are reduced, that is the place of this rank's own
+    /// contribution, and the incoming data lie in a room until they have been forwarded.
     fn incoming(&self, unit: usize) -> (Bytes, Option<Bytes>) {
         let step = unit / self.segments;
         if step >= self.reducing {
@@ -131,7 +132,7 @@ impl<F: Fn(u32) -> Range<usize>> Course<F> {
         (place, Some(self.rooms.part(start..start + place.length)))
     }
 
-    /// What came a step before, or, at first, is this rank's own.
+    /// The data received one step before or, in the first step, this rank's own.
     fn outgoing(&self, unit: usize) -> Bytes {
         let step = unit / self.segments;
         match step.checked_sub(self.reducing) {
@@ -143,24 +144,24 @@ impl<F: Fn(u32) -> Range<usize>> Course<F> {
 }
 
 impl Communicator {
-    /// True if parts of so many bytes had better go around a ring than straight to whom they are
-    /// for. The same on all ranks.
+    /// True if parts of `part_bytes` bytes should go around a ring rather than directly to their
+    /// destination. The same on all ranks.
     pub(crate) fn passes_around(&self, part_bytes: usize) -> bool {
         part_bytes >= PART_BYTES_MIN && self.waits_for_links()
     }
 
-    /// True if blocks of so many bytes are reduced around a ring: also over fast links, where ranks
-    /// share nodes and have cores of their own. The same on all ranks.
+    /// True if blocks of `block_bytes` bytes are reduced around a ring: also over fast links, if
+    /// ranks share nodes and have cores of their own. The same on all ranks.
     pub(crate) fn reduces_around(&self, block_bytes: usize) -> bool {
         let (ranks, nodes) = (self.size(), self.nodes().count());
         let spares_links = share_nodes(ranks, nodes) && !self.job().engine.is_oversubscribed();
         self.passes_around(block_bytes) || block_bytes >= PART_BYTES_MIN && spares_links
     }
 
-    /// Passes the parts of all ranks around.
+    /// Passes the parts of all ranks around the ring.
     ///
     /// # Safety
-    /// Nobody else may use `data`, in which the disjoint parts `range(rank)` lie, until this
+    /// No other code may use `data`, in which the disjoint parts `range(rank)` lie, until this
     /// returns.
     pub(crate) unsafe fn pass_around(
         &self,
@@ -185,13 +186,14 @@ impl Communicator {
         let receive = |unit| {
             let (place, room) = course.incoming(unit);
             let mut receive = InFlight::new(self);
-            // SAFETY: promised by the caller; what was sent from there has ended, as below.
+            // SAFETY: promised by the caller; the sends from there have ended, as below.
             unsafe { receive.receive(course.ring.back(1), Purpose::Ring, room.unwrap_or(place))? };
             Ok::<_, Error>(receive)
         };
         let send = |unit| {
             let mut send = InFlight::new(self);
-            // SAFETY: promised by the caller; what has come stays as it is until it is passed on.
+            // SAFETY: promised by the caller; received data do not change until they have been
+            // forwarded.
             unsafe { send.send(course.ring.next(), Purpose::Ring, course.outgoing(unit))? };
             Ok::<_, Error>(send)
         };
@@ -203,8 +205,8 @@ impl Communicator {
             let (place, room) = course.incoming(unit);
             receives.pop_front().expect("it was started").wait_for(place.length)?;
             if let (Some(room), Some(combine)) = (room, combine) {
-                // SAFETY: the room and this rank's own part are in nobody's use, and places of
-                // others only read while parts are reduced.
+                // SAFETY: the room and this rank's own part are not in use, and places of other
+                // ranks are only read while parts are reduced.
                 unsafe {
                     if unit / segments + 1 == reducing {
                         combine.apply(place.as_mut_slice(), room.as_slice())
@@ -214,7 +216,7 @@ impl Communicator {
                 }
             }
             if unit + segments < units {
-                // So nothing is sent any more from where a part later something is received.
+                // Afterwards no data are sent from the places that receive data one part later.
                 sends.pop_front().expect("it was started").wait_until_left(0)?;
                 sends.push_back(send(unit + segments)?);
                 receives.push_back(receive(unit + segments)?);

@@ -1,7 +1,7 @@
-//! Nonblocking operations, held in a [`Scope`] as threads are in `std::thread::scope`: it does not
-//! end before they have, so the memory that they use cannot go away under them.
+//! Nonblocking operations, held in a [`Scope`] as threads are in `std::thread::scope`: the scope
+//! ends only after all of them have, so the memory that they use stays valid.
 //!
-//! [`OwnedRequest`](crate::OwnedRequest) is for operations that have to outlive what started them.
+//! [`OwnedRequest`](crate::OwnedRequest) is for operations that must outlive their scope.
 
 use crate::barrier::BarrierKind;
 use crate::bcast::BcastAlgorithm;
@@ -32,7 +32,7 @@ impl Communicator {
     /// # Ok(()) }
     /// ```
     ///
-    /// Memory that does not outlive the scope is refused at compile time:
+    /// Memory that does not outlive the scope is rejected at compile time:
     ///
     /// ```compile_fail,E0597
     /// # fn main() -> Result<(), omnes::Error> {
@@ -50,7 +50,7 @@ impl Communicator {
             started: Cell::new(0),
             memory: PhantomData,
         };
-        // The scope's drop waits, so it does when `body` panics too.
+        // Dropping the scope ends its operations, even if `body` panics.
         body(&scope)
     }
 }
@@ -62,7 +62,7 @@ pub struct Scope<'scope, 'env> {
     pub(crate) communicator: &'scope Communicator,
     open: RefCell<Vec<(RequestId, Pending)>>,
     started: Cell<RequestId>,
-    /// Invariant: a shorter life would let in memory that ends before the scope.
+    /// Invariant: a shorter lifetime would admit memory that ends before the scope.
     memory: PhantomData<&'env mut &'env ()>,
 }
 
@@ -79,14 +79,14 @@ pub struct Request<'request> {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// It is in its scope.
+    /// The request is in its scope.
     Open(RequestId),
     Done(Status),
-    /// It has failed, and said so.
+    /// The request has failed, and its error was returned.
     Over,
 }
 
-/// What a request needs of its scope.
+/// The operations of a scope that a request needs.
 trait Ends {
     fn wait(&self, id: RequestId) -> Result<Status, Error>;
     fn test(&self, id: RequestId) -> Option<Result<Status, Error>>;
@@ -121,11 +121,11 @@ impl<'env> Scope<'_, 'env> {
     }
 
     /// Starts a broadcast of the root's `buffer`, of the same length on all ranks. Several may be
-    /// in progress at once; all collectives are started in the same order on all ranks. The status
-    /// names the root.
+    /// in progress at the same time; all collectives must be started in the same order on all
+    /// ranks. The status names the root.
     ///
-    /// Returns at once, even at the root of more short messages than the window holds [BC-R7]: an
-    /// operation beyond the window ends when the others have the message.
+    /// Returns immediately, even at the root of more short messages than the window holds [BC-R7]:
+    /// an operation beyond the window ends when the others have the message.
     ///
     /// # Errors
     /// As [`Communicator::bcast`].
@@ -161,7 +161,7 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(self.communicator.begin_barrier()?))
     }
 
-    /// As [`Self::ibarrier`], of a kind that this communicator has already used in a blocking
+    /// As [`Self::ibarrier`], for a kind that this communicator has already used in a blocking
     /// barrier: only a blocking barrier can reach the agreement that a new kind needs.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl<'env> Scope<'_, 'env> {
         Request { scope: self, state: State::Open(id) }
     }
 
-    /// Where an open request is in its scope's list.
+    /// Index of an open request in its scope's list.
     fn place(open: &[(RequestId, Pending)], id: RequestId) -> usize {
         let place = open.iter().position(|(other, _)| *other == id);
         place.expect("an open request is in its scope")
@@ -212,7 +212,7 @@ impl Drop for Scope<'_, '_> {
     fn drop(&mut self) {
         let open = self.open.take().into_iter().map(|(_, pending)| pending);
         let mut open = InFlight::of(self.communicator, open);
-        // Those of a thread that panics are given up.
+        // If the thread panics, its operations are abandoned instead.
         if !std::thread::panicking() {
             open.wait_for_each();
         }

@@ -1,4 +1,4 @@
-//! New communicators out of old ones.
+//! New communicators from existing ones.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
@@ -7,7 +7,7 @@ use crate::error::Error;
 use omnes_wire::CommunicatorId;
 use std::sync::Arc;
 
-/// What each rank says of itself: color and key, and the number it would give next.
+/// The values that each rank contributes: color and key, and the number that it would assign next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Choice {
     color: Option<u32>,
@@ -41,7 +41,7 @@ impl Choice {
 
 impl Communicator {
     /// Splits the communicator: ranks of the same color form a new communicator, ordered by key
-    /// and, for equal keys, by rank in this communicator. A rank without color gets none.
+    /// and, for equal keys, by rank in this communicator. A rank without a color gets none.
     /// Collective. A job can create at most 2^27 - 1 communicators in total, including those that
     /// were dropped.
     ///

@@ -1,17 +1,17 @@
-//! Exact counts of what a rank has done so far, for comparing designs when times are noisy.
+//! Exact counts of a rank's operations so far, for comparing designs when times are noisy.
 //!
-//! One list names each counter, says what it means and where it is counted. The fields of
-//! [`Stats`], the names of live counters ([`crate::live`]) and their descriptions in `omnes stat
+//! One list holds each counter's name, its meaning, and the place where it is counted. The fields
+//! of [`Stats`], the names of live counters ([`crate::live`]) and their descriptions in `omnes stat
 //! --help` all come from it.
 
 use omnes_net::EngineCounters;
 
-/// Makes [`Stats`] of a list of counters. The two names before it are those that the list's
+/// Defines [`Stats`] by a list of counters. The two names before the list are those that its
 /// expressions use.
 macro_rules! stats {
     ($counters:ident, $has_multicast:ident;
      $($(#[doc = $meaning:literal])+ $name:ident: $value:expr,)+) => {
-        /// Counts since startup; the difference between two of them is what happened in between.
+        /// Counts since startup; the difference of two values counts what happened in between.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         #[non_exhaustive]
         pub struct Stats {
@@ -109,8 +109,8 @@ stats! {
     bcast_packets_decoded: counters.broadcast.decoded,
     /// Packets of broadcasts discarded because no buffer was free.
     bcast_packets_discarded: counters.broadcast.discarded,
-    /// Packets to the group that the kernel dropped: not packets of Omnes, other jobs', this rank's
-    /// own, and those that found the socket full.
+    /// Packets to the multicast group that the kernel dropped: foreign ones, those of other jobs
+    /// and of this rank, and those that arrived while the socket was full.
     multicast_drops: counters.multicast_drops,
     /// 1 if the job uses multicast, because the probe at startup found that it works.
     multicast: u64::from(has_multicast),
@@ -134,7 +134,7 @@ stats! {
     nic_clones: counters.nic.clones,
     /// Copies that the kernel NIC could not send.
     nic_clone_failures: counters.nic.clone_failures,
-    /// Packets that the kernel NIC has refused because of their authentication tag.
+    /// Packets that the kernel NIC has rejected because of their authentication tag.
     nic_bad_tags: counters.nic.bad_tags,
     /// System calls that send.
     send_calls: counters.socket.send_calls,
@@ -156,7 +156,7 @@ stats! {
     packets_bad_tag: counters.gate.bad_tag,
     /// Packets dropped because their encrypted data failed authentication.
     packets_bad_data: counters.gate.bad_data,
-    /// Sends that the kernel refused for good.
+    /// Sends that the kernel refused permanently.
     send_errors: counters.socket.send_errors,
     /// 1 if the kernel cuts trains into packets (UDP GSO).
     gso: u64::from(counters.offloads.is_some_and(|offloads| offloads.gso)),

@@ -1,15 +1,17 @@
-//! Short parts of all ranks on their way to one of them, or back, in jobs of many: up a tree over
-//! the nodes, or down it, so that few messages meet at one rank. Parts go together, in rows.
+//! Short parts of all ranks, gathered at one of them or scattered from it in jobs of many ranks: up
+//! a tree over the nodes, or down it, so that few messages meet at one rank. Parts travel together,
+//! in rows.
 //!
 //! ```text
 //!   0 ◄─┬─ 1 ◄─┬─ 2        rank 1 sends the row 1, 2, 3 on; at the root every part of a row
 //!       ├─ 4   └─ 3        goes to its rank's place, whoever it came by
 //! ```
 //!
-//! Guarantees: whoever gets a wrong row of a scatter passes an empty one on, which the next one
-//! refuses; all else that goes wrong all hear of ([`given_up`](crate::given_up)), so nobody waits
-//! for what does not come. Cost: one message per rank; each byte crosses the network once per level
-//! of the tree, and only those of the first level share the root's link.
+//! Guarantees: a rank that gets a wrong row of a scatter forwards an empty one, which the next rank
+//! rejects; all ranks learn of every other failure ([`given_up`](crate::given_up)), so no rank
+//! waits for a message that is not sent.
+//! Cost: one message per rank; each byte crosses the network once per level of the tree, and only
+//! the bytes of the first level share the root's link.
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
@@ -18,26 +20,27 @@ use crate::parts::Parts;
 use omnes_topo::Tree;
 use std::ops::Range;
 
-/// Jobs of more ranks have rows; in others the root's work is no longer than a way over several
-/// ranks.
+/// Jobs of more ranks use rows; in smaller ones the root's work takes no longer than a path over
+/// several ranks.
 pub(crate) const FLAT_RANKS_MAX: u32 = 64;
-/// Longest part in a row: longer ones are worth a message of their own.
+/// Longest part in a row: longer parts are worth a message of their own.
 pub(crate) const PART_BYTES_MAX: usize = 4 << 10;
 /// The tree over the nodes.
 const TREE: Tree = Tree::Knomial { radix: 8 };
 
-/// What passes through one rank.
+/// The parts that pass through one rank.
 struct Row {
-    /// Whose parts lie in the row, and where: first its own, then, for each child, the child's row.
+    /// The ranks whose parts are in the row, and their ranges: first its own, then each child's
+    /// row.
     parts: Vec<(u32, Range<usize>)>,
-    /// To whom, or from whom, the row goes; nobody at the root.
+    /// The rank to which, or from which, the row goes; `None` at the root.
     parent: Option<u32>,
-    /// Each with the place of its row in this one.
+    /// The children, each with the range of its row in this one.
     children: Vec<(u32, Range<usize>)>,
 }
 
 impl Row {
-    /// Bytes of it.
+    /// Length of the row in bytes.
     fn bytes(&self) -> usize {
         self.parts.last().map_or(0, |(_, range)| range.end)
     }
@@ -50,7 +53,7 @@ impl Row {
 }
 
 impl Communicator {
-    /// True if parts of so many bytes, or of fewer, go in rows; all ranks know their lengths.
+    /// True if parts of at most `part_bytes` bytes travel in rows; all ranks know their lengths.
     pub(crate) fn has_rows(&self, part_bytes: usize) -> bool {
         self.size() > FLAT_RANKS_MAX && part_bytes <= PART_BYTES_MAX
     }
@@ -75,12 +78,12 @@ impl Communicator {
         children.into_iter().for_each(|child| self.append_row(child, root, parts, row));
     }
 
-    /// Brings `own` of each rank, which is as long as its one of `parts`, to `part(rank)` at the
-    /// root; but the root's.
+    /// Brings `own` of each rank, which is as long as its part in `parts`, to `part(rank)` at the
+    /// root, except that of the root.
     ///
     /// # Safety
-    /// `own` must not change, and the parts be valid at the root, disjoint, and used by nobody
-    /// else, until this returns.
+    /// `own` must not change, and the parts must be valid at the root, disjoint, and not accessed
+    /// otherwise, until this returns.
     pub(crate) unsafe fn gather_rows(
         &self,
         root: u32,
@@ -97,12 +100,12 @@ impl Communicator {
         unsafe { self.receive_rows(&row, data)? };
         if let Some(parent) = row.parent {
             let mut send = InFlight::new(self);
-            // SAFETY: waited for at once.
+            // SAFETY: waited for immediately.
             unsafe { send.send(parent, Purpose::Gather, data)? };
             return send.wait_until_left(0);
         }
         for (rank, range) in row.parts.into_iter().skip(1) {
-            // SAFETY: promised by the caller; nothing is under way any more.
+            // SAFETY: promised by the caller; no operation is in progress any more.
             unsafe { part(rank).as_mut_slice().copy_from_slice(data.part(range).as_slice()) };
         }
         Ok(())
@@ -111,7 +114,7 @@ impl Communicator {
     /// Receives the rows of all children.
     ///
     /// # Safety
-    /// Nobody else may use `data` until this returns.
+    /// No other code may use `data` until this returns.
     unsafe fn receive_rows(&self, row: &Row, data: Bytes) -> Result<(), Error> {
         let mut receives = InFlight::new(self);
         for (child, range) in &row.children {
@@ -121,12 +124,12 @@ impl Communicator {
         row.children.iter().try_for_each(|(_, range)| receives.wait_for(range.len()))
     }
 
-    /// Brings each rank's part of the root's `all`, all equally long, to its `own`. Nothing but an
-    /// error comes of an `all` that is none.
+    /// Sends each rank its part of the root's `all`, all equally long, into `own`. If `all` is an
+    /// error, all ranks get errors.
     ///
     /// # Safety
-    /// The parts must be valid at the root, and not change, and `own` be used by nobody else, until
-    /// this returns.
+    /// The parts must be valid at the root, and not change, and `own` not be accessed otherwise,
+    /// until this returns.
     pub(crate) unsafe fn scatter_rows(
         &self,
         root: u32,
@@ -142,7 +145,7 @@ impl Communicator {
             Some(parent) => unsafe { self.receive_row(parent, data) },
             None => all.map(|all| {
                 for (rank, range) in &row.parts {
-                    // SAFETY: promised by the caller; nobody else has the row.
+                    // SAFETY: promised by the caller; no other code uses the row.
                     unsafe {
                         let part = data.part(range.clone()).as_mut_slice();
                         part.copy_from_slice(all.part(parts.range(*rank)).as_slice());
@@ -161,17 +164,17 @@ impl Communicator {
             unsafe { sends.send(*child, Purpose::Scatter, data.part(range))? };
         }
         if came.is_ok() {
-            // SAFETY: promised by the caller; the row is only read by now.
+            // SAFETY: promised by the caller; the row is only read from now on.
             unsafe { own.as_mut_slice().copy_from_slice(data.part(0..own.length).as_slice()) };
         }
         sends.wait_until_left(0).and(came)
     }
 
     /// # Safety
-    /// Nobody else may use `data` until this returns.
+    /// No other code may use `data` until this returns.
     unsafe fn receive_row(&self, from: u32, data: Bytes) -> Result<(), Error> {
         let mut receive = InFlight::new(self);
-        // SAFETY: promised by the caller; waited for at once.
+        // SAFETY: promised by the caller; waited for immediately.
         unsafe { receive.receive(from, Purpose::Scatter, data)? };
         receive.wait_for(data.length)
     }

@@ -4,7 +4,7 @@
 use crate::{Communicator, Config};
 use std::net::Ipv4Addr;
 
-/// Runs `body` on both.
+/// Runs `body` on both ranks.
 pub(crate) fn on_two_nodes(adjust: fn(&mut Config), body: fn(&Communicator)) {
     let port = omnes_net::free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
     let join = |rank| {

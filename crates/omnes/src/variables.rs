@@ -1,5 +1,4 @@
-//! The environment variables of a rank, as users read about them; [`crate::environment`] reads
-//! them.
+//! The environment variables of a rank, as documented for users; [`crate::environment`] reads them.
 
 /// All variables that Omnes itself reads, with their meaning, by topic: identity, network,
 /// algorithms, memory and waiting, failures and diagnostics.

@@ -1,5 +1,5 @@
-//! Algorithms of public types whose numbers make none: an error on all ranks, after which the
-//! communicator is as good as before.
+//! Algorithms of public types with invalid parameters: an error on all ranks, after which the
+//! communicator still works.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod ranks;

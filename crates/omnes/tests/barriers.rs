@@ -1,5 +1,5 @@
 //! Barriers of all forms over real sockets on loopback and through shared memory, with ranks as
-//! threads: nobody leaves before all have entered, late ranks are named, several are under way.
+//! threads: no rank leaves before all have entered, late ranks are named, several are in progress.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod ranks;
@@ -13,7 +13,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Barriers of one kind in a row, with ranks that are late by turns.
+/// Consecutive barriers of one kind, with ranks that are late in turn.
 fn stays_together(size: u32, adjust: fn(&mut Config), kind: BarrierKind) {
     let entered = AtomicU32::new(0);
     with_ranks(size, adjust, |comm| {
@@ -103,12 +103,12 @@ fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
                     assert!(error.to_string().contains(&named.collect::<Vec<_>>().join(", ")));
                     missing.clone()
                 };
-                // Whoever has a busy core may come late, too.
+                // On a busy core, other ranks may be late, too.
                 let mut tries = std::iter::repeat_with(missing_now).take(40);
                 let are_named = tries.any(|missing| missing == [2, 4]);
                 is_over.wait();
                 assert!(are_named);
-                // The same barrier: it ends when they come.
+                // The same barrier: it completes when they enter.
                 comm.barrier().unwrap();
             }
             comm.barrier_timeout(Duration::from_secs(20)).unwrap();
@@ -138,7 +138,8 @@ fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
                 assert!(comm.barrier_timeout(Duration::from_millis(50)).is_err());
                 is_over.wait();
             }
-            // Not the barrier that was given up, which has no result, and is still to be asked for.
+            // Not the barrier that was given up, which has no result, and whose outcome is still to
+            // be returned.
             assert_eq!(sum(), 6);
             if rank != 3 {
                 comm.barrier_timeout(Duration::from_secs(20)).unwrap();
@@ -152,8 +153,8 @@ fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
     );
 }
 
-/// Rank 0 gives up waiting for a barrier, which the others finish; then all make a library call
-/// that meets.
+/// Rank 0 gives up waiting for a barrier, which the others complete; then all make a library call
+/// that contains a barrier.
 fn meets_after_giving_up(adjust: fn(&mut Config), call: fn(&Communicator)) {
     let is_over = Barrier::new(3);
     with_ranks(3, adjust, |comm| {
@@ -166,7 +167,7 @@ fn meets_after_giving_up(adjust: fn(&mut Config), call: fn(&Communicator)) {
         }
         call(&comm);
         if comm.rank() == 0 {
-            // What it gave up is still to be asked for.
+            // The outcome of the barrier given up is still to be returned.
             comm.barrier().unwrap();
         }
         comm.barrier().unwrap();
@@ -250,7 +251,7 @@ fn ranks_with_one_address_stay_in_user_space_and_say_why() {
 
 #[test]
 fn waiting_again_for_the_same_barrier_counts_as_one() {
-    // What is agreed on after so many barriers is agreed on at the same one by all.
+    // All ranks make the agreement that follows this many barriers at the same barrier.
     let (patient, is_over) = (Duration::from_secs(20), Barrier::new(2));
     with_ranks(
         2,
@@ -316,8 +317,8 @@ fn one_rank_enters_any_kind_that_can_be_entered_without_waiting() {
     }
 }
 
-/// All ranks ask whether it is time for the kernel NIC, or none: those that may use it at once
-/// would meet others in the next question.
+/// All ranks ask whether it is time for the kernel NIC, or none does: otherwise a rank that may use
+/// it immediately would meet others in its next question.
 #[test]
 fn ranks_that_wait_for_the_nic_and_others_that_do_not_agree_on_it() {
     let since = std::time::Instant::now();
@@ -365,7 +366,7 @@ fn ranks_that_have_not_come_are_named_as_their_communicator_numbers_them() {
                 Err(Error::BarrierTimeout { missing, .. }) => missing == [2],
                 outcome => panic!("{outcome:?}"),
             };
-            // Whoever has a busy core may come late, too.
+            // On a busy core, other ranks may be late, too.
             let are_named = part.rank() == 2 || (0..200).any(|_| names_the_last());
             is_over.wait();
             assert!(are_named);

@@ -1,5 +1,5 @@
-//! What a rank costs that is blocked in a call, and that it answers when the call is over; alone in
-//! its process, whose threads are counted.
+//! The cost of a rank that is blocked in a call, and that it responds when the call is over; alone
+//! in its process, whose threads are counted.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Time that rank 1 waits.
 const WAIT: Duration = Duration::from_secs(1);
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only in case of failure.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Most wake-ups of the progress threads of both ranks together, per second.
+/// Maximum number of wake-ups of the progress threads of both ranks together, per second.
 const WAKE_UPS_MAX: f64 = 100.0;
 
 /// Wake-ups of all progress threads so far.
@@ -39,7 +39,7 @@ fn a_rank_that_is_blocked_sleeps_and_answers_when_it_is_outside_again() {
         |comm| {
             comm.barrier().unwrap();
             if comm.rank() == 0 {
-                // Both progress threads find that things are as they stay.
+                // Lets both progress threads settle.
                 std::thread::sleep(WAIT / 2);
                 let (before, since) = (wake_ups(), Instant::now());
                 std::thread::sleep(WAIT);

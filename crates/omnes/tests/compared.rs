@@ -1,4 +1,4 @@
-//! Calls that are compared between ranks: a difference is an error on all, and nothing else.
+//! Calls that are compared between ranks: a difference causes an error on all, and nothing else.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -22,7 +22,7 @@ fn gather(comm: &Communicator, root: u32, bytes: usize) -> Result<(), Error> {
     comm.gather(root, &vec![1; bytes], &mut vec![0; bytes * comm.size() as usize])
 }
 
-/// What ranks 0, 1 and 3 call, what rank 2 calls, and both in words.
+/// The call of ranks 0, 1 and 3, that of rank 2, and the text of both.
 const DIFFERENCES: [(Call, Call, &str, &str); 21] = [
     (
         |comm| sum(comm, 0, 4, ReduceOp::Sum),
@@ -49,7 +49,7 @@ const DIFFERENCES: [(Call, Call, &str, &str); 21] = [
         "allreduce of 1 i64 by sum",
     ),
     (
-        // Not a number and one: both wait for ever where nobody compares.
+        // Several numbers, and one: without comparison, both wait forever.
         |comm| comm.allreduce(&mut [1u64], ReduceOp::Sum),
         |comm| comm.allreduce(&mut [1u64; 2], ReduceOp::Sum),
         "allreduce of 1 u64 by sum",
@@ -68,7 +68,7 @@ const DIFFERENCES: [(Call, Call, &str, &str); 21] = [
         "exscan of 8 u8 by xor",
     ),
     (
-        // Short and long: all may wait for ever where nobody compares.
+        // Short and long: without comparison, all may wait forever.
         |comm| comm.scan_by(&mut [1; 8], 1, &|_, _| {}),
         |comm| comm.scan_by(&mut vec![1; 100_000], 1, &|_, _| {}),
         "scan of 8 bytes",

@@ -1,5 +1,5 @@
 //! Communicators of ranks that exchange by means of their own. Ranks are threads here, each with
-//! jobs of its own, as processes have them; some ranks are two threads.
+//! its own jobs, like processes; some ranks are two threads.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod ranks;
@@ -49,12 +49,12 @@ fn the_job_goes_on_without_its_first_communicator_and_ends_for_all_together() {
         drop(copy);
         jobs.leave().unwrap();
         drop(again);
-        // Nothing is left to leave.
+        // No job is left.
         jobs.leave().unwrap();
     });
 }
 
-/// A rank that is slow to go on after each word, so that the others wait for it.
+/// A rank that continues slowly after each exchange, so that the others wait for it.
 struct Slow<'a>(ranks::Seat<'a>);
 
 impl Exchange for Slow<'_> {
@@ -101,7 +101,7 @@ fn ranks_whose_packets_did_not_come_are_not_met_again_and_all_hear_why() {
         let met = jobs.join(&table.seat(rank), |config| {
             by_sockets(config);
             if rank == 0 {
-                // Whoever does not answer at once is silent.
+                // A rank that does not respond immediately is silent.
                 config.peer_timeout = Duration::from_nanos(1);
             }
         });
@@ -161,7 +161,8 @@ fn a_ninth_job_of_more_ranks_than_all_before_is_joined() {
             let (tables, large) = (&tables, &large);
             scope.spawn(move || {
                 let jobs = Jobs::default();
-                // Rank 0 is in all small ones, the others of which are other processes each time.
+                // Rank 0 is in all small jobs; the other ranks of these are different processes
+                // each time.
                 let small = |number: usize| match rank {
                     0 => drop(join(&jobs, &tables[number], 0)),
                     1 => drop(join(&Jobs::default(), &tables[number], 1)),
@@ -183,7 +184,7 @@ fn a_ninth_job_is_refused_on_all_ranks_and_the_eight_go_on() {
         jobs.join(&tables[number].seat(rank), |config| config.shared_memory = true)
     };
     std::thread::scope(|scope| {
-        // Each of the others is a process that has been in no job yet.
+        // Each of the others is a process that has not been in a job yet.
         let others = scope.spawn(|| {
             let others: Vec<Jobs> = (0..9).map(|_| Jobs::default()).collect();
             let joined = others.iter().enumerate().map(|(number, jobs)| join(jobs, number, 1));
@@ -261,8 +262,8 @@ fn a_communicator_can_be_what_ranks_exchange_by() {
     );
 }
 
-/// Two threads per process make communicators as fast as they can, each with its own partners in
-/// the other process: no two at once may get the same number, or their messages would mix.
+/// Two threads per process create communicators as fast as they can, each with its own partners in
+/// the other process: no two at the same time may get the same number, or their messages would mix.
 #[test]
 fn communicators_that_threads_make_at_once_do_not_hear_each_other() {
     const ROUNDS: u8 = 20;
@@ -288,7 +289,7 @@ fn communicators_that_threads_make_at_once_do_not_hear_each_other() {
     });
 }
 
-/// An exchange in which one row is read otherwise than it was said.
+/// An exchange in which one row is received differently from what was sent.
 struct Forged<'a> {
     ranks: ranks::Seat<'a>,
     row: usize,
@@ -320,7 +321,7 @@ impl Exchange for Forged<'_> {
         {
             self.is_forged.store(true, Ordering::Relaxed);
             let mut read = said.replacen(self.said, self.read, 1).into_bytes();
-            // Rows end in blanks.
+            // Rows are padded with blanks.
             read.resize(own.len(), b' ');
             row.copy_from_slice(&read);
         }
@@ -405,7 +406,7 @@ fn two_ranks_go_on_in_a_job_that_a_third_one_has_left() {
         assert!(matches!(gone, Err(Error::PeerLeft { rank: 2 })), "{gone:?}");
         let pair = jobs.join(&two.seat(rank), |_| panic!("there is a job")).unwrap();
         all_hear_rank_0(&pair, 4);
-        // All of the job cannot meet any more.
+        // The ranks of the job cannot all meet any more.
         assert!(jobs.leave().is_err());
         let outcome = pair.send(0, 8, &[]);
         assert!(matches!(outcome, Err(Error::AlreadyLeft)), "{outcome:?}");

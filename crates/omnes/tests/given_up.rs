@@ -1,4 +1,5 @@
-//! Broadcasts that a rank gives up half-way: the others hear of it, and nothing behind waits.
+//! Broadcasts that a rank gives up before they are complete: the others learn of it, and no later
+//! operation blocks.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -31,7 +32,7 @@ fn inner_rank_gives_up(eager_bytes: u32) {
         let other = world.dup().unwrap();
         for bytes in [8, 300_000, 4 << 20] {
             world.barrier().unwrap();
-            // The root begins when the others have.
+            // The root begins after the others.
             let request = (world.rank() > 0).then(|| other.bcast_owned(0, vec![0; bytes]).unwrap());
             match (world.rank(), request) {
                 (1, request) => drop(request),
@@ -96,7 +97,7 @@ fn broken() -> ControlFlow<()> {
     ControlFlow::Break(())
 }
 
-/// A chain whose rank 1 is interrupted in its next wait once `ends` says so.
+/// A chain whose rank 1 is interrupted in its next wait once `ends` is set.
 fn interruptible(ends: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
     let ends = ends.clone();
     move |config| {
@@ -131,7 +132,7 @@ fn who_waits_for_a_rank_that_is_interrupted_hears_of_it() {
     });
 }
 
-/// What is left of it would take too long to copy, for one child or receiver after the other.
+/// Copying the remaining data would take too long, for one child or receiver after the other.
 #[test]
 fn a_long_message_is_not_copied_when_another_rank_fails() {
     const BYTES: usize = 64 << 20;
@@ -151,11 +152,10 @@ fn a_long_message_is_not_copied_when_another_rank_fails() {
     });
 }
 
-/// The root of broadcasts by multicast waits for room in its window when that wait ends as `ending`
-/// says.
+/// The root of multicast broadcasts waits for space in its window when that wait ends by `ending`.
 fn root_is_ended_in_a_full_window(ending: fn() -> ControlFlow<()>) {
-    // More than the pool for broadcasts and the window hold: room runs out, however fast
-    // acknowledgements come.
+    // More than the pool for broadcasts and the window hold: space runs out, however fast
+    // acknowledgements arrive.
     const ROUNDS: u32 = 5000;
     let ends = Arc::new(AtomicBool::new(false));
     let adjust = |config: &mut Config| {
@@ -170,12 +170,12 @@ fn root_is_ended_in_a_full_window(ending: fn() -> ControlFlow<()>) {
         other.bcast(0, &mut [0; 4]).unwrap();
         world.barrier().unwrap();
         if !matches!(world.multicast(), MulticastState::On { .. }) {
-            // On a busy machine not all may have heard each other in time; trees have no window.
+            // On a busy machine, some may not have heard all others in time; trees have no window.
             return world.finalize().unwrap();
         }
         match world.rank() {
             0 => ends.store(true, Ordering::Relaxed),
-            // Until the root has been interrupted none of it is received.
+            // No data are received until the root has been interrupted.
             _ => world.recv(0, 0, &mut []).map(drop).unwrap(),
         }
         let mut ended = 0;
@@ -236,8 +236,8 @@ fn who_is_interrupted_before_a_policy_is_known_to_all_gives_the_communicator_up(
     });
 }
 
-/// The root's message is shorter than the others' buffers, and longer than one that nobody passes
-/// on before it is whole.
+/// The root's message is shorter than the others' buffers, and longer than one that is only
+/// forwarded as a whole.
 fn root_sends_less(bcast: impl Fn(&Communicator, &mut Vec<u8>) -> Result<(), Error> + Sync) {
     with_ranks(4, chain, |world| {
         let other = world.dup().unwrap();
@@ -289,7 +289,7 @@ fn a_rank_that_gives_up_has_its_number_in_the_communicator() {
             if trio.rank() == 1 {
                 let base = NonNull::from(&mut sum[..]).cast();
                 let (number, op) = (ElementType::U64, ReduceOp::Sum);
-                // SAFETY: dropped at once, before the numbers are.
+                // SAFETY: dropped immediately, before the numbers are.
                 drop(unsafe { trio.iallreduce_raw(base, 72, number, op).unwrap() });
             }
             let outcome = trio.allreduce(&mut sum, ReduceOp::Sum).and_then(|()| trio.barrier());

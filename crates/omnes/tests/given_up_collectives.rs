@@ -1,4 +1,5 @@
-//! Collectives that a rank gives up half-way: all hear of it, and no other takes what was for it.
+//! Collectives that a rank gives up before they are complete: all learn of it, and no other
+//! collective receives their data.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -17,19 +18,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const RANKS: u32 = 4;
-/// Numbers of each rank in a call: one to four may go in the packets of a barrier, some go at once,
-/// many wait for their receivers.
+/// Numbers of each rank in a call: one to four may go in the packets of a barrier, some are sent
+/// immediately, many wait for their receivers.
 const LENGTHS: [usize; 4] = [1, 4, 8, 40_000];
 
-/// A call with numbers that tell it from others; its name, and what it ends with.
+/// A call with distinct numbers; checks its result.
 type Call = fn(&Communicator, u64, usize) -> Result<(), Error>;
 
-/// What a rank gives.
+/// The numbers of a rank.
 fn given(comm: &Communicator, value: u64, length: usize) -> Vec<u64> {
     vec![value + u64::from(comm.rank()); length]
 }
 
-/// One part of `all` from each rank, in which each number is what that rank gave.
+/// Checks that `all` has one part from each rank, in which each number is that rank's.
 fn check_parts(all: &[u64], value: u64) {
     let parts = all.chunks(all.len() / RANKS as usize);
     assert!(parts.zip(value..).all(|(part, given)| part.iter().all(|it| *it == given)), "{value}");
@@ -51,13 +52,12 @@ fn allreduce(
     Ok(())
 }
 
-/// Bytes of the parts of all ranks, which come to as much as four of so many numbers, and of which
-/// one has none.
+/// Bytes of the parts of all ranks, which amount to four times `length` numbers; one part is empty.
 fn varied(length: usize) -> [usize; 4] {
     [8 * length, 0, 12 * length, 12 * length]
 }
 
-/// One part of `all` from each rank, which has so many bytes of what that rank gave.
+/// Checks that `all` has one part from each rank, with the given lengths.
 fn check_varied(all: &[u8], value: u64, lengths: &[usize]) {
     let given = (value..).zip(lengths);
     let expected: Vec<u8> = given.flat_map(|(given, length)| vec![given as u8; *length]).collect();
@@ -109,7 +109,7 @@ const CALLS: [(Collective, Call); 14] = [
         Ok(())
     }),
     (Collective::Scatter, |comm, value, length| {
-        // The root is the late one.
+        // The root is the late rank.
         let all: Vec<u64> = (0..4).flat_map(|rank| vec![value + rank; length]).collect();
         let mut own = vec![0; length];
         comm.scatter(3, cast_slice(&all), cast_slice_mut(&mut own))?;
@@ -159,7 +159,7 @@ const CALLS: [(Collective, Call); 14] = [
     }),
 ];
 
-/// Lets rank 1's next wait end as `ending` says once `ends` says so.
+/// Lets rank 1's next wait end by `ending` once `ends` is set.
 fn interruptible(
     ends: &Arc<AtomicBool>,
     ending: fn() -> ControlFlow<()>,
@@ -184,7 +184,7 @@ fn check_given_up(outcome: Result<(), Error>, collective: Collective) {
     assert!(error.to_string().starts_with(&format!("rank 1 could not complete {collective} on ")));
 }
 
-/// Rank 1 gives up a call as rank 3 is late; then all go on with others.
+/// Rank 1 gives up a call because rank 3 is late; then all continue with other calls.
 fn give_up(world: &Communicator, ends: &AtomicBool, (collective, call): (Collective, Call)) {
     for length in LENGTHS {
         let other = world.dup().unwrap();
@@ -200,7 +200,7 @@ fn give_up(world: &Communicator, ends: &AtomicBool, (collective, call): (Collect
             world.send(3, 0, &[]).unwrap();
             outcome = call(&other, 11, length);
         }
-        // Whoever waits for nobody hears of it later.
+        // A rank that waits for no other learns of it later.
         for value in (1..).map(|round| 1000 * round) {
             let mut has_ended = [u8::from(outcome.is_err())];
             world.allreduce(&mut has_ended, ReduceOp::Min).unwrap();
@@ -245,11 +245,11 @@ fn so_it_is_with_multicast_and_through_shared_memory() {
     all_hear(|config| config.shared_memory = config.rank % 2 == 0);
 }
 
-/// Wherever rank 1 is when it gives up, what others have got by then is right.
+/// Wherever rank 1 is when it gives up, the results that others have by then are correct.
 #[test]
 fn collectives_that_follow_each_other_are_right_until_one_is_given_up() {
     for calls in 1..=20 {
-        // None are counted before all have joined.
+        // Calls are counted only after all ranks have joined.
         let left = Arc::new(AtomicU32::new(0));
         let adjust = |config: &mut Config| {
             if config.rank == 1 {
@@ -283,7 +283,7 @@ fn collectives_that_follow_each_other_are_right_until_one_is_given_up() {
     }
 }
 
-/// Rank 1's part in a sum up a chain and down again ends as `ending` says.
+/// Rank 1's part in a sum up a chain and down again ends by `ending`.
 fn sum_ends(ending: fn() -> ControlFlow<()>, adjust: fn(&mut Config)) {
     let ends = Arc::new(AtomicBool::new(false));
     let interruptible = interruptible(&ends, ending);
@@ -297,7 +297,7 @@ fn sum_ends(ending: fn() -> ControlFlow<()>, adjust: fn(&mut Config)) {
             world.allreduce_with(&mut data, ReduceOp::Sum, ReduceAlgorithm::Tree(Tree::Chain))
         };
         match world.rank() {
-            // It is waited for, but comes when it is too late.
+            // Rank 1 waits for it, but it takes part too late.
             2 => world.recv(1, 0, &mut []).map(|_| ()).unwrap(),
             1 => {
                 ends.store(true, Ordering::Relaxed);
@@ -326,7 +326,7 @@ fn others_hear_of_a_collective_in_which_a_rank_has_panicked() {
     sum_ends(|| panic!("the test's own"), |_| {});
 }
 
-/// Rank 1 gives up a scan as rank 0, whose numbers it waits for, is late.
+/// Rank 1 gives up a scan because rank 0, whose numbers it waits for, is late.
 #[test]
 fn ranks_hear_of_a_scan_that_one_has_given_up() {
     let ends = Arc::new(AtomicBool::new(false));
@@ -345,7 +345,7 @@ fn ranks_hear_of_a_scan_that_one_has_given_up() {
                 }
                 _ => {}
             }
-            // Whoever waits for nobody hears of it later.
+            // A rank that waits for no other learns of it later.
             check_given_up(scan().and_then(|()| other.barrier()), Collective::Scan);
             check_given_up(scan(), Collective::Scan);
         }
@@ -353,7 +353,8 @@ fn ranks_hear_of_a_scan_that_one_has_given_up() {
     });
 }
 
-/// Of what is gathered; within a segment, by whole segments, and by the last one alone.
+/// Lengths that are gathered; that differ within a segment, by whole segments, and in the last one
+/// only.
 #[test]
 fn lengths_of_scans_that_differ_end_on_all_ranks() {
     with_ranks(
@@ -395,7 +396,7 @@ fn lengths_that_differ_end_on_all_ranks() {
     );
 }
 
-/// Also where one of the two lengths is none, with no message but an empty one.
+/// Also if one of the two lengths is 0, so that the message is empty.
 #[test]
 fn who_sends_another_one_what_it_does_not_expect_ends_an_alltoall_for_all() {
     for (sent, expected) in [(0, 5), (5, 0), (5, 4), (4, 5), (100_000, 0), (0, 100_000)] {
@@ -458,13 +459,13 @@ fn barrier_of_messages_that_is_given_up_does_not_end_by_those_of_another() {
             _ => {}
         }
         check_given_up(other.barrier_with(kind), Collective::Barrier);
-        // Others in user space go on by themselves.
+        // Other barriers in user space still work.
         world.barrier().unwrap();
         world.finalize().unwrap();
     });
 }
 
-/// So a broadcast comes behind what its root has said before.
+/// So that a broadcast arrives after the earlier messages of its root.
 fn by_channels(config: &mut Config) {
     config.bcast = Some("binomial".parse().unwrap());
 }
@@ -474,7 +475,7 @@ fn give_a_sum_up(world: &Communicator, other: &Communicator) {
     if world.rank() == 1 {
         let mut data = [1u64; 4];
         let base = NonNull::from(&mut data[..]).cast();
-        // SAFETY: dropped at once, before the data are.
+        // SAFETY: dropped immediately, before the data are.
         drop(unsafe { other.iallreduce_raw(base, 32, ElementType::U64, ReduceOp::Sum).unwrap() });
     }
     world.bcast(1, &mut [0]).unwrap();

@@ -1,6 +1,6 @@
-//! Ranks that are in and out of the library all the time and hardly ever wait: consumers that
-//! always find the next message, producers that only send, callers that only ask. They answer
-//! others, and hear of them, all the same.
+//! Ranks that enter and leave the library all the time and hardly ever wait: consumers that always
+//! find the next message, producers that only send, callers that only test. They nevertheless
+//! respond to others, and receive from them.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -10,15 +10,15 @@ use ranks::{crash, with_ranks};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Long enough that who has not been heard is given up meanwhile.
+/// Long enough for a silent rank to be declared failed meanwhile.
 const STREAM: Duration = Duration::from_millis(2000);
 const PEER_TIMEOUT: Duration = Duration::from_millis(800);
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only in case of failure.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Calls of this pace leave no tick of the progress thread without one.
+/// Calls at this pace leave no tick of the progress thread without one.
 const PACE: Duration = Duration::from_micros(500);
 
-/// The sender does not get far ahead.
+/// The sender cannot get far ahead.
 fn impatient(config: &mut Config) {
     (config.peer_timeout, config.pool_packets) = (PEER_TIMEOUT, 256);
 }

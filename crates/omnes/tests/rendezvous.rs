@@ -1,5 +1,5 @@
-//! Jobs that cannot start, and strangers at the door: each error names what is wrong and the way
-//! out, and no rank waits for ever.
+//! Jobs that cannot start, and strangers at the rendezvous: each error names the cause and the
+//! remedy, and no rank waits forever.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use omnes::{Communicator, Config, Error, NicChoice, WhileWaiting};
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(300);
-/// What a rank 0 says first.
+/// The first line of a rank 0.
 const GREETING: &str = r#"{"omnes":12,"challenge":1}"#;
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only in case of failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A loopback address with a port that is free.
@@ -47,12 +47,12 @@ fn with_key(digit: &str) -> impl FnOnce(&mut Config) + use<> {
     move |config| (config.job_key, config.join_timeout) = (Some(key), 10 * SHORT)
 }
 
-/// Connects to a listener that may not be there yet.
+/// Connects to a listener that may not exist yet.
 fn connect(address: &str) -> TcpStream {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match TcpStream::connect(address) {
-            // Where nobody listens yet, TCP may connect a port to itself.
+            // Without a listener, TCP may connect a port to itself.
             Ok(stream) if stream.local_addr().unwrap() != stream.peer_addr().unwrap() => {
                 return stream;
             }
@@ -70,7 +70,7 @@ fn read_line(stream: &TcpStream) -> String {
     line
 }
 
-/// Ends the wait at the `calls`th call.
+/// Ends the wait at the callback's `calls`th call.
 fn interrupted_after(calls: u32) -> impl FnOnce(&mut Config) {
     let left = AtomicU32::new(calls);
     let callback = move || match left.fetch_sub(1, Ordering::Relaxed) {
@@ -88,7 +88,7 @@ fn what_a_program_does_while_it_waits_can_end_the_wait_for_the_others() {
     for lonely in [0, 1] {
         assert!(is_interrupted(join(&rendezvous(), lonely, 2, interrupted_after(3))));
     }
-    // With rank 0 there, rank 1 waits for its answer.
+    // With rank 0 present, rank 1 waits for its answer.
     let address = rendezvous();
     let first = join(&address, 0, 3, |config| config.join_timeout = PATIENCE / 10);
     drop(connect(&address));
@@ -125,7 +125,7 @@ fn a_rank_0_that_never_comes_is_named_when_the_time_is_over() {
 
 #[test]
 fn a_name_that_is_this_machine_alone_is_said_to_be() {
-    // The machine's own name, if it has none that others could reach it by.
+    // The machine's own name, if it resolves to loopback addresses only.
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let port = rendezvous().rsplit_once(':').unwrap().1.to_owned();
     let address = format!("{}:{port}", name.trim());
@@ -154,7 +154,7 @@ fn ranks_that_do_not_come_are_named_to_all_that_did() {
 fn a_wrong_key_is_refused_and_does_not_stop_the_job() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, with_key("a"));
-    // Whoever has a key believes nobody who does not know it.
+    // A rank with a key trusts no peer that does not know it.
     let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";
     assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), unknown);
     let wrong = "rank 0 refused: wrong job key: OMNES_JOB_KEY differs from rank 0's";
@@ -188,11 +188,11 @@ fn a_number_that_is_taken_twice_ends_the_job_for_all_who_came() {
 fn a_rank_that_starts_again_takes_the_place_of_its_dead_self() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
-    // Ends as a process does that is killed, when it has reported.
+    // Ends like a killed process, after it has reported.
     let dead = join(&address, 1, 3, interrupted_after(200));
     assert!(matches!(dead.join().unwrap(), Err(Error::Interrupted)));
     let again = join(&address, 1, 3, |_| {});
-    // The last one comes when it is there again.
+    // The last rank arrives after rank 1 has returned.
     std::thread::sleep(2 * SHORT);
     for rank in [again, join(&address, 2, 3, |_| {}), zero] {
         rank.join().unwrap().unwrap();
@@ -290,7 +290,7 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
     let zero = join(&address, 0, 2, |_| {});
     let stream = connect(&address);
     assert!(read_line(&stream).starts_with(r#"{"omnes":12,"#));
-    // Whatever else it says, also what this version does not know.
+    // Whatever else it sends, including fields that this version does not know.
     let said = r#"{\"version\":\"99.0.0\",\"rank\":1,\"challenge\":5,\"new\":[1,2]}"#;
     writeln!(&stream, r#"{{"said":"{said}","answer":0}}"#).unwrap();
     let ours = env!("CARGO_PKG_VERSION");
@@ -326,7 +326,7 @@ fn something_else_at_the_address_is_an_error_and_no_wait() {
          by another program?"
     );
     assert_eq!(error_of(one), other);
-    // Also one whose words have no end.
+    // Also one that never ends its line.
     let one = join(&address, 1, 2, |_| {});
     let (stream, _) = listener.accept().unwrap();
     (&stream).write_all(b"J\0\0\0").unwrap();
@@ -388,7 +388,7 @@ fn a_name_that_nobody_knows_yet_is_asked_for_until_the_time_is_over() {
 fn strangers_at_the_door_do_not_keep_the_ranks_out() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
-    // Silent ones, one that hangs up, and some that talk of other things.
+    // Silent callers, one that hangs up, and some that send something else.
     let silent: Vec<TcpStream> = (0..100).map(|_| connect(&address)).collect();
     drop(connect(&address));
     for words in ["GET / HTTP/1.1\r\n\r\n", "{}\n", "{\"version\":\"", "\n", "\0\0\n"] {
@@ -396,7 +396,7 @@ fn strangers_at_the_door_do_not_keep_the_ranks_out() {
     }
     let endless = std::thread::spawn({
         let mut stream = connect(&address);
-        // Ends when rank 0 has heard enough.
+        // Ends when rank 0 has read enough.
         move || while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
     });
     let start = Instant::now();
@@ -406,7 +406,7 @@ fn strangers_at_the_door_do_not_keep_the_ranks_out() {
     }
     assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
     endless.join().unwrap();
-    // Callers that have been silent all the time are not kept when the job has begun.
+    // Callers that have been silent all the time are disconnected once the job has begun.
     for mut stream in silent {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut greeting = Vec::new();
@@ -426,7 +426,7 @@ fn a_rank_that_had_to_make_way_comes_again() {
     let (stream, _) = listener.accept().unwrap();
     writeln!(&stream, "{GREETING}").unwrap();
     read_line(&stream);
-    // What another side says does not command the terminal.
+    // Text from another side cannot control the terminal.
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\\u001b[2J\"}}","answer":0}}"#).unwrap();
     assert_eq!(error_of(one), "rank 0 refused: full\u{fffd}[2J");
 }
@@ -435,7 +435,7 @@ fn a_rank_that_had_to_make_way_comes_again() {
 fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // Calls of the kernel are short where a callback runs between them.
+    // Calls into the kernel are short if a callback runs between them.
     let one = join(&address, 1, 2, interrupted_after(u32::MAX));
     let (stream, _) = listener.accept().unwrap();
     let door = socket2::SockRef::from(&listener);
@@ -469,7 +469,7 @@ fn a_rank_0_that_says_nothing_is_given_up_in_time() {
     for (start, _silent, rank) in ranks {
         let error = error_of(rank);
         assert!(error.starts_with("lost the connection to rank 0"), "{error}");
-        // Not once for the calls and once more for reading.
+        // Not once for connecting and once more for reading.
         assert!((limit..2 * limit).contains(&start.elapsed()), "{error}");
     }
 }
@@ -500,7 +500,7 @@ fn a_refusal_that_who_says_it_cannot_prove_is_not_believed() {
     assert_eq!(error_of(one), unknown);
 }
 
-/// The number of a user who owns nothing.
+/// User id of a user who owns nothing.
 const NOBODY: u32 = 65534;
 
 #[test]
@@ -554,7 +554,8 @@ fn a_job_that_is_too_large_is_refused_at_once_and_of_many_ranks_the_first_are_na
     );
 }
 
-/// The most ranks that have sockets for each pair, whose table has a port for each, and one more.
+/// The largest job that has sockets for each pair, with a port for each in its table, and one more
+/// rank.
 #[test]
 fn jobs_start_that_are_as_large_as_jobs_with_a_socket_for_each_pair_can_be() {
     for size in [32, 33] {

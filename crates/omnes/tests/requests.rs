@@ -1,5 +1,5 @@
-//! Requests that own what they need: on raw memory, asked for, waited for, given up, and never in
-//! the way of whoever starts them.
+//! Requests that own what they need: on raw memory, tested, waited for, abandoned, and never
+//! blocking their callers.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-/// Ways of a broadcast between three ranks.
+/// Transports of a broadcast between three ranks.
 const WAYS: [fn(&mut Config); 3] = [
     |config| config.bcast = Some("combined".parse().unwrap()),
     |config| {
@@ -29,11 +29,11 @@ const WAYS: [fn(&mut Config); 3] = [
 /// Starts a broadcast of memory that outlives it.
 fn start(comm: &Communicator, root: u32, buffer: &mut [u8]) -> OwnedRequest {
     let (bytes, base) = (buffer.len(), NonNull::from(buffer).cast());
-    // SAFETY: all tests end or drop the request before the buffer, and leave it alone meanwhile.
+    // SAFETY: all tests end or drop the request before the buffer, and do not access it meanwhile.
     unsafe { comm.ibcast_raw(root, base, bytes).unwrap() }
 }
 
-/// What is broadcast as number `number`: no two are alike.
+/// The message of broadcast `number`: no two are equal.
 fn message(bytes: usize, number: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 + number * 7 + number / 256 + at / 251) as u8).collect()
 }
@@ -42,7 +42,7 @@ fn end(request: OwnedRequest) {
     request.wait().unwrap();
 }
 
-/// Asks until all have ended; whoever has ended says so again when asked again.
+/// Tests until all have ended; a request that has ended reports that again.
 fn ask_for_all(requests: &mut [OwnedRequest]) {
     let mut open = requests.len();
     while open > 0 {
@@ -53,7 +53,7 @@ fn ask_for_all(requests: &mut [OwnedRequest]) {
 }
 
 /// Rank 0 starts `count` broadcasts of `bytes` bytes, and barriers among them, before any other
-/// rank starts one: if one of them waited for another rank, nobody would go on.
+/// rank starts one: if one of them waited for another rank, all would block.
 fn all_are_started_before_anybody_receives(adjust: fn(&mut Config), bytes: usize, count: usize) {
     const BARRIER_EVERY: usize = 100;
     let meet = Barrier::new(3);
@@ -82,7 +82,7 @@ fn all_are_started_before_anybody_receives(adjust: fn(&mut Config), bytes: usize
         for (number, buffer) in buffers.iter().enumerate() {
             assert!(*buffer == message(bytes, number), "number {number} at {}", comm.rank());
         }
-        // What waits for room comes after what was lent for want of it.
+        // A broadcast that waits for space follows those that were lent because there was none.
         let mut last = data(count);
         comm.bcast(0, &mut last).unwrap();
         assert!(last == message(bytes, count));
@@ -94,7 +94,7 @@ fn all_are_started_before_anybody_receives(adjust: fn(&mut Config), bytes: usize
 fn root_starts_any_number_of_short_broadcasts_before_anybody_receives() {
     for way in WAYS {
         all_are_started_before_anybody_receives(way, 8, 500);
-        // More than the receivers have buffers for: no acknowledgement makes room meanwhile.
+        // More than the receivers have buffers for: no acknowledgement makes space meanwhile.
         all_are_started_before_anybody_receives(way, 8, 2000);
     }
 }
@@ -103,7 +103,7 @@ fn root_starts_any_number_of_short_broadcasts_before_anybody_receives() {
 fn root_starts_any_number_of_broadcasts_of_several_packets_before_anybody_receives() {
     for way in WAYS {
         all_are_started_before_anybody_receives(way, 3000, 500);
-        // Also where packets are as large as the loopback interface has them.
+        // Also with packets as large as the loopback interface permits.
         all_are_started_before_anybody_receives(way, 30_000, 500);
     }
 }
@@ -115,7 +115,7 @@ fn send_names_its_rank_tag_and_length_however_long_the_message_is() {
         |_| {},
         |comm| {
             let (me, other) = (comm.rank(), 1 - comm.rank());
-            // One packet, which is copied, and more: no packet of loopback holds 65,536 bytes.
+            // One packet, which is copied, and several: no packet of loopback holds 65,536 bytes.
             for bytes in [1, 60_000, 65_536, 1_000_000] {
                 let (own, mut buffer) = (message(bytes, 1), vec![0; bytes]);
                 let mut statuses = comm.scope(|scope| {
@@ -160,7 +160,7 @@ fn request_that_is_dropped_leaves_its_memory_alone() {
                     buffers.iter_mut().map(|buffer| start(&comm, 0, buffer)).collect();
                 ask_for_all(&mut requests);
             }
-            // All that was sent is there when the barrier ends.
+            // All data sent have arrived when the barrier ends.
             comm.barrier().unwrap();
             let expected = if me == 1 { 2 } else { 1 };
             assert!(buffers.iter().flatten().all(|byte| *byte == expected), "rank {me}");
@@ -221,7 +221,7 @@ fn requests_end_with_the_name_of_a_failed_rank_when_they_are_asked_for() {
     }
 }
 
-/// More than is kept of them: senders wait for a rank that takes none in.
+/// More messages than are buffered: senders wait for a rank that receives none.
 #[test]
 fn short_messages_that_wait_end_with_the_failure_of_their_receiver() {
     for shared_memory in [false, true] {
@@ -237,13 +237,13 @@ fn short_messages_that_wait_end_with_the_failure_of_their_receiver() {
             let data = message(1000, 1);
             let start = |_| {
                 let base = NonNull::from(&data[..]).cast();
-                // SAFETY: waited for before the data end, which nobody changes.
+                // SAFETY: waited for before the data end, which nothing changes.
                 unsafe { comm.isend_raw(1, 7, base, data.len()).unwrap() }
             };
             let mut requests: Vec<_> = (0..10_000).map(start).collect();
             assert!(requests.iter_mut().any(|request| request.test().unwrap().is_none()));
             started.wait();
-            // Those that the receiver has taken in have left room for some.
+            // Messages that the receiver has buffered have left space for some.
             let failed = (0..10_000).find_map(|_| comm.send(1, 7, &data).err());
             assert!(matches!(failed, Some(Error::PeerFailed { rank: 1 })), "{failed:?}");
             let last = requests.pop().unwrap().wait();
@@ -254,10 +254,10 @@ fn short_messages_that_wait_end_with_the_failure_of_their_receiver() {
 
 #[test]
 fn callback_may_test_requests_of_the_engine_that_waits() {
-    // On rank 1: what the callback has under way, with its memory, and how many have ended.
+    // On rank 1: the callback's operations in progress, with their memory, and how many have ended.
     type Streams = Mutex<Option<(Communicator, Vec<(OwnedRequest, Box<[u8; 64]>)>)>>;
     const ROUNDS: u32 = 30;
-    // As usual, and where every wait blocks.
+    // With default settings, and if every wait blocks.
     for (way, stage) in WAYS.into_iter().flat_map(|way| [(way, None), (way, Some(Duration::ZERO))])
     {
         let (ended, streams) = (Arc::new(AtomicU32::new(0)), Arc::new(Streams::default()));
@@ -291,7 +291,7 @@ fn callback_may_test_requests_of_the_engine_that_waits() {
                 });
                 let requests: Vec<_> = requests.collect();
                 *streams.lock().unwrap() = Some((comm.clone(), requests));
-                // Ends only when the callback has seen the end of all of them.
+                // Ends only when the callback has seen the end of all requests.
                 comm.recv(0, 1, &mut [0]).unwrap();
                 assert_eq!(ended.load(Ordering::SeqCst), ROUNDS);
                 *streams.lock().unwrap() = None;
@@ -326,7 +326,7 @@ fn ranks_exchange_messages_of_any_length_by_one_call_each() {
                 let status = comm.sendrecv(me, 1, &own, Source::Any, 1, &mut came).unwrap();
                 assert_eq!(status, Status { source: me, tag: 1, bytes });
             }
-            // What does not fit here still goes out whole.
+            // A message that does not fit here is still sent completely.
             let own = message(1 << 20, 1);
             let mut came = vec![0; if me == 0 { 4 } else { own.len() }];
             let outcome = comm.sendrecv(next, 2, &own, before, 2, &mut came);
@@ -334,7 +334,7 @@ fn ranks_exchange_messages_of_any_length_by_one_call_each() {
                 0 => assert!(matches!(outcome, Err(Error::Truncated { .. })), "{outcome:?}"),
                 _ => assert!(outcome.unwrap().bytes == own.len() && came == own),
             }
-            // Where nobody is nothing is sent or waited for.
+            // For a rank that does not exist, nothing is sent or waited for.
             let refused = comm.sendrecv(size, 3, &own, before, 3, &mut came);
             assert!(matches!(refused, Err(Error::RankOutOfRange { .. })), "{refused:?}");
             comm.finalize().unwrap();
@@ -374,7 +374,8 @@ fn request_that_has_failed_says_so_once_and_then_that_it_is_over() {
             while receive.test().is_ok() {}
             assert!(matches!(receive.test(), Err(Error::RequestFailed)));
             assert!(matches!(receive.wait(), Err(Error::RequestFailed)));
-            // The buffer comes back with the error, and with what it holds of the message.
+            // The buffer is returned with the error, and with the part of the message that it
+            // holds.
             let mut cast = comm.bcast_owned(0, vec![1; 9]).unwrap();
             let error = loop {
                 match cast.test() {
@@ -392,7 +393,8 @@ fn request_that_has_failed_says_so_once_and_then_that_it_is_over() {
     );
 }
 
-/// Down chains, each rank passes on what it has not got yet, and starts something else meanwhile.
+/// Down chains, each rank forwards data that it has not received yet, and starts something else
+/// meanwhile.
 fn chains(config: &mut Config) {
     config.bcast = Some("chain".parse().unwrap());
 }
@@ -404,7 +406,7 @@ fn broadcasts_of_two_communicators_start_in_any_order() {
             let other = comm.dup().unwrap();
             let (first, second) = (message(bytes, 1), message(bytes, 2));
             let (mut one, mut two) = (vec![0; bytes], vec![0; bytes]);
-            // Rank 0 is the first one's root and the last to start it: rank 1 passes both on.
+            // Rank 0 is the root of the first one and the last to start it: rank 1 forwards both.
             match comm.rank() {
                 0 => one.copy_from_slice(&first),
                 1 => two.copy_from_slice(&second),
@@ -424,7 +426,7 @@ fn broadcasts_of_two_communicators_start_in_any_order() {
     }
 }
 
-/// Rank 1 starts what rank 0 does not, and asks for it when both have left.
+/// Rank 1 starts what rank 0 does not, and tests it when both have left.
 #[test]
 fn requests_end_also_when_their_rank_has_left() {
     with_ranks(
@@ -440,7 +442,7 @@ fn requests_end_also_when_their_rank_has_left() {
             let (waited, mut tested) = (start(&other, 0, waited), start(&other, 0, tested));
             let barrier = other.ibarrier_owned().unwrap();
             comm.finalize().unwrap();
-            // Whoever is heard of first: the root, or this rank.
+            // Either the root or this rank may be noticed first.
             let has_left =
                 |error| matches!(error, Err(Error::AlreadyLeft | Error::PeerLeft { rank: 0 }));
             assert!(has_left(barrier.wait().map(|_| ())));
@@ -460,13 +462,13 @@ fn a_message_longer_than_any_can_be_is_refused_with_the_limit() {
                     if bytes == length as u64 && limit < bytes)
             };
             if comm.rank() == 0 {
-                // SAFETY: of what is refused no byte is read.
+                // SAFETY: no byte of a rejected call is read.
                 let (sent, cast) = unsafe {
                     (comm.isend_raw(1, 1, base, length), comm.ibcast_raw(0, base, length))
                 };
                 assert!(is_refused(sent) && is_refused(cast));
             }
-            // Nothing of it is under way.
+            // No part of it is in progress.
             comm.bcast(0, &mut [7; 3000]).unwrap();
             comm.finalize().unwrap();
         });
@@ -490,7 +492,7 @@ fn a_scope_whose_thread_panics_waits_for_nothing() {
                 });
                 assert!(catch_unwind(scope).is_err());
                 is_over.wait();
-                // What was given up is left to the next receive.
+                // The message of the abandoned receive goes to the next one.
                 assert_eq!(comm.recv(1, 7, &mut buffer).unwrap().bytes, 8);
                 assert_eq!(buffer, [1; 8]);
             } else {

@@ -1,7 +1,7 @@
-//! The bodies of conformance of the simulator, on real sockets: the same functions, the same
-//! scripts, ranks as threads over loopback.
+//! The simulator's conformance bodies, on real sockets: the same functions, the same scripts, ranks
+//! as threads over loopback.
 //!
-//! The library's own bodies (`bodies`) go through what only it has: communicators, errors, scopes.
+//! The library's own bodies (`bodies`) cover what only it has: communicators, errors, scopes.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -50,7 +50,7 @@ fn on_sockets(size: u32, body: impl FnOnce(&mut Sockets) + Send) {
             size,
             |_| {},
             |comm| {
-                // Scripts enter barriers without waiting, of kinds that are known.
+                // Scripts enter barriers without waiting, so their kinds must already be known.
                 for algorithm in BarrierAlgorithm::ALL {
                     comm.barrier_with(user(algorithm)).unwrap();
                 }
@@ -64,12 +64,12 @@ fn on_sockets(size: u32, body: impl FnOnce(&mut Sockets) + Send) {
     });
 }
 
-/// The machine that the simulator runs as well.
+/// The form that runs the same machine as the simulator.
 fn user(algorithm: BarrierAlgorithm) -> BarrierKind {
     BarrierKind { form: Some(BarrierForm::User), algorithm: Some(algorithm) }
 }
 
-/// One rank on its way through a script.
+/// One rank executing a script.
 struct Player<'scope, 'env, 'request> {
     scope: &'request Scope<'scope, 'env>,
     /// Operations that have not been waited for, with their buffers.
@@ -88,8 +88,8 @@ impl Player<'_, '_, '_> {
     fn play(comm: &Communicator, script: Script, clock: std::time::Instant) -> Outcome {
         let Script { steps, mut buffers } = script;
         let memory: Vec<_> = buffers.iter_mut().map(|it| (it.as_mut_ptr(), it.len())).collect();
-        // SAFETY: every operation is over before the buffers are looked at or moved, as the scope
-        // ends first; a script uses no buffer for two operations at a time.
+        // SAFETY: all operations end before the buffers are accessed or moved, because the scope
+        // ends first; a script never uses a buffer for two operations at a time.
         let bytes = |index: usize| unsafe {
             let (base, length) = memory[index];
             std::slice::from_raw_parts_mut(base, length)

@@ -1,4 +1,4 @@
-//! Reductions and gathers that do not block, and do not end well.
+//! Nonblocking reductions and gathers that fail.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -18,7 +18,7 @@ fn sum(comm: &Communicator, data: &mut [i64]) -> Result<Status, Error> {
     comm.scope(|scope| scope.iallreduce(data, ReduceOp::Sum)?.wait())
 }
 
-/// What is over goes on nowhere, what is beside it does.
+/// The collectives of `other` are over, those of `world` still work.
 fn is_over_and_the_world_goes_on(other: &Communicator, world: &Communicator, by: u32) {
     let error = sum(other, &mut [1]).unwrap_err();
     assert!(matches!(error, Error::CollectivesBroken { rank, .. } if rank == by), "{error}");
@@ -36,7 +36,7 @@ fn whoever_drops_a_reduction_ends_those_of_its_communicator() {
             if world.rank() == 1 {
                 let base = NonNull::from(&mut data[..]).cast();
                 let (sum, bytes) = (ReduceOp::Sum, 8 * length);
-                // SAFETY: dropped at once, before the data are.
+                // SAFETY: dropped immediately, before the data are.
                 drop(unsafe { other.iallreduce_raw(base, bytes, ElementType::I64, sum).unwrap() });
             } else if let Err(error) = sum(&other, &mut data) {
                 assert!(matches!(error, Error::CollectivesBroken { rank: 1, .. }), "{error}");
@@ -55,15 +55,15 @@ fn a_gather_that_is_dropped_leaves_its_memory_alone() {
         let (mut own, mut all) = (vec![1; PART], vec![7; 2 * PART]);
         let (own, memory) = (NonNull::from(&mut own[..]), NonNull::from(&mut all[..]));
         if world.rank() == 0 {
-            // The other part has begun to come.
+            // The other part has begun to arrive.
             world.barrier().unwrap();
-            // SAFETY: dropped at once, before the memory is.
+            // SAFETY: dropped immediately, before the memory is.
             drop(unsafe { other.igather_raw(0, own, memory).unwrap() });
             all.fill(9);
             world.recv(1, 0, &mut []).unwrap();
             assert!(all.iter().all(|byte| *byte == 9));
         } else {
-            // SAFETY: ends before the memory is gone, which nobody uses meanwhile.
+            // SAFETY: ends before the memory is freed, which is not accessed meanwhile.
             let part = unsafe { other.igather_raw(0, own, memory).unwrap() };
             world.barrier().unwrap();
             if let Err(error) = part.wait() {
@@ -82,11 +82,11 @@ fn a_reduction_that_has_ended_may_be_dropped() {
         let mut data = [1i64; 4];
         if world.rank() == 1 {
             let base = NonNull::from(&mut data[..]).cast();
-            // SAFETY: dropped before the data are, and those are used only when it has ended.
+            // SAFETY: dropped before the data are, which are used only after it has ended.
             let started =
                 unsafe { other.iallreduce_raw(base, 32, ElementType::I64, ReduceOp::Sum) };
             let started = started.unwrap();
-            // The others have their results, so this rank has its own, or will take it in soon.
+            // The others have their results, so this rank has its own, or will receive it soon.
             world.barrier().unwrap();
             std::thread::sleep(Duration::from_millis(100));
             world.iprobe(Source::Any, Tag::Any).unwrap();
@@ -137,7 +137,7 @@ fn collectives_of_different_kinds_do_not_meet() {
             drop(sum);
             assert_eq!(data, [7]);
         } else {
-            // SAFETY: as above; a rank that is not the root has no room for all parts.
+            // SAFETY: as above; a rank that is not the root has no buffer for all parts.
             let own = unsafe {
                 other.igather_raw(0, bytes, NonNull::slice_from_raw_parts(bytes.cast(), 0))
             };
@@ -222,7 +222,7 @@ fn lengths_that_do_not_fit_are_refused_before_memory_is_touched() {
             let refused = scope.ialltoallv(&[1; 6], &size, &mut other[..5], &size).unwrap_err();
             assert!(matches!(refused, Error::BufferLength { name: "buffer", .. }), "{refused}");
         });
-        // Lengths at a root, which each rank takes itself for.
+        // Lengths at a root, as each rank considers itself.
         world.scope(|scope| {
             let root = world.rank();
             let refused = scope.igatherv(root, &own, &mut all, &[usize::MAX; 3]).unwrap_err();
@@ -263,60 +263,60 @@ fn what_all_call_wrongly_ends_nothing_else() {
     });
 }
 
-/// Memory of 4 numbers per rank, which outlives what is started on it.
+/// Memory of 4 numbers per rank, which outlives the operations started on it.
 struct Memory {
     own: [u8; 32],
     data: [u8; 96],
     all: [u8; 96],
 }
 
-/// Starts a call among three ranks that this rank is refused if it is `wrong`.
+/// Starts a call among three ranks; this rank's call is rejected if it is `wrong`.
 type Start = fn(&Communicator, &mut Memory, bool) -> Result<OwnedRequest, Error>;
 
-/// The memory is used by nobody else, and ends after what was started has been dropped.
+/// The memory is not accessed otherwise, and outlives the operations, which are dropped first.
 const STARTS: [Start; 9] = [
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let element = if wrong { ElementType::F64 } else { ElementType::I64 };
         comm.iallreduce_raw(NonNull::from(&mut memory.own).cast(), 32, element, ReduceOp::And)
     },
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let (own, root) = (NonNull::from(&mut memory.own).cast(), if wrong { 3 } else { 0 });
         comm.ireduce_raw(root, own, 32, ElementType::I64, ReduceOp::And)
     },
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let element = if wrong { ElementType::F64 } else { ElementType::I64 };
         let own = NonNull::from(&mut memory.own).cast();
         Ok(comm.ireduce_scatter_raw(own, 32, element, ReduceOp::And)?.0)
     },
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let (own, all) = (NonNull::from(&memory.own[..]), NonNull::from(&mut memory.all[..]));
         comm.igather_raw(if wrong { 3 } else { 0 }, own, all)
     },
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let room = &mut memory.all[..if wrong { 95 } else { 96 }];
         comm.igather_raw(1, NonNull::from(&memory.own[..]), NonNull::from(room))
     },
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let room = &mut memory.all[..if wrong { 95 } else { 96 }];
         comm.iallgather_raw(NonNull::from(&memory.own[..]), NonNull::from(room))
     },
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let (own, all) = (NonNull::from(&mut memory.own[..]), NonNull::from(&memory.all[..]));
         comm.iscatter_raw(if wrong { 3 } else { 0 }, all, own)
     },
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let all = &memory.all[..if wrong { 95 } else { 96 }];
         comm.iscatter_raw(1, NonNull::from(all), NonNull::from(&mut memory.own[..]))
     },
-    // SAFETY: as said above.
+    // SAFETY: as described above.
     |comm, memory, wrong| unsafe {
         let room = &mut memory.all[..if wrong { 95 } else { 96 }];
         comm.ialltoall_raw(NonNull::from(&memory.data[..]), NonNull::from(room))
@@ -334,7 +334,7 @@ fn a_call_that_one_rank_alone_is_refused_has_its_place_among_the_others() {
             let mut data = [1, i64::from(world.rank())];
             sum(&other, &mut data).unwrap();
             assert_eq!(data, [3, 3], "start {number}");
-            // Nobody may miss its sum because another one gives up what cannot end.
+            // No rank may miss its sum because another one abandons what cannot complete.
             world.barrier().unwrap();
             drop(started);
         }

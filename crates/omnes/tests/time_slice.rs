@@ -1,5 +1,5 @@
-//! Ranks on a core with a program that computes: they ask the scheduler for short time slices,
-//! unless they are told not to. What that saves is a benchmark's to say.
+//! Ranks on a core with a program that computes: they request short time slices from the scheduler,
+//! unless configured not to. Benchmarks measure the effect.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const SLICE: Duration = Duration::from_micros(200);
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only in case of failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Time slice of the calling thread, in nanoseconds; 0 on kernels that have none of its own.
+/// Time slice of the calling thread, in nanoseconds; 0 on kernels without slices per thread.
 fn slice_ns() -> u64 {
-    // SAFETY: a structure of numbers, for which zero is a value.
+    // SAFETY: a structure of numbers, for which zero is a valid value.
     let mut own: libc::sched_attr = unsafe { std::mem::zeroed() };
     let bytes = size_of::<libc::sched_attr>();
-    // SAFETY: the kernel writes so many bytes at most, all of which are there.
+    // SAFETY: the kernel writes at most `bytes` bytes, which is the size of the structure.
     assert_eq!(unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut own, bytes, 0) }, 0);
     own.sched_runtime
 }
 
 /// Binds the calling thread to the first processor that this process may use.
 fn bind() {
-    // SAFETY: a set of bits, for which zero is a value; the calls read and write what is there.
+    // SAFETY: a set of bits, for which zero is a valid value; the calls access only these sets.
     unsafe {
         let mut all: libc::cpu_set_t = std::mem::zeroed();
         let mut first: libc::cpu_set_t = std::mem::zeroed();
@@ -40,7 +40,7 @@ fn bind() {
     }
 }
 
-/// Two ranks beside a thread that computes, all on one processor.
+/// Two ranks and a thread that computes, all on one processor.
 fn beside_a_program(slice: Duration, body: impl Fn(&omnes::Communicator) + Sync) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! Figures of the network: measured at the start of a job, kept by rank 0, and chosen by.
+//! Figures of the network: measured at the start of a job, kept by rank 0, and used to choose.
 //!
-//! Ranks are threads over loopback, each a node of its own; only a file that is named makes them
-//! measure there.
+//! Ranks are threads over loopback, each a node of its own; they measure there only if a file is
+//! named.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod ranks;
@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A file that is not there yet; it goes with the directory.
+/// A file that does not exist yet; it is removed with its directory.
 fn place() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kept/figures.json");
@@ -32,7 +32,7 @@ fn kept_in(path: &Path) -> impl Fn(&mut Config) + Sync {
     }
 }
 
-/// The figures of a job's ranks, which must be equal, and what they choose for 8 B and 1 GiB.
+/// The figures of a job's ranks, which must be equal, and their choices for 8 B and 1 GiB.
 fn outcome(
     size: u32,
     adjust: impl Fn(&mut Config) + Sync,
@@ -47,7 +47,7 @@ fn outcome(
     found.remove(0)
 }
 
-/// Multicast packets that a broadcast of 1,000 bytes from rank 1 costs.
+/// Number of multicast packets of a broadcast of 1,000 bytes from rank 1.
 fn casts(comm: &Communicator) -> u64 {
     comm.barrier().unwrap();
     let before = comm.stats().bcast_packets_sent;
@@ -58,7 +58,7 @@ fn casts(comm: &Communicator) -> u64 {
     comm.stats().bcast_packets_sent - before
 }
 
-/// Figures by which `favourite` takes no time, and everything else much.
+/// Figures with which `favourite` takes no time, and all others take long.
 fn in_favour_of(favourite: Candidate) -> Figures {
     let cost = |candidate| {
         if candidate == favourite {
@@ -91,7 +91,7 @@ fn first_job_measures_and_the_next_ones_take_what_it_kept() {
     let text = std::fs::read(&path).unwrap();
     assert_eq!(outcome(4, kept_in(&path)).0, Some(figures));
     assert_eq!(std::fs::read(&path).unwrap(), text);
-    // Another number of ranks is measured for itself.
+    // Another number of ranks is measured separately.
     assert_ne!(outcome(3, kept_in(&path)).0, None);
     assert_eq!(cache(&path).entries().len(), 2);
 }
@@ -108,11 +108,11 @@ fn job_after_a_while_measures_once_more_and_medians_hold() {
     let second = cache(&path).entries().remove(0);
     assert_eq!((second.measurements(), Some(second.figures)), (2, figures));
     assert_eq!(second.rounds[0], first.figures);
-    // Of two, the lower ones.
+    // Of two, the lower figures.
     assert_eq!(second.figures.chain, first.figures.chain);
     let binomial = second.rounds.iter().map(|it| it.binomial.level_ns).min();
     assert_eq!(Some(second.figures.binomial.level_ns), binomial);
-    // And so soon not again.
+    // And not again so soon.
     assert_eq!(outcome(4, kept_in(&path)).0, figures);
     assert_eq!(cache(&path).entries(), [second]);
 }
@@ -176,7 +176,7 @@ fn nothing_is_measured_where_nothing_is_to_be_gained() {
         config.bcast = Some("binomial".parse().unwrap());
     };
     assert_eq!(outcome(4, named).0, None);
-    // Loopback is no network.
+    // Loopback is not a network.
     assert_eq!(outcome(3, |_| {}).0, None);
     assert_eq!(outcome(3, |config| config.tune = Tune::Off).0, None);
     assert!(!path.exists());
@@ -283,7 +283,7 @@ fn hops_are_measured_on_demand_and_change_the_tree_on_all_ranks() {
         found
     });
     assert!(found.iter().all(|it| *it == found[0]), "{found:?}");
-    // Where multicast works, or two nodes are all there are, no hop is measured.
+    // If multicast works, or there are only two nodes, no hop is measured.
     with_ranks(
         3,
         |config| config.tune = Tune::Off,
@@ -311,7 +311,7 @@ fn parts_of_a_job_choose_by_its_figures() {
     });
 }
 
-/// An entry that jobs would use if they were on its network; that file has it.
+/// An entry that jobs would use if they were on its network; it is stored in the file.
 fn kept_entry(path: &Path) -> Entry {
     outcome(3, kept_in(path));
     cache(path).entries().remove(0)

@@ -1,5 +1,5 @@
-//! What a program does beside while it waits: on the thread that waits, in all stages of waiting,
-//! and free to enter the library again.
+//! Callbacks of a program while it waits: on the waiting thread, in all stages of waiting, and with
+//! permission to enter the library again.
 #![allow(clippy::unwrap_used)]
 
 mod ranks;
@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that take milliseconds; reached only in case of failure.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Calls that a wait must see to count as one that is called now and then.
+/// Number of calls that a wait must see to count as calling periodically.
 const CALLS: u32 = 10;
 
 /// Calls of a callback by thread, with the thread's name.
@@ -39,7 +39,7 @@ impl Calls {
         self.0.lock().unwrap().get(thread).copied().unwrap_or_default()
     }
 
-    /// Has rank 1 call it, which waits as `stage` says.
+    /// Lets rank 1, which waits as `stage` says, call the callback.
     fn listen(&self, config: &mut Config, (spin, yield_time): (Duration, Duration)) {
         if config.rank == 1 {
             config.while_waiting = Some(self.callback());
@@ -57,7 +57,7 @@ impl Calls {
     }
 }
 
-/// Waits like this: spinning, giving way, blocking.
+/// Spin and yield times of the stages: spinning, yielding, blocking.
 const STAGES: [(Duration, Duration); 3] =
     [(PATIENCE, Duration::ZERO), (Duration::ZERO, PATIENCE), (Duration::ZERO, Duration::ZERO)];
 
@@ -71,7 +71,7 @@ fn callback_is_called_on_the_waiting_thread_in_every_stage() {
                 let me = name_of(std::thread::current().id());
                 comm.recv(0, 1, &mut [0]).unwrap();
                 assert!(calls.of(&me) >= CALLS);
-                // Joining calls it too, but no other thread does.
+                // Joining calls it, too, but no other thread does.
                 assert_eq!(calls.0.lock().unwrap().len(), 1, "{:?}", calls.0);
             } else {
                 calls.await_on(1);
@@ -133,13 +133,13 @@ fn a_callback_ends_the_wait_and_what_was_waited_for_is_given_up() {
                 ends.store(true, Ordering::Relaxed);
                 assert!(matches!(comm.barrier(), Err(Error::Interrupted)));
                 comm.send(0, 2, &[]).unwrap();
-                // The message of the receive that was given up is the next one's.
+                // The message of the receive that was abandoned goes to the next receive.
                 comm.recv(0, 1, &mut data).unwrap();
                 assert_eq!(data, [7]);
             } else {
                 comm.recv(1, 2, &mut []).unwrap();
                 comm.send(1, 1, &[7]).unwrap();
-                // The other one has entered, though it has not waited.
+                // The other rank has entered, although it has not waited.
                 comm.barrier().unwrap();
             }
             comm.barrier().unwrap();
@@ -170,7 +170,7 @@ fn a_message_that_has_come_during_the_callback_is_not_lost_when_that_ends_the_wa
             armed.store(true, Ordering::Relaxed);
             let mut data = [0];
             let first = comm.recv(0, 1, &mut data);
-            // Where the machine was too slow for that, it comes to the next receive.
+            // If the machine was too slow for that, the next receive gets it.
             if matches!(first, Err(Error::Interrupted)) {
                 comm.recv(0, 1, &mut data).unwrap();
             }
@@ -208,7 +208,8 @@ fn a_rank_whose_callback_takes_longer_than_the_peer_timeout_is_not_taken_for_dea
     with_ranks(2, adjust, |comm| {
         if comm.rank() == 1 {
             armed.store(true, Ordering::Relaxed);
-            // Also what others wait for goes on meanwhile: this is more than is sent unasked.
+            // Operations that others wait for also progress meanwhile: this exceeds the size of an
+            // eager message.
             let mut data = vec![0; 1_000_000];
             comm.recv(0, 1, &mut data).unwrap();
             assert_eq!(data, vec![7; 1_000_000]);
@@ -219,14 +220,14 @@ fn a_rank_whose_callback_takes_longer_than_the_peer_timeout_is_not_taken_for_dea
     });
 }
 
-/// A callback for rank 1 that panics once it is told to.
+/// A callback for rank 1 that panics once it is armed.
 fn panicking(armed: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
     let armed = armed.clone();
     move |config| {
         if config.rank == 1 {
             let armed = armed.clone();
             config.while_waiting = Some(WhileWaiting::new(move || {
-                // Not by a panic's message, which would stand among those of tests that fail.
+                // Without a panic message, which would be confused with those of failing tests.
                 if armed.swap(false, Ordering::Relaxed) {
                     std::panic::resume_unwind(Box::new("the callback"));
                 }
@@ -248,7 +249,7 @@ fn a_callback_that_panics_leaves_no_memory_in_use_and_no_caller_inside() {
             armed.store(true, Ordering::Relaxed);
             assert!(ends_by_a_panic(|| comm.recv(0, 1, &mut vec![0; long.len()])));
             comm.send(0, 2, &[]).unwrap();
-            // Outside of all calls: this rank's progress thread answers.
+            // Outside of all calls, this rank's progress thread acknowledges.
             let until = Instant::now() + PATIENCE;
             while !has_arrived.load(Ordering::Relaxed) {
                 assert!(Instant::now() < until, "the message has no answer");
@@ -304,7 +305,7 @@ fn others_hear_of_a_nonblocking_collective_whose_wait_panics() {
             })));
             comm.send(0, 3, &[]).unwrap();
         } else {
-            // Until the other one is inside.
+            // Wait until the other rank is inside.
             comm.recv(1, 3, &mut []).unwrap();
             let outcome =
                 other.scope(|scope| scope.iallreduce(&mut data, ReduceOp::Sum)?.wait().map(drop));

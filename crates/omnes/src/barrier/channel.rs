@@ -1,8 +1,8 @@
-//! Barrier by messages over channels, which answer and repair each one.
+//! Barrier by messages over channels, which acknowledge and repair every message.
 //!
 //! Source: the three algorithms of the barrier paper [CB-R9–R11] over channels, and the counter;
 //! the steps come from [`omnes_topo::BarrierAlgorithm`]. Cost: one empty message per step and rank,
-//! 56 bytes each; the counter's rank 0 exchanges two with each other rank.
+//! 56 bytes each; with the counter, rank 0 exchanges two with each other rank.
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
@@ -11,7 +11,8 @@ use omnes_topo::{BarrierAlgorithm, Step};
 use omnes_wire::Rank;
 
 impl Communicator {
-    /// A barrier over channels, whose messages are answered: the last one of a job is.
+    /// Runs a barrier over channels, whose messages are acknowledged; the last barrier of a job is
+    /// one.
     pub(super) fn barrier_over_channels(&self, algorithm: BarrierAlgorithm) -> Result<(), Error> {
         let schedule = algorithm
             .schedule(Rank(self.rank()), self.size())
@@ -24,8 +25,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Sends and receives all of a step, then waits; the first error, if there is one. `in_flight`
-    /// is empty at first and holds what was waited for afterwards.
+    /// Starts all sends and receives of a step, then waits for them; returns the first error, if
+    /// any. `in_flight` is empty on entry and holds the operations of the step on return.
     fn barrier_step(&self, step: Step, in_flight: &mut Vec<Operation>) -> Result<(), Error> {
         let nothing = Bytes::of(&[]);
         let (own, size) = (Rank(self.rank()), self.size());

@@ -1,10 +1,10 @@
-//! What kinds of barriers there are.
+//! The kinds of barriers.
 
 use omnes_topo::BarrierAlgorithm;
 use std::fmt;
 use std::str::FromStr;
 
-/// What runs the steps of a barrier. Text form: `nic`, `user`, `channel`.
+/// The component that runs the steps of a barrier. Text form: `nic`, `user`, `channel`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BarrierForm {
     /// The kernel NIC: an eBPF program of this library at the network interface.
@@ -42,9 +42,9 @@ impl FromStr for BarrierForm {
 /// `nic:counter`, `dissemination`, `user`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BarrierKind {
-    /// What runs the steps.
+    /// The component that runs the steps.
     pub form: Option<BarrierForm>,
-    /// Which steps.
+    /// Algorithm that determines the steps.
     pub algorithm: Option<BarrierAlgorithm>,
 }
 

@@ -1,8 +1,9 @@
-//! The groups of a communicator's barriers: one per algorithm and form that were used so far.
+//! The groups of a communicator's barriers: one per algorithm and form used so far.
 //!
-//! Barriers are called in the same order on all ranks, so all of them open the same groups at the
-//! same calls. A group has a communicator number of its own as its name; that of the usual
-//! algorithm in user space has the communicator's, and is opened without a word.
+//! All ranks call barriers in the same order, so all of them open the same groups at the same
+//! calls. A group is named by a communicator number of its own, except the group of the usual
+//! algorithm in user space, which uses the communicator's number and is opened without
+//! communication.
 
 use super::nic::{ONE_NODE, OpeningSlot};
 use super::{BarrierForm, BarrierKind, NicChoice};
@@ -19,9 +20,9 @@ use omnes_wire::{CommunicatorId, Words};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Barriers of a communicator after which it is worth trying for a slot of the kernel NIC.
+/// Barriers of a communicator after which the kernel NIC is tried.
 const CALLS_BEFORE_NIC: u32 = 16;
-/// How long the first barrier through the kernel NIC may take, which all enter at about the same
+/// Time limit of the first barrier through the kernel NIC, which all ranks enter at about the same
 /// time.
 const NIC_TRIAL: Duration = Duration::from_secs(2);
 const NIC_BLIND: &str = "a barrier through the kernel NIC did not end: packets of the job do not \
@@ -29,14 +30,14 @@ const NIC_BLIND: &str = "a barrier through the kernel NIC did not end: packets o
 const NIC_LOST: &str = "a barrier through the kernel NIC did not end: its slot was withdrawn, or \
                         packets do not leave through the interface of the job's address";
 
-/// See the module header.
+/// Barrier groups of a communicator; see the module header.
 pub(crate) struct BarrierGroups {
     job: Arc<Job>,
     groups: Mutex<Vec<Group>>,
     openings: Mutex<Vec<Opening>>,
 }
 
-/// A group of the kernel NIC that is to come, with its slot; the same on all ranks.
+/// A future group of the kernel NIC, with its slot; the same on all ranks.
 struct Opening {
     id: CommunicatorId,
     algorithm: BarrierAlgorithm,
@@ -50,29 +51,29 @@ struct Group {
     runner: Runner,
     /// Barriers entered by calls that wait without a limit; the same on all ranks.
     calls: u32,
-    /// Calls after which the kernel NIC is tried, or it is asked whether all have opened their
-    /// slots; the same on all ranks.
+    /// Number of calls after which the kernel NIC is tried, or after which the ranks check whether
+    /// all have opened their slots; the same on all ranks.
     nic_at: u32,
-    /// A barrier that somebody has given up waiting for.
+    /// A barrier that a caller has given up waiting for.
     unfinished: Option<Unfinished>,
 }
 
-/// A barrier that the next call of the usual kind goes on with.
+/// A barrier that the next call of the usual kind continues.
 #[derive(Clone, Copy)]
 enum Unfinished {
-    /// It is waited for.
+    /// The barrier is still in progress.
     Pending(Operation),
-    /// It has ended since: something that came after it has.
+    /// The barrier has completed meanwhile, because a later operation has.
     Over,
 }
 
-/// Where a communicator is on its way to the kernel NIC.
+/// How far a communicator's switch to the kernel NIC has progressed.
 enum Approach {
     /// Its barriers go through this group.
     Reached(Group),
     /// It is too early, or slots are being opened.
     OnTheWay,
-    /// It does without.
+    /// The communicator does not use the kernel NIC.
     Refused,
 }
 
@@ -137,8 +138,8 @@ impl Drop for BarrierGroups {
 }
 
 impl Communicator {
-    /// Enters a barrier of a group, which is opened if need be; nothing where the one that was
-    /// given up is over.
+    /// Enters a barrier of a group, which is opened if necessary. Returns `None` if the barrier
+    /// that this rank had given up waiting for has completed.
     pub(super) fn enter_group(
         &self,
         form: Option<BarrierForm>,
@@ -148,7 +149,7 @@ impl Communicator {
             Some(group) => group,
             None => self.open_barrier_group(form, algorithm)?,
         };
-        // Waiting for the same barrier once more counts on this rank only.
+        // Waiting again for the same barrier counts on this rank only.
         if group.unfinished.is_some() {
             return self.enter_again(&group);
         }
@@ -156,8 +157,7 @@ impl Communicator {
         self.enter_again(&group)
     }
 
-    /// The group that a call uses for which all ranks wait: `group`, or after a few such calls the
-    /// NIC's.
+    /// The group for a call that all ranks wait in: `group`, or after several such calls the NIC's.
     fn counted(&self, mut group: Group, form: Option<BarrierForm>) -> Result<Group, Error> {
         let groups = &self.inner.barriers;
         let may_move = form.is_none() && group.runner == Runner::Host;
@@ -177,20 +177,20 @@ impl Communicator {
         Ok(group)
     }
 
-    /// True if the usual barriers of this communicator can combine words, which anybody on the
-    /// network can read; the same on all ranks.
+    /// True if the usual barriers of this communicator can combine words; the words are readable by
+    /// anybody on the network. The same on all ranks.
     pub(crate) fn combines_words(&self) -> bool {
         let nodes = self.nodes().count();
         let config = &self.job().config;
         let is_off = config.nic == NicChoice::Off || self.job().is_finalizing();
-        // Also within a node, whose ranks may have found no memory to share.
+        // Checked within a node, too: its ranks may have no shared memory.
         let is_secret = config.encryption;
         let can = nodes == 1 || can_combine(self.usual_algorithm(), nodes);
         self.size() > 1 && can && !is_off && !is_secret
     }
 
-    /// Combines words of every rank in a barrier of the usual algorithm; what they make. Only if
-    /// [`Self::combines_words`].
+    /// Combines words of every rank in a barrier of the usual algorithm and returns the result.
+    /// Call only if [`Self::combines_words`].
     pub(crate) fn combine_in_barrier(&self, own: Contribution) -> Result<Words, Error> {
         self.job().engine.let_others_go_first();
         let algorithm = self.usual_algorithm();
@@ -202,7 +202,7 @@ impl Communicator {
         if given_up.is_some()
             && let Some(before) = self.enter_again(&group)?
         {
-            // Others are done with it, or will be.
+            // The other ranks have completed it, or will.
             self.wait_for(before)?;
         }
         let group = self.counted(group, None)?;
@@ -214,8 +214,8 @@ impl Communicator {
         self.wait_for(operation).map(|completion| completion.words)
     }
 
-    /// Enters a barrier of the usual algorithm without agreeing on anything with the others;
-    /// nothing where the one that was given up is over.
+    /// Enters a barrier of the usual algorithm without any agreement with other ranks. Returns
+    /// `None` if the barrier that this rank had given up waiting for has completed.
     pub(super) fn enter_usual_group(&self) -> Result<Option<Operation>, Error> {
         let group = match self.inner.barriers.find(None, self.usual_algorithm()) {
             Some(group) => group,
@@ -224,7 +224,7 @@ impl Communicator {
         self.enter_again(&group)
     }
 
-    /// The same for a group that must be open; nothing if it is not.
+    /// As [`Self::enter_usual_group`], for a group that must already be open; `None` if it is not.
     pub(super) fn enter_known_group(
         &self,
         form: Option<BarrierForm>,
@@ -234,7 +234,7 @@ impl Communicator {
         Some(self.enter_again(&group))
     }
 
-    /// Goes on with a barrier that was given up, or enters the next one.
+    /// Continues a barrier that was given up, or enters the next one.
     fn enter_again(&self, group: &Group) -> Result<Option<Operation>, Error> {
         if let Some(unfinished) = group.unfinished {
             self.inner.barriers.update(group.id, |group| group.unfinished = None);
@@ -247,8 +247,9 @@ impl Communicator {
         started.map(Some).map_err(|error| self.not_entered(error))
     }
 
-    /// Why a barrier of an open group cannot be entered. The engine closes a group whose NIC is
-    /// lost; if no call was waiting for its barriers then, this one is the first to know.
+    /// Explains why a barrier of an open group cannot be entered. The engine closes a group whose
+    /// NIC is lost; if no call was waiting for its barriers at that time, this call is the first to
+    /// find out.
     fn not_entered(&self, error: OperationError) -> Error {
         match error {
             OperationError::Collective(CollectiveError::UnknownGroup { .. }) => {
@@ -259,7 +260,7 @@ impl Communicator {
         }
     }
 
-    /// True if a barrier of this kind goes on with one that was entered with a limit.
+    /// True if a barrier of this kind continues one that was entered with a limit.
     pub(super) fn has_unfinished(&self, kind: BarrierKind) -> bool {
         let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
         let group = self.inner.barriers.find(kind.form, algorithm);
@@ -267,17 +268,18 @@ impl Communicator {
         is_in_group && group.is_some_and(|group| group.unfinished.is_some())
     }
 
-    /// Remembers a barrier of the usual algorithm that is not over, and the group's name.
+    /// Keeps an incomplete barrier of the usual algorithm for the next call; returns the group's
+    /// name.
     pub(super) fn keep_unfinished(&self, operation: Operation) -> Option<CommunicatorId> {
         self.keep(Unfinished::Pending(operation))
     }
 
-    /// The barrier that was given up is over, and still to be asked for.
+    /// Records that the barrier given up has completed; the next barrier call returns its outcome.
     pub(super) fn keep_over(&self) {
         self.keep(Unfinished::Over);
     }
 
-    /// The next barrier of the usual algorithm goes on with this one; the group's name.
+    /// Makes the next barrier of the usual algorithm continue this one; returns the group's name.
     fn keep(&self, unfinished: Unfinished) -> Option<CommunicatorId> {
         let group = self.inner.barriers.find(None, self.usual_algorithm())?;
         self.inner.barriers.update(group.id, |group| group.unfinished = Some(unfinished));
@@ -311,7 +313,7 @@ impl Communicator {
         self.add_group(self.inner.id, self.usual_algorithm(), Runner::Host)
     }
 
-    /// Opens a group on this rank.
+    /// Adds a group on this rank, and opens it unless the NIC runs it.
     fn add_group(&self, id: CommunicatorId, algorithm: BarrierAlgorithm, runner: Runner) -> Group {
         if runner == Runner::Host {
             self.job().engine.open_barrier_group(self.group_config(id, algorithm, runner), None);
@@ -333,14 +335,14 @@ impl Communicator {
         BarrierGroupConfig { communicator, nodes, algorithm, runner, is_multicast }
     }
 
-    /// Goes one step on the way to a group whose barriers the kernel NIC runs: begins to open
-    /// slots, or moves on to the group once all members have theirs. Collective.
+    /// Takes one step towards a group whose barriers the kernel NIC runs: begins to open slots, or
+    /// switches to the group once all members have their slots. Collective.
     fn approach_nic(&self, algorithm: BarrierAlgorithm) -> Result<Approach, Error> {
         let barriers = &self.inner.barriers;
         if let Some(opening) = barriers.take_opening(algorithm) {
             if self.is_opened(&opening.slot)? {
                 let group = self.finish_nic(opening)?;
-                // Without the NIC it goes on as before.
+                // Without the NIC, barriers continue as before.
                 return Ok(group.map_or(Approach::Refused, Approach::Reached));
             }
             barriers.openings().push(opening);
@@ -361,10 +363,10 @@ impl Communicator {
         })
     }
 
-    /// Begins to open slots for a group whose barriers the kernel NIC runs, if all members may
-    /// have one; the reason otherwise. Collective.
+    /// Begins to open slots for a group whose barriers the kernel NIC runs, if all members may have
+    /// one; otherwise returns the reason. Collective.
     fn begin_nic(&self, algorithm: BarrierAlgorithm) -> Result<Result<Opening, String>, Error> {
-        // Numbers end: none is taken where some member cannot have a slot.
+        // Numbers are limited, so none is taken if some member cannot have a slot.
         if self.nodes().count() < 2 {
             return Ok(Err(ONE_NODE.to_owned()));
         }
@@ -379,8 +381,8 @@ impl Communicator {
         Ok(Ok(Opening { id, algorithm, slot: self.begin_own_slot(id, algorithm) }))
     }
 
-    /// Moves on to a group whose barriers the kernel NIC runs, if all members get a slot; waits
-    /// for those. The reason otherwise. Collective.
+    /// Switches to a group whose barriers the kernel NIC runs, if all members get a slot; waits for
+    /// the slots. Otherwise returns the reason. Collective.
     fn finish_nic(&self, opening: Opening) -> Result<Result<Group, String>, Error> {
         let Opening { id, algorithm, slot } = opening;
         let slot = slot.wait();
@@ -401,13 +403,14 @@ impl Communicator {
         })
     }
 
-    /// What is wrong with barriers by the kernel NIC, found out by a first one: packets need not
-    /// take the way past the interface that has the address they are sent from. Collective.
+    /// Runs a first barrier through the kernel NIC and returns what is wrong with it, if anything:
+    /// packets do not always pass the interface that has their source address. Collective.
     fn nic_fault(&self, id: CommunicatorId) -> Result<Option<&'static str>, Error> {
         let engine = self.engine_to_start()?;
         let operation = engine.start_barrier(id).map_err(|error| self.error(error))?;
         match engine.wait_at_most(operation, NIC_TRIAL, |gone| self.breaks_collective(gone)) {
-            // The others, whose barrier does not end, hear of it by the exchange that follows.
+            // The other ranks, whose barrier does not complete, learn of it in the exchange that
+            // follows.
             Some(Err(OperationError::NicLost)) => Ok(Some(NIC_LOST)),
             Some(outcome) => outcome.map(|_| None).map_err(|error| self.error(error)),
             None => {
@@ -417,7 +420,7 @@ impl Communicator {
         }
     }
 
-    /// The first obstacle of any member, which is one for all from now on. Collective.
+    /// The first obstacle of any member, which from now on applies to all. Collective.
     fn kept_from_nic(&self, own: Option<&str>) -> Result<Option<String>, Error> {
         let reason = self.first_obstacle(own)?;
         if let Some(reason) = &reason {

@@ -8,10 +8,10 @@
 //! | [`BarrierForm::User`] | the same firmware, driven by the engine | NACK to the rank that owes |
 //! | [`BarrierForm::Channel`] | messages over channels ([`channel`]) | the channel's |
 //!
-//! The first two are groups of the collective machine ([`group`]), which join the ranks of a node
-//! before they go to the network. A communicator begins with the user-space form, which needs no
+//! The first two are groups of the collective machine ([`group`]), which combine the ranks of a
+//! node before they use the network. A communicator begins with the user-space form, which needs no
 //! agreement; after a few barriers its members find out whether all of them can get a slot of the
-//! kernel NIC ([`nic`]), and use it if so. The last barrier of a job goes over channels, because a
+//! kernel NIC ([`nic`]), and if so use it. The last barrier of a job goes over channels, because a
 //! rank that has left does not answer NACKs.
 
 mod channel;
@@ -32,14 +32,14 @@ use omnes_net::{Disruption, Operation};
 use omnes_topo::BarrierAlgorithm;
 use std::time::Duration;
 
-/// How long to wait for answers that tell which ranks are missing.
+/// Time to wait for the answers that tell which ranks are missing.
 const ANSWER_TIME: Duration = Duration::from_millis(200);
 
 impl Communicator {
     /// Waits until all ranks of the communicator have called it. If
-    /// [`WhileWaiting`](crate::WhileWaiting) interrupts the wait, the barrier has been entered
-    /// nevertheless, except over channels and while the nodes agree on the kernel NIC, and the next
-    /// barrier is another one.
+    /// [`WhileWaiting`](crate::WhileWaiting) interrupts the wait, this rank has entered the barrier
+    /// nevertheless, except over channels and while the nodes agree on the kernel NIC; its next
+    /// call enters the next barrier.
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job,
@@ -50,8 +50,9 @@ impl Communicator {
         self.barrier_with(self.usual_barrier())
     }
 
-    /// A barrier of a library call's own: one that this rank has given up waiting for comes before
-    /// it, and is still to be asked for afterwards. Collective.
+    /// Runs a barrier on the library's own behalf. If this rank has given up waiting for a barrier,
+    /// that one completes first, and the caller's next barrier call still returns its outcome.
+    /// Collective.
     pub(crate) fn meet(&self) -> Result<(), Error> {
         let has_given_up = self.has_unfinished(self.usual_barrier());
         if !has_given_up {
@@ -82,8 +83,8 @@ impl Communicator {
         }
     }
 
-    /// The outcome of a barrier. That the kernel NIC runs it no more is seen by the leader of one
-    /// node alone, so the others, for whom it never ends, are told.
+    /// Passes the outcome of a barrier on. Only the leader of one node sees that the kernel NIC no
+    /// longer runs the barrier, so it notifies the others, for whom the barrier never completes.
     pub(crate) fn tell_if_nic_is_lost<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::Barrier { .. }) = &outcome {
             self.give_up(self.rank(), Collective::Barrier);
@@ -96,7 +97,7 @@ impl Communicator {
     /// still entered the barrier, and its next barrier of the default kind continues to wait for it
     /// (with `OMNES_NIC=off` only one with a limit does); barriers within other calls do not. Such
     /// barriers use the kernel NIC if the communicator already does, but never switch to it,
-    /// because ranks wait for each other to do so.
+    /// because ranks wait for each other to switch.
     ///
     /// # Errors
     /// [`Error::BarrierTimeout`]; else as [`Self::barrier`].
@@ -106,7 +107,7 @@ impl Communicator {
         }
         self.check_whole()?;
         self.job().engine.let_others_go_first();
-        // Not over channels, whose messages name nobody.
+        // Not over channels, whose messages do not identify missing ranks.
         let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
         let breaks = |gone: Disruption<'_>| self.breaks_collective(gone);
         if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
@@ -117,7 +118,7 @@ impl Communicator {
         Err(Error::BarrierTimeout { ms: limit.as_millis() as u64, missing })
     }
 
-    /// Starts a barrier, if its form is a group's, and what of it remains to be waited for.
+    /// Enters a barrier. Returns the operation to wait for, if the form uses a group.
     fn enter_barrier(&self, kind: BarrierKind) -> Result<Option<Operation>, Error> {
         let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
         if self.size() == 1 {
@@ -125,7 +126,8 @@ impl Communicator {
         }
         let meet = || self.barrier_over_channels(algorithm).map(|()| None);
         if self.job().is_finalizing() {
-            // Not given up: this rank leaves, however that ends, and so the others are told.
+            // No notice is sent: this rank leaves whatever the outcome, and the others learn of it
+            // that way.
             return meet();
         }
         if kind.form == Some(BarrierForm::Channel) {
@@ -134,7 +136,7 @@ impl Communicator {
         self.enter_group(kind.form, algorithm)
     }
 
-    /// Enters a barrier without waiting; it must not agree on anything.
+    /// Enters a barrier without waiting; it must not require any agreement.
     pub(crate) fn start_barrier(&self) -> Result<Option<Operation>, Error> {
         if self.size() == 1 {
             return Ok(None);
@@ -143,7 +145,7 @@ impl Communicator {
         self.enter_usual_group()
     }
 
-    /// The same for a kind whose group is open.
+    /// As [`Self::start_barrier`], for a kind whose group is open.
     pub(crate) fn start_barrier_of(&self, kind: BarrierKind) -> Result<Option<Operation>, Error> {
         self.check_whole()?;
         if kind.form == Some(BarrierForm::Channel) {
@@ -167,8 +169,8 @@ impl Communicator {
         BarrierKind { form, algorithm: None }
     }
 
-    /// One packet to each rank and one multicast back are the fewest; where many send to one, or
-    /// without multicast, steps that run side by side are faster.
+    /// One packet from each rank and one multicast in return is the minimum; where many ranks send
+    /// to one, or without multicast, parallel steps are faster.
     pub(super) fn usual_algorithm(&self) -> BarrierAlgorithm {
         if let Some(algorithm) = self.job().config.barrier {
             return algorithm;
@@ -183,12 +185,13 @@ impl Communicator {
         }
     }
 
-    /// How the barriers of this communicator are run at present, and why not otherwise.
+    /// How the barriers of this communicator are run at present; if not by the kernel NIC, also
+    /// why.
     pub fn nic(&self) -> NicState {
         self.nic_use()
     }
 
-    /// Ranks here that have not entered a barrier that takes long.
+    /// Ranks of this communicator that have not entered a barrier that takes long.
     fn missing_of(&self, operation: Operation) -> Vec<u32> {
         let Some(id) = self.keep_unfinished(operation) else { return Vec::new() };
         let missing = self.job().engine.missing(id, ANSWER_TIME);

@@ -1,4 +1,4 @@
-//! Getting slots of the kernel NIC.
+//! Slots of the kernel NIC: obtaining and sharing them.
 
 use crate::communicator::Communicator;
 use crate::error::Error;
@@ -13,8 +13,8 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// What may run a job's barriers. The kernel NIC is an eBPF program of this library. Text form:
-/// `auto`, `kernel`, `agent`, `user`, `off`.
+/// The component that may run a job's barriers. The kernel NIC is an eBPF program of this library.
+/// Text form: `auto`, `kernel`, `agent`, `user`, `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NicChoice {
     /// The kernel NIC, lent by the node's agent or loaded by the process; else user space.
@@ -25,12 +25,12 @@ pub enum NicChoice {
     Agent,
     /// User space.
     User,
-    /// Neither: barriers by messages over channels.
+    /// None of these: barriers by messages over channels.
     Off,
 }
 
 impl NicChoice {
-    /// Which of the kernel's it may be; none if it may not.
+    /// How the kernel NIC may be obtained; `None` if it may not be used.
     pub(crate) fn preference(self) -> Option<Preference> {
         match self {
             Self::Auto => Some(Preference::Any),
@@ -80,12 +80,12 @@ impl fmt::Display for NicState {
     }
 }
 
-/// This process's access to the kernel NIC, which is tried once.
+/// This process's access to the kernel NIC, which is attempted once.
 #[derive(Default)]
 pub(crate) struct NicAccess {
-    /// Never locked while anything is opened.
+    /// Never locked while anything is being opened.
     state: Mutex<State>,
-    /// One thread at a time gets access.
+    /// Serializes attempts to get access.
     obtaining: Mutex<()>,
 }
 
@@ -98,8 +98,8 @@ enum State {
 }
 
 impl NicAccess {
-    /// Opens a slot, unless nobody wants it any more when its turn comes; the reason if there is
-    /// none. Takes some 100 ms in a process that loads the firmware now.
+    /// Opens a slot, unless it is no longer wanted when its turn comes; otherwise returns the
+    /// reason. Takes some 100 ms in a process that has yet to load the firmware.
     fn open(
         &self,
         preference: Preference,
@@ -139,7 +139,7 @@ impl NicAccess {
         }
     }
 
-    /// The members have agreed to do without, for a reason.
+    /// Records the reason why the members have agreed not to use the kernel NIC.
     pub(super) fn refuse(&self, reason: &str) {
         *lock(&self.state) = State::Refused(reason.to_owned());
     }
@@ -149,9 +149,9 @@ impl NicAccess {
     }
 }
 
-/// A thread that opens a slot and does something with it; the reason if there is none. Once this is
-/// dropped, the thread opens none that it has not begun to open: they are opened one by one, and a
-/// program may make communicators, use them and free them sooner than that.
+/// A thread that opens a slot and passes it on; it returns the reason if there is none. Once this
+/// handle is dropped, the thread opens no slot that it has not begun to open: slots are opened one
+/// by one, and a program may create, use and free communicators faster than that.
 pub(crate) struct OpeningThread<T> {
     thread: JoinHandle<Result<T, String>>,
     _wanted: Arc<()>,
@@ -162,16 +162,16 @@ impl<T> OpeningThread<T> {
         self.thread.is_finished()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the thread has ended.
     pub(crate) fn join(self) -> Result<T, String> {
         self.thread.join().unwrap_or_else(|_| Err("opening a slot has failed".to_owned()))
     }
 }
 
-/// A slot that is being opened, or is not to be had.
+/// A slot that is being opened, or the known outcome.
 pub(super) enum OpeningSlot {
     Pending(OpeningThread<OpenSlot>),
-    /// None where this rank needs no slot; else why there is none.
+    /// `None` if this rank needs no slot; an error tells why there is none.
     Known(Result<Option<OpenSlot>, String>),
 }
 
@@ -197,7 +197,8 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A row of the exchange on obstacles: length and text of the reason; none if it is empty.
+/// Length of a row in the exchange of obstacles: length and text of the reason; empty if there is
+/// none.
 const REASON_BYTES: usize = 160;
 
 pub(super) const ONE_NODE: &str = "all ranks are on one node";
@@ -218,21 +219,21 @@ impl Communicator {
         NicState::User { reason }
     }
 
-    /// True if the job has run for long enough on all members, some of which may wait for longer
-    /// than others. Collective.
+    /// True if the job has run long enough on all members, whose settings may differ. Collective.
     pub(super) fn is_time_for_nic(&self) -> Result<bool, Error> {
         let job = self.job();
         let is_early = job.joined_at.elapsed() < job.config.nic_after;
         Ok(self.first_obstacle(is_early.then_some(TOO_EARLY))?.is_none())
     }
 
-    /// True if it is known on all members whether they have a slot. Collective.
+    /// True if every member knows whether it has a slot. Collective.
     pub(super) fn is_opened(&self, slot: &OpeningSlot) -> Result<bool, Error> {
         let is_pending = !slot.is_over();
         Ok(self.first_obstacle(is_pending.then_some(NOT_OPEN_YET))?.is_none())
     }
 
-    /// Why this rank can have no slot for barriers here, as far as it knows without asking for one.
+    /// Why this rank cannot have a slot for barriers here, as far as it knows without requesting
+    /// one.
     pub(super) fn nic_obstacle(&self) -> Option<String> {
         let job = self.job();
         if self.nodes().count() < 2 {
@@ -244,7 +245,7 @@ impl Communicator {
         }
     }
 
-    /// Begins to open a slot for barriers, where this rank is its node's leader.
+    /// Begins to open a slot for barriers if this rank is its node's leader.
     pub(super) fn begin_own_slot(
         &self,
         id: CommunicatorId,
@@ -257,8 +258,8 @@ impl Communicator {
         begun.map_or_else(|reason| OpeningSlot::Known(Err(reason)), OpeningSlot::Pending)
     }
 
-    /// Begins to open a slot of the kernel NIC, if the job may have one, which its thread then
-    /// hands to `then`; the reason otherwise.
+    /// Begins to open a slot of the kernel NIC, if the job may have one; the opening thread passes
+    /// it to `then`. Otherwise returns the reason.
     pub(crate) fn begin_slot<T: Send + 'static>(
         &self,
         plan: SlotPlan,
@@ -277,7 +278,7 @@ impl Communicator {
         Ok(OpeningThread { thread, _wanted: wanted })
     }
 
-    /// A slot of the kernel NIC, if the job may have one; the reason otherwise.
+    /// Opens a slot of the kernel NIC, if the job may have one; otherwise returns the reason.
     pub(crate) fn open_slot(&self, plan: SlotPlan) -> Result<OpenSlot, String> {
         let (preference, request) = self.slot_request(plan)?;
         self.job().nic.open(preference, &request, || true)
@@ -340,7 +341,7 @@ impl Communicator {
         })
     }
 
-    /// The first obstacle that any member tells, with its rank. Collective.
+    /// The first obstacle that any member reports, with its rank. Collective.
     pub(crate) fn first_obstacle(&self, own: Option<&str>) -> Result<Option<String>, Error> {
         let mut row = [0; REASON_BYTES];
         if let Some(reason) = own {
@@ -354,7 +355,7 @@ impl Communicator {
             let text = row.get(1..1 + usize::from(row[0])).unwrap_or_default();
             let text = String::from_utf8_lossy(text);
             let text = text.trim_end_matches('\0');
-            // It may have been told before, with its rank.
+            // An earlier exchange may already have added the rank.
             if text.starts_with("rank ") { text.to_owned() } else { format!("rank {rank}: {text}") }
         }))
     }

@@ -1,9 +1,9 @@
-//! Which algorithm a broadcast takes where nobody has named one: the same on all ranks, as it
-//! follows from what all of them know.
+//! Chooses the algorithm of a broadcast that does not name one. The choice is the same on all
+//! ranks, because it depends only on what all of them know.
 //!
-//! With figures of the network ([`tune`](super::tune)) it is what they say is fastest; without
-//! them, and within a node, it follows from rules. One rule comes before both: multicast is for
-//! communicators of a good part of the nodes that hear it ([`is_for_many`]).
+//! With figures of the network ([`tune`](super::tune)), the algorithm with the shortest predicted
+//! time is chosen; without figures, and within a node, fixed rules decide. One rule precedes both:
+//! multicast is for communicators with a good part of the nodes that receive it ([`is_for_many`]).
 
 use super::nodes::is_for_many;
 use super::tune::{Candidate, Figures};
@@ -11,32 +11,32 @@ use super::{BcastAlgorithm, PIPELINE_BYTES};
 use omnes_topo::Tree;
 use std::sync::{Mutex, PoisonError};
 
-/// Without figures, messages from this size on go down a chain where there is no multicast.
+/// Without figures and without multicast, messages of at least this size go down a chain.
 const CHAIN_BYTES: usize = 1 << 20;
-/// With fewer nodes than these, multicast saves nothing by itself: one packet has one receiver.
+/// With fewer nodes, multicast by itself saves nothing: each packet has only one receiver.
 const MULTICAST_NODES_MIN: u32 = 3;
 
-/// What the choice depends on.
+/// The facts on which the choice depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Situation {
     /// Length of the message.
     pub(crate) bytes: usize,
-    /// Ranks of the communicator.
+    /// Number of ranks of the communicator.
     pub(crate) ranks: u32,
-    /// Nodes that they are on.
+    /// Number of nodes that the ranks are on.
     pub(crate) nodes: u32,
     /// True if some machine has more ranks than cores.
     pub(crate) is_oversubscribed: bool,
     /// True if the probe has found that multicast reaches all nodes.
     pub(crate) has_multicast: bool,
-    /// Nodes that hear what this communicator multicasts, its own and others.
+    /// Nodes that receive what this communicator multicasts, its own and others.
     pub(crate) nodes_reached: u32,
-    /// What was measured on the network, if anything was.
+    /// Measurements of the network, if any.
     pub(crate) figures: Option<Figures>,
 }
 
 impl Situation {
-    /// The algorithm.
+    /// Returns the algorithm.
     pub(crate) fn choice(&self) -> BcastAlgorithm {
         let is_for_many = is_for_many(self.nodes, self.nodes_reached);
         let has_multicast = self.has_multicast && self.nodes > 1 && is_for_many;
@@ -52,22 +52,23 @@ impl Situation {
         candidate.bcast(self.nodes)
     }
 
-    /// The tree without multicast.
+    /// The tree that is used without multicast.
     pub(crate) fn tree(&self) -> Tree {
         let is_chain = match self.network_figures() {
             Some(figures) => {
                 figures.best(&Candidate::TREES, self.ranks, self.bytes as u64) == Candidate::Chain
             }
             // A chain loads every link once, which counts for large messages; where ranks share
-            // cores, all copies are made by the same cores, and a shallow tree wakes fewer ranks
-            // in turn.
+            // cores, the same cores make all copies, and a shallow tree wakes fewer ranks in
+            // succession.
             None => self.bytes >= CHAIN_BYTES && !self.is_oversubscribed && self.pays_as_chain(),
         };
         if is_chain { Tree::Chain } else { Tree::Binomial }
     }
 
-    /// True if the root of a binomial tree sends more pieces beyond a first copy of the message
-    /// than a chain has levels more, each of which takes the time of a piece at least.
+    /// True if the pieces that the root of a binomial tree sends beyond a first copy of the message
+    /// are at least as many as the additional levels of a chain, each of which takes at least the
+    /// time of a piece.
     fn pays_as_chain(&self) -> bool {
         let (chain, binomial) =
             (Candidate::Chain.depth(self.ranks), Candidate::Binomial.depth(self.ranks));
@@ -75,14 +76,14 @@ impl Situation {
         self.ranks > 2 && pieces.saturating_mul(binomial - 1) >= chain - binomial
     }
 
-    /// The figures, unless no network is used.
+    /// The figures, unless all ranks are on one node.
     fn network_figures(&self) -> Option<&Figures> {
         self.figures.as_ref().filter(|_| self.nodes > 1)
     }
 }
 
-/// The choice that was made last: to compare figures takes longer than to see that nothing has
-/// changed.
+/// The most recent choice: comparing figures takes longer than checking that the situation is
+/// unchanged.
 #[derive(Default)]
 pub(crate) struct LatestChoice(Mutex<Option<(Situation, BcastAlgorithm)>>);
 
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(row(32).choice(), BcastAlgorithm::tree(Tree::Binomial));
         assert_eq!(row(511).choice(), BcastAlgorithm::tree(Tree::Binomial));
         assert!(matches!(row(512).choice(), BcastAlgorithm::Multicast(_)));
-        // Nor do figures of the whole job say otherwise.
+        // Figures of the whole job do not override the rule.
         let figures = measured().figures;
         assert_eq!(
             Situation { figures, ..row(511) }.choice(),
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(short.choice(), BcastAlgorithm::tree(Tree::Binomial));
     }
 
-    /// Multicast with slow bytes, so that long messages do better without.
+    /// Multicast with a high cost per byte, so that trees are faster for long messages.
     fn measured() -> Situation {
         let cost =
             |level_ns, byte_ps| Cost { level_ns, level_byte_ps: byte_ps, stream_byte_ps: byte_ps };

@@ -1,20 +1,20 @@
-//! Broadcast: the root's bytes, at every rank.
+//! Broadcast: the root's bytes, delivered to every rank.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `choice` | which one is taken where nobody has named one |
-//! | `part` | what one rank does: from whom it gets the data, to whom it passes them |
-//! | `nodes` | who shares a node; the groups in which a communicator multicasts |
-//! | `multisend` | what takes the place of multicast where there is none |
+//! | `choice` | chooses the algorithm if the caller names none |
+//! | `part` | the part of one rank: from whom it gets the data, to whom it forwards them |
+//! | `nodes` | which ranks share a node; the groups in which a communicator multicasts |
+//! | `multisend` | replaces multicast where it does not work |
 //! | `probe` | whether multicast works on this network |
-//! | `tune` | what each way costs on it |
+//! | `tune` | the cost of each algorithm on this network |
 //!
-//! Source: multicast made reliable [BC-R1]; binomial with store and forward is its
-//! "Original" [BC-R25]; a rank that forwards while it receives does PM's immediate sending
-//! [PM-R7] from rank to rank. Cost: by multicast one packet from the root per packet of message,
-//! however many nodes there are; down a tree one message per rank but the root, and with
-//! forwarding under way the depth of the tree costs one [`PIPELINE_BYTES`] piece per level instead
-//! of the whole message.
+//! Source: multicast made reliable [BC-R1]; binomial with store and forward is its "Original"
+//! [BC-R25]; a rank that forwards while it receives applies PM's immediate sending [PM-R7] from
+//! rank to rank. Cost: by multicast one packet from the root per packet of the message, however
+//! many nodes there are; down a tree one message per rank except the root, and with pipelined
+//! forwarding each level of the tree costs one [`PIPELINE_BYTES`] piece instead of the whole
+//! message.
 
 mod choice;
 mod multisend;
@@ -38,16 +38,16 @@ use omnes_net::{Cast, Disruption, Operation, Relayed, WhenFull};
 use omnes_proto::algorithm::PIPELINE_BYTES;
 use omnes_wire::Rank;
 
-/// Operations of a broadcast that is under way.
+/// Operations of a broadcast in progress.
 pub(crate) struct Started {
-    /// Nothing at the root.
+    /// The receive; `None` at the root.
     pub(crate) receive: Option<Operation>,
     /// The multicast and the messages to children.
     pub(crate) sends: Vec<Operation>,
 }
 
-/// Ranks that wait for this one in a broadcast of so many bytes; dropped, as after a panic, it
-/// tells them that nothing comes.
+/// Ranks that wait for this one in a broadcast of `length` bytes. If the promise is dropped, for
+/// instance by a panic, it tells them that no data will arrive.
 struct Promise<'a> {
     communicator: &'a Communicator,
     children: &'a [Rank],
@@ -55,7 +55,7 @@ struct Promise<'a> {
 }
 
 impl Promise<'_> {
-    /// What they wait for has come to this rank, or has not.
+    /// Ends the promise: the data that these ranks wait for have arrived at this rank, or have not.
     fn settle<T>(self, outcome: &Result<T, Error>) {
         if outcome.as_ref().err().is_none_or(Error::is_heard_by_all) {
             std::mem::forget(self);
@@ -82,7 +82,7 @@ impl Communicator {
         self.bcast_with(root, buffer, self.usual_bcast(buffer.len()))
     }
 
-    /// What a broadcast of `bytes` bytes takes where nobody names an algorithm.
+    /// The algorithm for a broadcast of `bytes` bytes if the caller names none.
     pub(crate) fn usual_bcast(&self, bytes: usize) -> BcastAlgorithm {
         let choose = || self.inner.latest_choice.of(self.situation(bytes));
         self.job().config.bcast.unwrap_or_else(choose)
@@ -105,21 +105,21 @@ impl Communicator {
         self.broadcast(root, buffer, algorithm)
     }
 
-    /// As [`Self::bcast_with`], also within a collective that is under way.
+    /// As [`Self::bcast_with`]; may also be used within a collective in progress.
     pub(crate) fn broadcast(
         &self,
         root: u32,
         buffer: &mut [u8],
         algorithm: BcastAlgorithm,
     ) -> Result<(), Error> {
-        // SAFETY: the buffer outlives the call, and nobody else has it.
+        // SAFETY: the buffer outlives the call and is not accessed otherwise.
         unsafe { self.broadcast_bytes(root, Bytes::of_mut(buffer), algorithm) }
     }
 
-    /// As [`Self::broadcast`], of memory that is only read at the root.
+    /// As [`Self::broadcast`], for memory that is only read at the root.
     ///
     /// # Safety
-    /// `data` must stay valid until this returns, and be used by nobody else; at the root others
+    /// `data` must stay valid until this returns, and not be accessed otherwise; at the root others
     /// may read it.
     pub(crate) unsafe fn broadcast_bytes(
         &self,
@@ -131,7 +131,7 @@ impl Communicator {
             self.open_together(policy)?;
         }
         let part = self.part(root, data.length, algorithm)?;
-        // Of a short message there is no part to pass on before the whole.
+        // A short message has no part that could be forwarded before the whole.
         let is_whole = part.forwarding == Forwarding::Store || data.length as u64 <= PIPELINE_BYTES;
         if is_whole && part.origin != Origin::Itself {
             let promise =
@@ -140,12 +140,12 @@ impl Communicator {
             let received = unsafe { self.receive_whole(&part, data) };
             promise.settle(&received);
             received?;
-            // SAFETY: all are waited for below, and nothing changes the bytes meanwhile.
+            // SAFETY: all sends are waited for below, and nothing changes the bytes meanwhile.
             let (sends, started) = unsafe { self.start_sends(&part.children, data, data.length) };
             let waited = self.wait_for_all(&sends);
             return started.and(waited);
         }
-        // SAFETY: `finish` ends or releases all of it before the buffer goes back.
+        // SAFETY: `finish` ends or releases all operations before the buffer is reused.
         let started = unsafe { self.start(&part, data, WhenFull::Wait)? };
         self.finish(started, data.length)
     }
@@ -153,7 +153,7 @@ impl Communicator {
     /// Receives the message and waits for it.
     ///
     /// # Safety
-    /// `data` must stay valid, and be used by nobody else, until this returns.
+    /// `data` must stay valid, and not be accessed otherwise, until this returns.
     unsafe fn receive_whole(&self, part: &Part, data: Bytes) -> Result<(), Error> {
         // SAFETY: promised by the caller; the wait ends or releases the operation.
         let receive = unsafe { self.start_origin(part, data)? };
@@ -163,12 +163,12 @@ impl Communicator {
         check_length(bytes?, data.length)
     }
 
-    /// Starts this rank's part; what comes in goes on to the children by itself. Waits at most as
-    /// `when_full` says.
+    /// Starts this rank's part; received data are forwarded to the children automatically.
+    /// `when_full` determines whether the call may wait.
     ///
     /// # Safety
-    /// `data` must stay valid, and be used by nobody else, until all operations have ended or were
-    /// released.
+    /// `data` must stay valid, and not be accessed otherwise, until all operations have ended or
+    /// were released.
     pub(crate) unsafe fn start(
         &self,
         part: &Part,
@@ -210,7 +210,7 @@ impl Communicator {
         Ok(Started { receive, sends })
     }
 
-    /// Starts the receive, where this rank is not the root.
+    /// Starts the receive, unless this rank is the root.
     ///
     /// # Safety
     /// As for [`Self::start`].
@@ -231,11 +231,11 @@ impl Communicator {
         }
     }
 
-    /// Starts a message to each child; those that were started, also after an error.
+    /// Starts a message to each child. Returns the messages that were started, also after an error.
     ///
     /// # Safety
-    /// `data` must stay valid until all that were started have ended or were released, and bytes
-    /// that are available must not change.
+    /// `data` must stay valid until all messages that were started have ended or were released, and
+    /// bytes that are available must not change.
     unsafe fn start_sends(
         &self,
         children: &[Rank],
@@ -256,20 +256,21 @@ impl Communicator {
     /// Waits for the end of this rank's part in a broadcast of `length` bytes.
     pub(crate) fn finish(&self, started: Started, length: usize) -> Result<(), Error> {
         let Started { receive, sends } = started;
-        // What never came will never be passed on: the messages cannot end by themselves.
+        // Data that did not arrive are never forwarded, so these messages cannot end by themselves.
         let sends = Rest { communicator: self, operations: &sends };
         let received = receive.map(|receive| self.wait_for(receive)).transpose()?;
         received.map_or(Ok(()), |it| check_length(it.bytes, length))?;
         sends.wait()
     }
 
-    /// Lets go of what is under way, so that its memory is free; what is there still goes out.
+    /// Releases the operations in progress, so that their memory is free; data already available
+    /// are still sent.
     pub(crate) fn release(&self, started: &Started) {
         let operations = started.receive.iter().chain(&started.sends);
         operations.for_each(|operation| drop(self.job().engine.release(*operation)));
     }
 
-    /// The same after an error, of which ranks that wait for much of it are told.
+    /// As [`Self::release`], after an error; ranks that wait for much of the data are notified.
     pub(crate) fn abandon_started(&self, started: &Started) {
         let operations = started.receive.iter().chain(&started.sends);
         operations.for_each(|operation| self.job().engine.abandon(*operation));

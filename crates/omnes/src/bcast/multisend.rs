@@ -1,11 +1,11 @@
-//! Multi-send in the place of multicast: whether a job uses it, and a communicator's tree.
+//! Multi-send in place of multicast: whether a job uses it, and the tree of a communicator.
 //!
-//! Where the probe has found no multicast, packets to all go down a tree of multi-sends over the
+//! If the probe has found no multicast, packets to all ranks go down a tree of multi-sends over the
 //! nodes [MS-R7, R15], below the same machine: window, reports and repair are those of broadcasts
-//! over multicast. Every rank opens its part by itself; a rank that has a slot of the kernel NIC
-//! lets it clone and pass on, a rank that has none does both in user space, and the two go
-//! together. A slot takes some milliseconds, so a communicator that came later than the job gets
-//! its own when it has been used, opened on a thread of its own.
+//! over multicast. Every rank opens its part independently: the kernel NIC of a rank that has a
+//! slot clones and forwards, a rank without a slot does both in user space, and the two
+//! interoperate. Opening a slot takes some milliseconds, so a communicator that is created after
+//! the start of the job gets its slot only after some use, on a thread of its own.
 
 use crate::barrier::OpeningThread;
 use crate::communicator::Communicator;
@@ -19,18 +19,18 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Latency of a hop in units of the time that one more copy takes, where it was not measured: so
-/// groups of up to eight nodes get a flat tree [MS-R17].
+/// Latency of a hop in units of the time that one more copy takes, if it was not measured; with
+/// this value, groups of up to eight nodes get a flat tree [MS-R17].
 const LAMBDA: Lambda = Lambda::whole(6);
 
-/// What a communicator multi-sends before its slot is worth its time: so many broadcasts, of which
-/// a long one counts as one for each of so many bytes.
+/// Number of broadcasts that a communicator multi-sends before a slot is worth its cost; a long
+/// broadcast counts once more for each [`BROADCAST_BYTES`].
 const BROADCASTS_BEFORE_SLOT: usize = 16;
 const BROADCAST_BYTES: usize = 64 << 10;
 
 /// How packets to all ranks are sent where multicast does not work. Text form: `auto`, `off`, or a
-/// tree (`postal=6`, `binomial`, `flat`, `chain`, `knomial=4`), optionally with who copies and
-/// forwards: `postal=6:nic`.
+/// tree (`postal=6`, `binomial`, `flat`, `chain`, `knomial=4`), optionally with the component that
+/// copies and forwards: `postal=6:nic`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MultiSend {
     /// Multi-send, unless the job has too many nodes for the firmware's tables.
@@ -41,7 +41,7 @@ pub enum MultiSend {
     Tree(Tree, Cloning),
 }
 
-/// Who makes the copies of a multi-send. Text form: `auto`, `nic`, `host`, `loop`.
+/// The component that makes the copies of a multi-send. Text form: `auto`, `nic`, `host`, `loop`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cloning {
     /// The kernel NIC if it is available, for sent and for received packets; else user space.
@@ -108,21 +108,21 @@ impl FromStr for MultiSend {
     }
 }
 
-/// What a job uses instead of multicast.
+/// The multi-send that a job uses instead of multicast.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MultiSendUse {
     /// The tree over the nodes.
     pub tree: Tree,
     /// Whether the kernel NIC makes this rank's copies.
     pub is_in_kernel: bool,
-    /// Whether it also forwards received packets.
+    /// Whether the kernel NIC also forwards received packets.
     pub kernel_forwards: bool,
-    /// Why it does not, as text.
+    /// Why the kernel NIC does not make the copies, as text.
     pub reason: String,
 }
 
 impl MultiSendUse {
-    /// Who makes the copies on this rank; never [`Cloning::Auto`].
+    /// The component that makes the copies on this rank; never [`Cloning::Auto`].
     pub fn form(&self) -> Cloning {
         match (self.is_in_kernel, self.kernel_forwards) {
             (true, true) => Cloning::Nic,
@@ -148,23 +148,24 @@ impl fmt::Display for MultiSendUse {
     }
 }
 
-/// A slot that a communicator asks for once it has multi-sent enough.
+/// A slot that a communicator requests once it has multi-sent enough.
 #[derive(Default)]
 pub(crate) struct LateSlot(Mutex<Late>);
 
 #[derive(Default)]
 enum Late {
-    /// There is none to wait for.
+    /// There is no slot to wait for.
     #[default]
     Settled,
-    /// Until so much has been sent.
+    /// Until `left` reaches zero.
     Wait { left: usize, tree: Tree },
-    /// A thread of its own opens it, and gives it to the communicator's multi-send.
+    /// A separate thread opens the slot, and passes it to the communicator's multi-send.
     Opening(OpeningThread<()>),
 }
 
 impl LateSlot {
-    /// Waits until it is time for a slot for `tree`, or not for any; one that is being opened goes.
+    /// Starts to count towards a slot for `tree`, or stops if there is none; waits for a slot that
+    /// is being opened.
     fn wait_for(&self, tree: Option<Tree>) {
         let left = BROADCASTS_BEFORE_SLOT;
         let next = tree.map_or(Late::Settled, |tree| Late::Wait { left, tree });
@@ -174,8 +175,8 @@ impl LateSlot {
         }
     }
 
-    /// Counts another broadcast of so many bytes; the tree if it is time to ask for a slot, which
-    /// one caller is told.
+    /// Counts another broadcast of `bytes` bytes. Returns the tree, to a single caller, when it is
+    /// time to request a slot.
     fn count(&self, bytes: usize) -> Option<Tree> {
         let mut late = self.lock();
         let Late::Wait { left, tree } = &mut *late else { return None };
@@ -193,8 +194,8 @@ impl LateSlot {
 }
 
 impl Communicator {
-    /// Takes multi-send in the place of multicast, if the job may; to be called once, by all ranks
-    /// of the job, when the probe has found no multicast.
+    /// Uses multi-send in place of multicast, if the job may. Called once, by all ranks of the job,
+    /// when the probe has found no multicast.
     pub(crate) fn use_multisend(&self) -> Result<(), Error> {
         let job = self.job();
         let fits = self.nodes().count() > 1 && self.nodes().count() <= TreeTable::SIZE_MAX;
@@ -204,7 +205,7 @@ impl Communicator {
         job.engine.use_multisend();
         job.allow_multisend();
         let opened = match self.open_multisend() {
-            // All ranks find that alike.
+            // All ranks detect this error alike.
             Err(error @ Error::MultiSend { .. }) => return Err(error),
             opened => opened,
         };
@@ -213,24 +214,24 @@ impl Communicator {
         Ok(())
     }
 
-    /// Changes the tree of this communicator's multi-send, or who copies, the same on all ranks.
-    /// Returns what this rank got. Collective; nobody leaves it early. Has no effect if the job
-    /// does not multi-send, or the communicator is on one node. If a rank gets an error, the others
-    /// do not notice, and this communicator must not multi-send any more.
+    /// Changes the tree of this communicator's multi-send, or the component that copies; the same
+    /// on all ranks. Returns what this rank got. Collective; no rank returns before all have taken
+    /// part. Has no effect if the job does not multi-send, or the communicator is on one node. If a
+    /// rank gets an error, the others do not notice, and this communicator must not multi-send any
+    /// more.
     ///
     /// # Errors
-    /// [`Error::MultiSend`] for a tree that is not possible, [`Error::NoNic`] if
-    /// [`Cloning::Nic`] or [`Cloning::Host`] is asked for and this rank gets no slot,
-    /// [`Error::PeerFailed`].
+    /// [`Error::MultiSend`] for a tree that is not possible, [`Error::NoNic`] if [`Cloning::Nic`]
+    /// or [`Cloning::Host`] is required and this rank gets no slot, [`Error::PeerFailed`].
     pub fn use_multisend_tree(
         &self,
         tree: Tree,
         cloning: Cloning,
     ) -> Result<Option<MultiSendUse>, Error> {
-        // Nobody may send by the old tree while another has the new one.
+        // No rank may send by the old tree while another already has the new one.
         self.meet()?;
         let opened = self.open_multisend_by(tree, cloning);
-        // Also a rank that got nothing comes, so that nobody waits for it.
+        // A rank that got no slot also takes part, so that no other rank waits for it.
         self.meet()?;
         let usage = opened?;
         if self.inner.id == CommunicatorId(0) && usage.is_some() {
@@ -239,9 +240,9 @@ impl Communicator {
         Ok(usage)
     }
 
-    /// Takes the tree that fits a measured `lambda`, the same on all ranks, or the usual one, if
-    /// the job's multi-send is left to the library and that tree differs from the present one for
-    /// so many nodes. Collective; on the communicator of all ranks.
+    /// Switches to the tree that fits a measured `lambda`, the same on all ranks, or to the default
+    /// tree, if the job's multi-send is left to the library and that tree differs from the present
+    /// one for this number of nodes. Collective; on the communicator of all ranks.
     pub(super) fn use_lambda(&self, lambda: Option<Lambda>) -> Result<(), Error> {
         let job = self.job();
         let present = job.multisend().filter(|_| job.config.multisend == MultiSend::Auto);
@@ -254,18 +255,18 @@ impl Communicator {
         Ok(())
     }
 
-    /// Who makes the copies, as the job was told.
+    /// The component that makes the copies, according to the job's settings.
     pub(super) fn cloning(&self) -> Cloning {
         self.multisend_tree().1
     }
 
-    /// Opens this communicator's multi-send on this rank, if the job has it; how.
+    /// Opens this communicator's multi-send on this rank, if the job uses it; returns its form.
     fn open_multisend(&self) -> Result<Option<MultiSendUse>, Error> {
         let (tree, cloning) = self.multisend_tree();
         self.open_multisend_by(tree, cloning)
     }
 
-    /// As [`Self::open_multisend`], but a slot that is not insisted on can wait.
+    /// As [`Self::open_multisend`], but a slot that is not required is opened later.
     pub(crate) fn open_multisend_late(&self) -> Result<(), Error> {
         let (tree, cloning) = self.multisend_tree();
         let opened = match cloning {
@@ -278,8 +279,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// An error on all ranks where one of them insists on a slot and got none. Collective: who
-    /// makes the copies is each rank's own affair, so all take part that were told a tree.
+    /// Returns an error on all ranks if one of them requires a slot and got none. Collective: each
+    /// rank decides itself who makes its copies, so all ranks take part if a tree is configured.
     pub(crate) fn settle_multisend<T>(&self, opened: Result<T, Error>) -> Result<T, Error> {
         let may_be_insisted_on = matches!(self.job().config.multisend, MultiSend::Tree(..));
         if !may_be_insisted_on || !self.job().has_multisend() || self.nodes().count() < 2 {
@@ -293,13 +294,14 @@ impl Communicator {
         told.map_or(opened, Err).map_err(|reason| Error::NoNic { reason })
     }
 
-    /// A broadcast of so many bytes is to be multi-sent: after some this rank asks for its slot.
+    /// Counts a broadcast of `bytes` bytes that is to be multi-sent; after several, requests this
+    /// rank's slot.
     pub(super) fn count_multisend(&self, bytes: usize) {
         let Some(tree) = self.inner.late_slot.count(bytes) else { return };
-        // Given by its thread: an open slot copies what this rank copies as long as it has none.
+        // The opening thread hands it over: an open slot duplicates this rank's copies until then.
         let give = self.job().engine.multisend_slot_giver(self.inner.id, true);
         let plan = self.multisend_slot(tree, self.own_node(), true);
-        // Who gets none goes on in user space.
+        // Without a slot, the rank continues in user space.
         if let Ok(thread) = plan.and_then(|plan| self.begin_slot(plan, give)) {
             *self.inner.late_slot.lock() = Late::Opening(thread);
         }
@@ -322,7 +324,7 @@ impl Communicator {
         }
         let table = TreeTable::new(tree, nodes.len() as u32)
             .map_err(|error| Error::MultiSend { reason: error.to_string() })?;
-        // A slot has the communicator's name, so the old one goes first.
+        // A slot has the communicator's name, so the old one is closed first.
         job.engine.close_multisend(self.inner.id);
         let own = self.own_node();
         let slot = match cloning {
@@ -348,7 +350,7 @@ impl Communicator {
         Ok(Some(MultiSendUse { tree, is_in_kernel, kernel_forwards, reason }))
     }
 
-    /// The tree, the same on all ranks, and who makes the copies.
+    /// The tree, the same on all ranks, and the component that makes the copies.
     fn multisend_tree(&self) -> (Tree, Cloning) {
         match self.job().config.multisend {
             MultiSend::Tree(tree, cloning) => (tree, cloning),
@@ -401,7 +403,7 @@ impl Communicator {
     }
 }
 
-/// What fits a measured lambda best [MS-R19].
+/// The tree that fits a measured lambda best [MS-R19].
 fn tree_of(lambda: Option<Lambda>) -> Tree {
     Tree::Postal { lambda: lambda.unwrap_or(LAMBDA) }
 }
@@ -414,7 +416,7 @@ mod tests {
     #[test]
     fn ranks_that_have_a_slot_hear_of_those_that_got_none() {
         let insisting = |config: &mut crate::Config| {
-            // Only one of them insists.
+            // Only one of them requires a slot.
             let cloning = if config.rank == 1 { Cloning::Nic } else { Cloning::Auto };
             config.multisend = MultiSend::Tree(Tree::Flat, cloning);
         };

@@ -1,8 +1,8 @@
 //! Which members of a communicator share a node, and the groups in which it multicasts: one per
-//! policy that was used so far.
+//! policy used so far.
 //!
-//! Collectives are called in the same order on all ranks, so the groups get the same numbers
-//! everywhere without a word.
+//! Collectives are called in the same order on all ranks, so the groups get the same numbers on all
+//! ranks without communication.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Nodes {
     /// As ranks in the job, each node's leader first.
     by_node: Vec<Vec<Rank>>,
-    /// The same as ranks of the communicator.
+    /// `by_node` as ranks of the communicator.
     by_node_here: Vec<Vec<u32>>,
     /// Number of the node of each member, in order of ranks.
     node_of: Vec<Rank>,
@@ -28,7 +28,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Of the communicator with these members, in which this process is `rank`.
+    /// Nodes of the communicator with these members, in which this process is `rank`.
     pub(crate) fn new(job: &Job, members: &[u32], rank: u32) -> Self {
         let by_node = restricted(&job.nodes, members);
         let places: BTreeMap<u32, u32> = members.iter().copied().zip(0..).collect();
@@ -78,7 +78,7 @@ impl Nodes {
         policies.iter().position(|other| *other == policy).map(|number| number as u8)
     }
 
-    /// A number for the group of `policy`, which is not open yet.
+    /// Assigns a number to the group of `policy`, which must not be open yet.
     fn take_number(&self, policy: Policy) -> Result<u8, Error> {
         let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = u32::from(u8::MAX) + 1;
@@ -88,7 +88,7 @@ impl Nodes {
     }
 }
 
-/// The nodes with `members` only, those that have any.
+/// The nodes restricted to `members`, without nodes that have none.
 fn restricted(nodes: &[Vec<u32>], members: &[u32]) -> Vec<Vec<Rank>> {
     let mut sorted = members.to_vec();
     sorted.sort_unstable();
@@ -97,9 +97,10 @@ fn restricted(nodes: &[Vec<u32>], members: &[u32]) -> Vec<Vec<Rank>> {
     nodes.map(Iterator::collect::<Vec<Rank>>).filter(|node| !node.is_empty()).collect()
 }
 
-/// Multicast is worth it where so many nodes at most hear it for each node that it is for. A job
-/// has one group: if all rows of a grid of 32 x 32 broadcast at once, each node would get 32
-/// messages for one of its own, where a tree sends it that one.
+/// Maximum number of nodes that receive a multicast per node that it is meant for, beyond which
+/// multicast is not worth its cost. A job has one group: if all rows of a grid of 32 x 32 broadcast
+/// at once, each node would get 32 messages for one of its own, whereas a tree sends it only that
+/// one.
 const NODES_PER_MEMBER_MAX: u32 = 2;
 
 /// True if `nodes` are a good part of the nodes that are reached.
@@ -108,33 +109,33 @@ pub(super) fn is_for_many(nodes: u32, nodes_reached: u32) -> bool {
 }
 
 impl Communicator {
-    /// True if a message can go to all at once, and there is another node to reach: the probe has
-    /// found that multicast works, or multi-send has taken its place.
+    /// True if a message can be sent to all ranks at once, and there is another node to reach: the
+    /// probe has found that multicast works, or multi-send replaces it.
     pub(crate) fn has_multicast(&self) -> bool {
         self.nodes().count() > 1 && (self.job().has_multicast() || self.job().has_multisend())
     }
 
-    /// Nodes that get what this communicator multicasts: all of the job's group, or its own by
-    /// multi-send.
+    /// Number of nodes that receive what this communicator multicasts: all nodes of the job's
+    /// group, or by multi-send only its own.
     pub(crate) fn nodes_reached(&self) -> u32 {
         let job = self.job();
         if job.has_multicast() { job.nodes.len() as u32 } else { self.nodes().count() }
     }
 
-    /// True if multicast works and this communicator has a good part of the nodes that hear it:
-    /// others would do more for it than it saves.
+    /// True if multicast works and this communicator has a good part of the nodes that receive it:
+    /// otherwise the cost to the other nodes exceeds the saving.
     pub(crate) fn is_worth_multicast(&self) -> bool {
         self.job().has_multicast() && is_for_many(self.nodes().count(), self.nodes_reached())
     }
 
-    /// The group of `policy`; opened here if it is not open. Ranks that have not opened it yet
-    /// discard its packets and get them again later.
+    /// Returns the group of `policy`, which is opened on this rank if necessary. Ranks that have
+    /// not opened it yet discard its packets and get them again later.
     pub(crate) fn group(&self, policy: Policy) -> Result<GroupId, Error> {
         let communicator = self.inner.id;
         if let Some(number) = self.nodes().number(policy) {
             return Ok(GroupId { communicator, number });
         }
-        // Texts hold the limits of a policy's counts.
+        // The text form enforces the limits of a policy's counts.
         if let Err(error) = policy.to_string().parse::<Policy>() {
             return Err(Error::Algorithm { reason: error.to_string() });
         }
@@ -144,7 +145,8 @@ impl Communicator {
         Ok(id)
     }
 
-    /// Opens on this rank what the usual broadcasts need; nobody may use it before all have.
+    /// Opens on this rank what the usual broadcasts need; no rank may use it before all have opened
+    /// it.
     pub(crate) fn open_here(&self) -> Result<(), Error> {
         self.open_multisend_late()?;
         if self.has_multicast() {
@@ -153,7 +155,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Opens the group of `policy` everywhere before anybody uses it. Collective.
+    /// Opens the group of `policy` on all ranks before any rank uses it. Collective.
     pub(crate) fn open_together(&self, policy: Policy) -> Result<(), Error> {
         if self.has_multicast() && self.nodes().number(policy).is_none() {
             self.group(policy)?;

@@ -1,7 +1,7 @@
-//! One rank's part in a broadcast: from whom it gets the data, and to whom it passes them.
+//! One rank's part in a broadcast: from whom it gets the data, and to whom it forwards them.
 //!
-//! Over channels that follows from the tree. By multicast the root reaches the leaders of all
-//! other nodes at once; within a node the data go on over channels, down a binomial tree whose
+//! Over channels both follow from the tree. By multicast, the root reaches the leaders of all other
+//! nodes directly; within a node the data are forwarded over channels, down a binomial tree whose
 //! root is the node's leader, or the broadcast's root itself on its own node.
 
 use super::choice::Situation;
@@ -12,37 +12,37 @@ use omnes_proto::broadcast::{GroupId, Hold, Policy};
 use omnes_topo::{TopoError, Tree};
 use omnes_wire::Rank;
 
-/// Shape of the way within a node.
+/// Tree within a node.
 const NODE_TREE: Tree = Tree::Binomial;
 
-/// From whom a rank gets the data.
+/// The source of a rank's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
-    /// It is the root.
+    /// This rank is the root.
     Itself,
-    /// A message of this rank of the communicator.
+    /// A message from this rank of the communicator.
     Channel(Rank),
     /// The root's multicast to this group.
     Multicast(GroupId),
 }
 
-/// See the module header.
+/// One rank's part in a broadcast; see the module header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     /// The root's rank in the communicator.
     pub(crate) root: u32,
-    /// From whom.
+    /// The source of this rank's data.
     pub(crate) origin: Origin,
-    /// The group that this rank multicasts to, as it is the root.
+    /// The group that this rank multicasts to, if it is the root.
     pub(crate) cast: Option<(GroupId, Hold)>,
-    /// Ranks of the communicator that get a message from this one.
+    /// Ranks of the communicator to which this one forwards the data.
     pub(crate) children: Vec<Rank>,
-    /// When they do.
+    /// When the data are forwarded.
     pub(crate) forwarding: Forwarding,
 }
 
 impl Communicator {
-    /// What this rank does in a broadcast of `bytes` bytes from `root`.
+    /// This rank's part in a broadcast of `bytes` bytes from `root`.
     pub(crate) fn part(
         &self,
         root: u32,
@@ -63,7 +63,7 @@ impl Communicator {
         }
     }
 
-    /// What the choice of an algorithm for `bytes` bytes depends on.
+    /// The facts on which the choice of an algorithm for `bytes` bytes depends.
     pub(crate) fn situation(&self, bytes: usize) -> Situation {
         Situation {
             bytes,
@@ -98,7 +98,7 @@ impl Communicator {
     }
 }
 
-/// Refuses a tree of `size` ranks whose numbers make none.
+/// Rejects a tree whose parameters are invalid for `size` ranks.
 pub(crate) fn check_tree(tree: Tree, size: u32) -> Result<(), Error> {
     tree.parent(Rank(0), Rank(0), size).map(|_| ()).map_err(|error| refused(tree, error))
 }
@@ -107,8 +107,8 @@ fn refused(tree: Tree, error: TopoError) -> Error {
     Error::Algorithm { reason: format!("{tree}: {error}") }
 }
 
-/// From whom of its node a rank gets the data, if from one of them, and whom of them it passes
-/// them to. `local` are the ranks of its node, the leader first.
+/// The rank of its node from which rank `me` gets the data, if any, and the ranks of its node to
+/// which it forwards them. `local` are the ranks of its node, the leader first.
 pub(crate) fn within_node(local: &[u32], me: u32, root: u32) -> (Option<Rank>, Vec<Rank>) {
     if local.len() == 1 {
         return (None, Vec::new());

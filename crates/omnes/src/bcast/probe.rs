@@ -1,19 +1,19 @@
-//! Whether multicast works on this network: found out at the start of a job, never assumed.
+//! Probe for multicast on this network, at the start of a job: that it works is never assumed.
 //!
-//! Steps, each of which all ranks take together:
+//! All ranks take each step together:
 //!
-//! 1. All tell each other whether they could join the group, and the ports of their NICs' sockets.
-//!    If one could not, its reason is the outcome.
-//! 2. The leader of every node announces itself by multicast, again and again, until it has heard
-//!    all other leaders or a short time is over. With many nodes it waits for its turn
-//!    ([`Rhythm`]): everybody hears everybody, so all at once would be more than a node can take.
-//! 3. All tell each other how many they have heard. If all heard all, multicast is used. Else
-//!    packets were lost, or a switch was slow to learn of the members: steps 2 and 3 once more,
-//!    with more time ([`LISTEN_MS`]), but fewer times if nobody has heard anybody.
+//! 1. All report whether they could join the group, and the ports of their NICs' sockets. If one
+//!    could not, its reason is the outcome.
+//! 2. The leader of every node announces itself by multicast, repeatedly, until it has heard all
+//!    other leaders or a short time has passed. With many nodes it waits for its turn ([`Rhythm`]):
+//!    every leader hears every other, so all at the same time would overload a node.
+//! 3. All report how many leaders they have heard. If all heard all, multicast is used. Otherwise
+//!    packets were lost, or a switch was slow to learn the members: steps 2 and 3 are repeated with
+//!    more time ([`LISTEN_MS`]), but fewer times if no leader has heard any other.
 //!
 //! Guarantees: the same outcome on all ranks. Cost: two exchanges over channels, and one packet
-//! from every leader to all others where nothing is lost; where there is no multicast
-//! [`SILENT_ROUNDS_MAX`] rounds, which take 140 ms.
+//! from every leader to all others if nothing is lost; without multicast [`SILENT_ROUNDS_MAX`]
+//! rounds, which take 140 ms.
 
 use super::BcastAlgorithm;
 use crate::communicator::Communicator;
@@ -23,23 +23,23 @@ use omnes_net::MulticastState;
 use omnes_proto::broadcast::Policy;
 use std::time::{Duration, Instant};
 
-/// Longest time in which a leader listens, round by round: in all longer than the second within
-/// which a host says again that it is a member (IGMPv3, RFC 3376, 8.11). A switch that has missed
-/// that at first may send it nothing before.
+/// Longest time for which a leader listens, by round: the total exceeds the second within which a
+/// host repeats its membership report (IGMPv3, RFC 3376, 8.11). A switch that has missed the first
+/// report may forward no packets to the host before.
 const LISTEN_MS: [u64; 8] = [20, 40, 80, 160, 160, 160, 320, 320];
-/// Rounds after which it is given up if nobody has heard anybody.
+/// Rounds after which the probe gives up if no leader has heard any other.
 const SILENT_ROUNDS_MAX: usize = 3;
 /// Shortest time between two announcements of a leader.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(5);
-/// Time between the first announcements of two leaders, about what it takes to hear one.
+/// Time between the first announcements of two leaders, about as long as it takes to receive one.
 const ANNOUNCE_STAGGER: Duration = Duration::from_micros(2);
-/// Rounds of all leaders, so staggered, until an announcement is repeated: so to hear the others
-/// takes at most a tenth of a leader's time.
+/// Length of the announcement interval in staggers of all leaders: receiving the announcements of
+/// the others thus takes at most a tenth of a leader's time.
 const STAGGERS_PER_ROUND: u32 = 10;
-/// Time between two looks.
+/// Interval at which a leader polls.
 const LOOK_INTERVAL: Duration = Duration::from_micros(100);
 
-/// When a leader announces itself, from the beginning of a round of listening on.
+/// When a leader announces itself, measured from the beginning of a listening round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Rhythm {
     first: Duration,
@@ -47,25 +47,25 @@ struct Rhythm {
 }
 
 impl Rhythm {
-    /// Of the leader of one of so many nodes.
+    /// Rhythm of the leader of node `node` of `nodes`.
     fn of(node: u32, nodes: u32) -> Self {
         let interval = ANNOUNCE_INTERVAL.max(ANNOUNCE_STAGGER * STAGGERS_PER_ROUND * nodes);
         Self { first: ANNOUNCE_STAGGER * node, interval }
     }
 }
 
-/// What a rank says of itself.
+/// Report of a rank on itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Report {
-    /// Why it cannot multicast, if it cannot.
+    /// Why the rank cannot multicast; `None` if it can.
     obstacle: Option<String>,
-    /// Leaders that it has heard; of no meaning unless it is a leader.
+    /// Number of leaders that it has heard; meaningless unless the rank is a leader.
     heard: u32,
-    /// Ports of its NIC's sockets.
+    /// Ports of the rank's NIC sockets.
     nic_ports: (u16, u16),
 }
 
-/// A report as it is sent: kind, number, two ports, length of the reason, reason.
+/// A report on the wire: kind, number, two ports, length of the reason, reason.
 const REPORT_BYTES: usize = 128;
 const REASON_BYTES_MAX: usize = REPORT_BYTES - 10;
 
@@ -96,23 +96,23 @@ impl Report {
     }
 }
 
-/// What follows from all reports.
+/// Conclusion from all reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Verdict {
     Works,
-    /// Some are heard and some are not.
+    /// Some leaders are heard and some are not.
     Patchy(String),
-    /// Nobody is heard.
+    /// No leader is heard.
     Silent(String),
 }
 
-/// The first obstacle, with the rank that has it.
+/// The first obstacle, with the rank that reports it.
 fn obstacle(reports: &[Report]) -> Option<String> {
     let mut said = (0..).zip(reports).filter_map(|(rank, it)| Some((rank, it.obstacle.as_ref()?)));
     said.next().map(|(rank, reason): (u32, _)| format!("multicast is off on rank {rank}: {reason}"))
 }
 
-/// Judges what the leaders have heard; `nodes` has each node's leader first.
+/// Judges how many leaders each leader has heard; `nodes` has each node's leader first.
 fn judge(reports: &[Report], nodes: &[Vec<u32>]) -> Verdict {
     let others = nodes.len() as u32 - 1;
     let leaders = nodes.iter().map(|node| node[0]);
@@ -132,8 +132,8 @@ fn judge(reports: &[Report], nodes: &[Vec<u32>]) -> Verdict {
 }
 
 impl Communicator {
-    /// Finds out whether multicast works, and opens this communicator's first group if so. To be
-    /// called once, by all ranks of the job.
+    /// Finds out whether multicast works, and if so opens this communicator's first group. Called
+    /// once, by all ranks of the job.
     pub(crate) fn probe_multicast(&self) -> Result<(), Error> {
         let job = self.job();
         if self.size() == 1 {
@@ -145,7 +145,7 @@ impl Communicator {
         };
         match (outcome, job.config.multicast) {
             (Ok(()), _) => job.allow_multicast(),
-            // One node has nobody to multicast to, wherever it insists on it.
+            // A single node has no peer to multicast to, even if its settings require multicast.
             (Err(reason), Multicast::On) if job.nodes.len() > 1 => {
                 return Err(Error::NoMulticast { reason });
             }
@@ -157,7 +157,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Why multicast does not work, if it does not.
+    /// Returns why multicast does not work, if it does not.
     fn try_multicast(&self) -> Result<Result<(), String>, Error> {
         let job = self.job();
         let obstacle_here = match job.engine.multicast() {
@@ -171,7 +171,7 @@ impl Communicator {
         if let Some(reason) = obstacle(&reports) {
             return Ok(Err(reason));
         }
-        // Before anybody can use it.
+        // Before any rank can use it.
         self.group(self.usual_policy())?;
         let mut reason = String::new();
         for (round, time_ms) in (1..).zip(LISTEN_MS) {
@@ -192,8 +192,8 @@ impl Communicator {
         reports.ok_or(Error::Mismatch { what: "the format of the multicast probe" })
     }
 
-    /// Announces this rank and listens for the others, if it is its node's leader, for at most
-    /// `time` after all have had their turn; how many were heard so far.
+    /// If this rank is its node's leader, announces it and listens for the others, for at most
+    /// `time` after all have had their turn. Returns how many were heard so far.
     fn listen(&self, time: Duration) -> u32 {
         let job = self.job();
         if self.nodes().local()[0] != self.rank() {
@@ -205,7 +205,7 @@ impl Communicator {
         let mut announced: Option<Duration> = None;
         loop {
             let due = announced.map_or(rhythm.first, |at| at + rhythm.interval);
-            // By the next look it would be late.
+            // At the next poll, the announcement would be late.
             if start.elapsed() + LOOK_INTERVAL > due {
                 job.engine.announce();
                 announced = Some(start.elapsed());

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most jobs of one process, except larger and larger ones: each has threads, sockets and memory of
-/// its own.
+/// Maximum number of jobs of one process, except for jobs that are larger than all before: each has
+/// threads, sockets and memory of its own.
 pub(super) const JOBS_MAX: usize = 8;
 
-/// Jobs of which a rank tells the others: so many fit a row of a round.
+/// Maximum number of jobs that a rank reports: as many as fit a row of a round.
 pub(super) const JOBS_TOLD_MAX: usize = 10;
 
 /// The random name of a process or a job.
@@ -19,7 +19,7 @@ pub(super) const JOBS_TOLD_MAX: usize = 10;
 pub(super) struct Identity([u64; 2]);
 
 impl Identity {
-    /// None needs more room where it is told.
+    /// The identity whose report takes the most space.
     #[cfg(test)]
     pub(super) const LONGEST: Self = Self([u64::MAX; 2]);
 
@@ -29,21 +29,21 @@ impl Identity {
     }
 }
 
-/// A job that was joined.
+/// A job that this process has joined.
 pub(super) struct Joined {
     pub(super) id: Identity,
-    /// Its ranks' processes, in order of ranks.
+    /// The processes of its ranks, in order of ranks.
     pub(super) members: Vec<Identity>,
-    /// Of all its ranks. Kept here, so that the job goes on when a program has freed its own
-    /// communicators.
+    /// Communicator of all its ranks. Kept here, so that the job continues when a program has freed
+    /// its own communicators.
     pub(super) world: Communicator,
 }
 
-/// A job that has all ranks of a communicator to be made.
+/// A job that contains all ranks of a communicator to be created.
 pub(super) struct Shared {
     pub(super) id: Identity,
     pub(super) world: Communicator,
-    /// Ranks in the job, in order of ranks.
+    /// Ranks in the job, in order of the communicator's ranks.
     pub(super) ranks: Vec<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Shared {
     }
 }
 
-/// See the module header.
+/// The jobs of a process; see the module header.
 #[derive(Default)]
 pub(super) struct Table {
     inside: Mutex<Inside>,
@@ -68,14 +68,14 @@ pub(super) struct Table {
 struct Inside {
     /// In order of joining.
     joined: Vec<Joined>,
-    /// Places for jobs that are being joined.
+    /// Number of places reserved for jobs that are being joined.
     reserved: usize,
-    /// Processes that met this one at the rendezvous, and whose packets never came, or which
-    /// never got any, as this one has found or another has told it.
+    /// Processes that met this one at the rendezvous, but whose packets never arrived, or that
+    /// never received any, as this process has found or another one has reported.
     silent: BTreeSet<Identity>,
 }
 
-/// A place for a job that is being joined; free again if it is dropped.
+/// A place for a job that is being joined; released when dropped.
 pub(super) struct Place<'a> {
     table: &'a Table,
 }
@@ -86,7 +86,7 @@ impl Table {
     }
 
     /// The jobs in which all these processes still are, as far as this one knows, in order of
-    /// joining, and no more than [`JOBS_TOLD_MAX`].
+    /// joining, at most [`JOBS_TOLD_MAX`].
     pub(super) fn with_all(&self, processes: &[Identity]) -> Vec<Shared> {
         let share = |job: &Joined| {
             let rank = |process| job.members.iter().position(|member| member == process);
@@ -96,13 +96,13 @@ impl Table {
         };
         let mut all: Vec<Shared> = self.lock().joined.iter().filter_map(share).collect();
         all.retain(Shared::is_whole);
-        // Of those that all know, only one is needed.
+        // Of the jobs that all ranks know, only one is needed.
         all.truncate(JOBS_TOLD_MAX);
         all
     }
 
-    /// Keeps a place for another job of `size` ranks, if there is one: always for one that is
-    /// larger than all so far, in which those to come may find a place.
+    /// Reserves a place for another job of `size` ranks, if one is available: always for a job that
+    /// is larger than all so far, because later communicators may share it.
     pub(super) fn reserve(&self, size: usize) -> Option<Place<'_>> {
         let mut inside = self.lock();
         let largest = inside.joined.iter().map(|job| job.members.len()).max();
@@ -113,20 +113,20 @@ impl Table {
         Some(Place { table: self })
     }
 
-    /// To be met no more.
+    /// Notes that this process need not try to meet `process` again.
     pub(super) fn note_silent(&self, process: Identity) {
         self.lock().silent.insert(process);
     }
 
-    /// Rank of the first of these processes that is to be met no more.
+    /// Rank of the first of these processes that is noted as silent.
     pub(super) fn first_silent(&self, processes: &[Identity]) -> Option<u32> {
         let inside = self.lock();
         let rank = processes.iter().position(|process| inside.silent.contains(process));
         rank.map(|rank| rank as u32)
     }
 
-    /// Takes all jobs out, in the order in which all processes leave them: each waits for the same
-    /// job first.
+    /// Removes and returns all jobs, in the order in which all processes leave them: each waits for
+    /// the same job first.
     pub(super) fn take_all(&self) -> Vec<Joined> {
         let mut jobs = std::mem::take(&mut self.lock().joined);
         jobs.sort_by_key(|job| job.id);

@@ -1,8 +1,9 @@
-//! How ranks that exchange already join a job of their own.
+//! How ranks that already have an exchange join a job of their own.
 //!
-//! Rank 0 listens before anybody calls, at a port that was free, and tells address and key through
-//! the exchange; then all join as the ranks of any other job do. Whatever happens to one of them,
-//! all hear of it in the last round, and a rank whose own join worked leaves the job again.
+//! Rank 0 listens before any rank connects, at a port that was free, and reports address and key
+//! through the exchange; then all join like the ranks of any other job. Whatever happens to one of
+//! them, all learn of it in the last round, and a rank whose own join succeeded leaves the job
+//! again.
 
 use super::jobs::Identity;
 use super::place::{self, Whereabouts};
@@ -17,31 +18,31 @@ use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
 
-/// Ranks with one key answer this alike.
+/// Ranks with the same key give the same answer to this.
 const KEY_CHECK: &[u8] = b"omnes: is it the same key?";
 
-/// What a rank tells of itself before all meet.
+/// Report of a rank before all meet.
 #[derive(Serialize, Deserialize)]
 struct Card {
     whereabouts: Whereabouts,
-    /// Follows from the key that the user has set, if there is one, and does not tell it.
+    /// Derived from the key that the user has set, if any, without revealing it.
     key_check: Option<u64>,
-    /// The user has said where to meet; of meaning for rank 0.
+    /// True if the user has set the address at which to meet; only rank 0's value counts.
     has_rendezvous: bool,
 }
 
-/// What rank 0 tells.
+/// Report of rank 0.
 #[derive(Serialize, Deserialize)]
 struct Invitation {
     job: Identity,
     address: SocketAddr,
-    /// Absent where the ranks have a key already.
+    /// Absent if the ranks already have a key.
     key: Option<[u8; 16]>,
 }
 
-/// Lets all ranks join a job of theirs, as `settings` say where they are known; its name, and the
-/// communicator of all its ranks. `on_silent` is told of a rank whose packets never came, or that
-/// never got any, where nobody knows of another reason. Collective.
+/// Lets all ranks join a job of their own, with `settings` if they are valid; returns its name, and
+/// the communicator of all its ranks. Calls `on_silent` with a rank whose packets never arrived, or
+/// that never received any, if no rank knows another reason. Collective.
 pub(super) fn meet(
     ranks: &dyn Exchange,
     settings: Result<Config, Error>,
@@ -75,7 +76,7 @@ pub(super) fn meet(
 
 fn card(config: &Config) -> Result<Card, Error> {
     if config.encryption && config.job_key.is_none() {
-        // Nobody knows what the exchange's own ways are.
+        // It is unknown whether others can read what the exchange carries.
         return Err(Error::Join(omnes_net::NetError::KeyWanted));
     }
     Ok(Card {
@@ -94,7 +95,7 @@ fn check_keys(cards: &[Card]) -> Result<(), Error> {
     Err(Error::Exchange { rank, reason: reason.to_owned() })
 }
 
-/// Listens, at rank 0. The outer error is the same on all ranks.
+/// Listens if this is rank 0. The outer error is the same on all ranks.
 fn listen(config: &Config, cards: Vec<Card>) -> Result<Result<Option<TcpListener>, Error>, Error> {
     let has_rendezvous = cards.first().is_some_and(|card| card.has_rendezvous);
     let all: Vec<Whereabouts> = cards.into_iter().map(|card| card.whereabouts).collect();
@@ -106,7 +107,7 @@ fn listen(config: &Config, cards: Vec<Card>) -> Result<Result<Option<TcpListener
     Ok((config.rank == 0).then(|| place::listen_at(chosen)).transpose())
 }
 
-/// What this rank tells about where to meet: only rank 0 says something.
+/// This rank's report on where to meet; `None` except at rank 0.
 fn invite(
     config: &Config,
     listener: Option<TcpListener>,
@@ -123,9 +124,9 @@ fn invite(
 }
 
 impl Invitation {
-    /// The settings to join with.
+    /// The settings with which to join.
     fn accept(self, config: Config) -> Config {
-        // Nobody who can write to the exchange takes the place of a key that was set.
+        // A key that was set is never replaced by one from the exchange, whoever can write to it.
         let key = config.job_key.or(self.key.map(JobKey::new));
         Config { rendezvous: self.address.to_string(), job_key: key, ..config }
     }

@@ -5,33 +5,33 @@
 //! | `jobs` | the jobs that this process has joined this way |
 //! | `meeting` | how ranks join a job of their own |
 //! | `place` | where they meet |
-//! | `rounds` | one round: each tells how it fares, all learn the same |
+//! | `rounds` | one round: each rank reports its state, all learn the same |
 //!
 //! Steps, each of which is a round that all ranks make, whatever has happened to them before:
 //!
-//! 1. The ranks tell the names of their processes, which are random.
-//! 2. Each tells which of its jobs all of them are in, none given up on or gone, and which number
-//!    it would give next there. One that is in none of them says so if it has once met one of
-//!    their processes in vain: its packets never came. Then nobody meets again, since that would
-//!    take as long as the silence of a rank that has failed.
+//! 1. The ranks report the names of their processes, which are random.
+//! 2. Each reports which of its jobs contain all of them, none failed or gone, and which number it
+//!    would assign next there. A rank without such a job reports whether it has once failed to
+//!    communicate with one of their processes: its packets never arrived. If so, the ranks do not
+//!    try to join again, because that would take as long as the silence of a failed rank.
 //!
-//! If there is a job that all are in, the communicator is one of that job:
+//! If there is a job that all are in, the communicator belongs to that job:
 //!
-//! 3. They agree on its number ([`crate::numbers`]), each makes it, and all tell how that went.
+//! 3. They agree on its number ([`crate::numbers`]), each creates it, and all report the outcome.
 //!
-//! Else they join a new job, whose first communicator it is:
+//! Otherwise they join a new job, whose first communicator it is:
 //!
-//! 3. They tell where they are, and that nothing stands in the way.
-//! 4. Rank 0 tells where it listens, and the job's key.
-//! 5. They join, and tell how that went.
+//! 3. They report where they are, and that nothing prevents them from joining.
+//! 4. Rank 0 reports where it listens, and the job's key.
+//! 5. They join, and report the outcome.
 //!
 //! Guarantees: all ranks get a communicator, or all get the same error, which names the rank that
-//! caused it. Nobody hangs, as long as the exchange does not. The key is never sent by this
+//! caused it. No rank hangs, as long as the exchange does not. The key is never sent over this
 //! library's own connections.
-//! Assumes: an exchange that nobody listens to.
-//! Cost: in a job that is there already four rounds, three of them with 1 KiB per rank, and one
-//! more for each time that threads contend for a number; otherwise five, and the start of a job.
-//! Not done: a rank whose exchange fails does not tell the others, which depend on theirs.
+//! Assumes: nobody eavesdrops on the exchange.
+//! Cost: in an existing job four rounds, three of them with 1 KiB per rank, and one more for each
+//! time that threads contend for a number; otherwise five, and the start of a job.
+//! Not done: a rank whose exchange fails does not notify the others, which depend on theirs.
 
 mod jobs;
 mod meeting;
@@ -49,10 +49,10 @@ use rounds::gather;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 
-/// Version of the rounds; ranks of different versions refuse each other.
+/// Version of the rounds; ranks of different versions reject each other.
 const PROTOCOL: u32 = 1;
 
-/// What a rank says first.
+/// The first report of a rank.
 #[derive(Serialize, Deserialize)]
 struct Introduction {
     omnes: u32,
@@ -60,7 +60,7 @@ struct Introduction {
     process: Identity,
 }
 
-/// A job that has all ranks.
+/// A job that contains all ranks.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Known {
     job: Identity,
@@ -116,7 +116,7 @@ impl Jobs {
     /// As [`Communicator::from_exchange`], which uses [`Self::of_process`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Communicator::from_exchange`].
     pub fn join(
         &self,
         ranks: &dyn Exchange,
@@ -189,7 +189,7 @@ impl Jobs {
     }
 }
 
-/// Those of a new job.
+/// The settings of a new job.
 fn settings(ranks: &dyn Exchange, adjust: impl FnOnce(&mut Config)) -> Result<Config, Error> {
     let (rank, size) = (ranks.rank(), ranks.size());
     let mut config = Config::for_exchange(rank, size)?;
@@ -198,7 +198,7 @@ fn settings(ranks: &dyn Exchange, adjust: impl FnOnce(&mut Config)) -> Result<Co
     Ok(Config { rank, size, ..config })
 }
 
-/// What makes ranks no job; the same on all of them.
+/// Rejects ranks that cannot form a job; the same on all of them.
 fn check(all: &[Introduction]) -> Result<(), Error> {
     let Some(first) = all.first() else { return Ok(()) };
     for (rank, one) in (0..).zip(all) {
@@ -224,8 +224,8 @@ fn check(all: &[Introduction]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The first of rank 0's jobs that all ranks know, and the highest number that any would give next
-/// there.
+/// The first of rank 0's jobs that all ranks know, and the highest number that any of them would
+/// assign next there.
 fn common(known: &[Vec<Known>]) -> Option<(Identity, u32)> {
     known.first()?.iter().find_map(|Known { job, .. }| {
         let next = |all: &Vec<Known>| {
@@ -241,7 +241,7 @@ impl Shared {
         Known { job: self.id, next_communicator: self.world.job().numbers.next() }
     }
 
-    /// A communicator of these ranks in the job. Collective.
+    /// Creates a communicator of these ranks in the job. Collective.
     fn open(self, ranks: &dyn Exchange, highest: u32) -> Result<Communicator, Error> {
         let job = Arc::clone(&self.world.inner.job);
         let id = job.numbers.agree(ranks, highest)?;

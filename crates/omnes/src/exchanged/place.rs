@@ -7,8 +7,9 @@
 //! | each with an address in a network of rank 0's | rank 0's in the first such network |
 //! | else | rank 0's first: there may be routers between |
 //!
-//! IPv4 goes first, whose packets have the shorter header. An address that several nodes have does
-//! not count, for instance that of a bridge which each of them has for its own containers.
+//! IPv4 is preferred, because its packets have the shorter header. An address that several nodes
+//! have does not count, for instance that of a bridge which each of them has for its own
+//! containers.
 
 use crate::bcast::tune::masked;
 use crate::error::Error;
@@ -20,7 +21,7 @@ use std::fmt;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::str::FromStr;
 
-/// Addresses of a rank that the others hear of; as many as fit a row.
+/// Maximum number of addresses that a rank reports; as many as fit a row.
 const ADDRESSES_MAX: usize = 12;
 
 /// Which of a host's addresses may be used. Text form: an interface's name, `eth0`, or a network,
@@ -66,7 +67,7 @@ impl Interface {
     /// This host's addresses that may be used, IPv4 first.
     ///
     /// # Errors
-    /// [`Error::InvalidVariable`], which names the addresses there are, if none may.
+    /// [`Error::InvalidVariable`], which lists the existing addresses, if none may be used.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
         let here = Whereabouts::here(Some(self))?;
         Ok(here.addresses.into_iter().map(|own| own.address).collect())
@@ -75,7 +76,7 @@ impl Interface {
     /// True if ranks may meet at `address` of the interface `name`.
     pub fn admits(&self, name: &str, address: IpAddr) -> bool {
         match self {
-            // A second address may have a label of its own, as eth0:1.
+            // A second address may have a label of its own, such as eth0:1.
             Self::Named(wanted) => name.split(':').next() == Some(wanted) || name == wanted,
             Self::Network(network, length) => {
                 Address { address: *network, length: *length }.is_near(address)
@@ -99,17 +100,17 @@ impl Address {
     }
 }
 
-/// What a rank tells of where it is.
+/// Report of a rank on where it is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Whereabouts {
     node: Option<NodeId>,
     addresses: Vec<Address>,
-    /// The addresses were limited by the user.
+    /// True if the user has limited the addresses.
     is_limited: bool,
 }
 
 impl Whereabouts {
-    /// Of this process, as far as the user lets others see its addresses.
+    /// The location of this process, with the addresses that the user permits.
     pub(super) fn here(limit: Option<&Interface>) -> Result<Self, Error> {
         let system = |source| NetError::System { what: "list of network interfaces", source };
         let all = if_addrs::get_if_addrs().map_err(system)?;
@@ -122,7 +123,7 @@ impl Whereabouts {
                 };
                 (it.name.as_str(), Address { address: it.ip(), length })
             })
-            // Those of a link alone mean nothing without naming it.
+            // Link-local addresses are meaningless without the name of the link.
             .filter(|(_, own)| !matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local()))
             .collect();
         named.sort_by_key(|(_, own)| own.address.is_ipv6());
@@ -137,7 +138,7 @@ impl Whereabouts {
         }
     }
 
-    /// Addresses under which other nodes may know this one.
+    /// Addresses at which other nodes may reach this one.
     fn outward(&self) -> impl Iterator<Item = Address> {
         self.addresses.iter().copied().filter(|own| !own.address.is_loopback())
     }
@@ -167,8 +168,8 @@ pub(super) fn is_one_node<'a>(all: impl IntoIterator<Item = &'a Whereabouts>) ->
     first.is_some() && nodes.all(|node| node == first)
 }
 
-/// The address of rank 0 to meet at, given where each rank is; the same on all ranks, as is the
-/// error.
+/// The address of rank 0 at which to meet, given the location of each rank; the same on all ranks,
+/// as is the error.
 pub(super) fn choose(all: &[Whereabouts]) -> Result<IpAddr, Error> {
     let lacks = |rank, reason: &str| Error::Exchange { rank, reason: reason.to_owned() };
     let first = all.first().ok_or_else(|| lacks(0, "there are no ranks"))?;
@@ -198,8 +199,8 @@ pub(super) fn listen_at(chosen: IpAddr) -> Result<TcpListener, Error> {
     TcpListener::bind((chosen, 0)).map_err(|source| NetError::Listen { address, source }.into())
 }
 
-/// Listens, at rank 0, where the user wants: at `host:port`, or at a free port where it is 0 or
-/// missing.
+/// Listens, at rank 0, at the address that the user has set: at `host:port`, or at a free port if
+/// the port is 0 or missing.
 pub(super) fn listen_as_told(wanted: &str, is_one_node: bool) -> Result<TcpListener, Error> {
     let refuse = |reason: &str| Error::InvalidVariable {
         name: "OMNES_RENDEZVOUS".to_owned(),
@@ -220,8 +221,8 @@ pub(super) fn listen_as_told(wanted: &str, is_one_node: bool) -> Result<TcpListe
     Ok(TcpListener::bind(address).map_err(listen)?)
 }
 
-/// Host and port of `host:port`, `host`, `10.0.0.1`, `[fd00::1]:5000` or `fd00::1`; port 0 where
-/// there is none.
+/// Host and port of `host:port`, `host`, `10.0.0.1`, `[fd00::1]:5000` or `fd00::1`; the port is 0
+/// if it is missing.
 fn split_port(text: &str) -> Option<(&str, u16)> {
     if text.parse::<IpAddr>().is_ok() {
         return Some((text, 0));
@@ -239,7 +240,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A rank on this node or no known one, with these addresses.
+    /// A rank on this node, or on an unknown one, with these addresses.
     fn rank(is_here: bool, addresses: &[&str]) -> Whereabouts {
         let address = |text: &&str| {
             let (address, length) = text.split_once('/').unwrap();
@@ -273,7 +274,7 @@ mod tests {
         let nearer = rank(false, &["10.3.0.3/24", "10.1.0.3/24", "10.2.0.3/24"]);
         assert_eq!(chosen(&[zero(), near.clone(), nearer.clone()]), "10.2.0.1");
         assert_eq!(chosen(&[zero(), nearer]), "10.1.0.1");
-        // Through a router, perhaps.
+        // Possibly through a router.
         assert_eq!(chosen(&[zero(), near, rank(false, &["192.168.0.1/24"])]), "10.1.0.1");
     }
 
@@ -282,7 +283,7 @@ mod tests {
         let bridge = "172.17.0.1/16";
         let all = [rank(false, &[bridge, "10.0.0.1/24"]), rank(false, &[bridge, "10.0.0.2/24"])];
         assert_eq!(chosen(&all), "10.0.0.1");
-        // Ranks of rank 0's node have its addresses.
+        // Ranks on rank 0's node have the same addresses.
         let here = || rank(true, &[bridge, "10.0.0.1/24"]);
         assert_eq!(chosen(&[here(), here(), all[1].clone()]), "10.0.0.1");
     }

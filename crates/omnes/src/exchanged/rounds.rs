@@ -1,7 +1,7 @@
-//! One round of an exchange: each rank tells how it fares, and all learn the same.
+//! One round of an exchange: each rank reports its state, and all learn the same.
 //!
-//! A rank in trouble makes the round as the others do, and tells its trouble in it. So all end
-//! alike, and nobody waits for one that has given up.
+//! A rank in trouble makes the round like the others, and reports its trouble in it. So all end
+//! alike, and no rank waits for one that has given up.
 
 use crate::error::Error;
 use crate::exchange::Exchange;
@@ -9,20 +9,20 @@ use omnes_net::NetError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Rows are equally long in all rounds, and in all versions of the library.
+/// Length of a row; the same in all rounds, and in all versions of the library.
 const ROW_BYTES: usize = 1024;
-/// What of a text is told; twice as much would fit, were all of it quotes.
+/// Maximum length of a reported text; twice as much would fit, in case all of it are quotes.
 const REASON_BYTES_MAX: usize = 480;
 
-/// [`distance`] of what a trial has found between two hosts.
+/// [`distance`] of the result of a trial between two hosts.
 const NO_UDP: u8 = 0;
-/// [`distance`] of a rank that has failed for another one.
+/// [`distance`] of the failure of one rank as seen by another.
 const SILENCE: u8 = 4;
 
 /// Why a round has failed.
 pub(super) struct Failure {
     pub(super) error: Error,
-    /// No rank knows more than that another one was silent.
+    /// True if the ranks only know that another one was silent.
     pub(super) is_silence: bool,
 }
 
@@ -32,7 +32,7 @@ impl Failure {
     }
 }
 
-/// What a rank tells in a round: a line of JSON, with blanks up to the length of a row.
+/// Report of a rank in a round: a line of JSON, padded with blanks to the length of a row.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Told<T> {
@@ -40,12 +40,12 @@ enum Told<T> {
     Trouble { reason: String, distance: u8 },
 }
 
-/// What every rank has told, in order of ranks, if all fare well. Collective.
+/// The reports of all ranks, in order of ranks, if none is in trouble. Collective.
 ///
 /// # Errors
-/// [`Error::Exchange`] with the first rank in trouble and its words, the same on all ranks; of
-/// several troubles one that is no mere consequence of another. [`Error::ExchangeFailed`] if the
-/// exchange itself does not work.
+/// [`Error::Exchange`] with the first rank in trouble and its reason, the same on all ranks; of
+/// several troubles, one that is not merely a consequence of another. [`Error::ExchangeFailed`] if
+/// the exchange itself does not work.
 pub(super) fn gather<T: Serialize + DeserializeOwned>(
     ranks: &dyn Exchange,
     own: Result<&T, &Error>,
@@ -100,8 +100,8 @@ fn row<T: Serialize>(told: &T) -> Vec<u8> {
     row
 }
 
-/// The words of an error, cut to what fits a row. Who makes rounds is there: a rank that has failed
-/// for another one is cut off.
+/// The text of an error, cut to fit a row. A rank that makes rounds is alive: if another one has
+/// declared it failed, it is only cut off.
 fn reason(error: &Error) -> String {
     let mut reason = match error {
         Error::Exchange { reason, .. } => reason.clone(),
@@ -113,14 +113,14 @@ fn reason(error: &Error) -> String {
         }
         _ => error.to_string(),
     };
-    // As JSON these would need more room.
+    // Control characters would need more space as JSON.
     reason.retain(|letter| !letter.is_control());
     reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
     reason
 }
 
-/// How far an error may be from its cause: it may be another rank's that this one has only heard
-/// of, or felt.
+/// How far an error may be from its cause: it may be another rank's, which this one has only learnt
+/// of, or has felt the effect of.
 fn distance(error: &Error) -> u8 {
     match error {
         Error::Join(NetError::NoUdp { .. }) => NO_UDP,
@@ -132,7 +132,7 @@ fn distance(error: &Error) -> u8 {
             | NetError::Missing { .. }
             | NetError::Unreachable { .. },
         ) => 3,
-        // Of those who have left somebody felt why.
+        // Some rank knows why these ranks have left.
         Error::PeerLeft { .. } => SILENCE + 1,
         _ => 1,
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::super::jobs::{Identity, JOBS_TOLD_MAX};
     use super::*;
 
-    /// Rank 0, which hears the others say what they were given.
+    /// Rank 0, to which the others report the given values.
     struct Others(Vec<Result<u32, Error>>);
 
     impl Exchange for Others {

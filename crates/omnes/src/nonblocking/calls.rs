@@ -1,4 +1,4 @@
-//! The calls: held by a [`Scope`], or raw, for bindings of other languages.
+//! The public calls: held by a [`Scope`], or raw, for bindings of other languages.
 
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
@@ -10,12 +10,12 @@ use std::ptr::NonNull;
 
 impl<'env> Scope<'_, 'env> {
     /// Nonblocking form of [`Communicator::allreduce`]. Several nonblocking collectives may be in
-    /// progress at once; all collectives are started in the same order on all ranks. All ranks must
-    /// use the nonblocking form. The status names this rank.
+    /// progress at the same time; all collectives must be started in the same order on all ranks.
+    /// All ranks must use the nonblocking form. The status names this rank.
     ///
     /// If it ends with an error, it is given up: no collective of the communicator succeeds from
-    /// then on ([`Error::CollectivesBroken`]). A rank whose call is refused here, because of its
-    /// lengths or its root, takes no part, and the others wait for it until it leaves.
+    /// then on ([`Error::CollectivesBroken`]). A rank whose call is rejected here, because of its
+    /// lengths or its root, does not take part, and the others wait for it until it leaves.
     ///
     /// ```no_run
     /// # // Needs a launcher.
@@ -88,7 +88,7 @@ impl<'env> Scope<'_, 'env> {
     }
 
     /// Nonblocking form of [`Communicator::reduce_scatter`], otherwise as [`Self::iallreduce`]; the
-    /// range is returned at once.
+    /// range is returned immediately.
     ///
     /// # Errors
     /// As [`Communicator::reduce_scatter`].
@@ -135,9 +135,9 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all, None)? }))
     }
 
-    /// Nonblocking form of [`Communicator::gatherv`], otherwise as [`Self::iallreduce`]; after an
-    /// error about the length of a received part the communicator can still be used, as there.
-    /// `lengths` are read before this returns. The status names the root.
+    /// Nonblocking form of [`Communicator::gatherv`], otherwise as [`Self::iallreduce`]; but after
+    /// an error about the length of a received part the communicator can still be used, as after
+    /// `gatherv`. `lengths` are read before this returns. The status names the root.
     ///
     /// # Errors
     /// As [`Communicator::gatherv`].
@@ -197,7 +197,7 @@ impl<'env> Scope<'_, 'env> {
     }
 
     /// Nonblocking form of [`Communicator::scatterv`], otherwise as [`Self::igatherv`]; a root
-    /// whose call is refused sends nothing.
+    /// whose call is rejected sends nothing.
     ///
     /// # Errors
     /// As [`Communicator::scatterv`].
@@ -250,8 +250,8 @@ impl Communicator {
     /// As [`Scope::iallreduce`], of the elements in the `bytes` bytes at `base`.
     ///
     /// # Safety
-    /// The memory must be valid for reading and writing, and used by nobody else, until the request
-    /// has ended or was dropped.
+    /// The memory must be valid for reading and writing, and not accessed otherwise, until the
+    /// request has ended or was dropped.
     ///
     /// # Errors
     /// As [`Self::allreduce`].
@@ -263,7 +263,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<OwnedRequest, Error> {
         let data = Bytes { base, length: bytes };
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_allreduce(data, element, op)? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -284,7 +284,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<OwnedRequest, Error> {
         let data = Bytes { base, length: bytes };
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_reduce(root, data, element, op)? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -304,7 +304,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(OwnedRequest, Range<usize>), Error> {
         let data = Bytes { base, length: bytes };
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let (begun, range) = unsafe { self.begin_reduce_scatter(data, element, op)? };
         Ok((OwnedRequest::new(self.clone(), begun), range))
     }
@@ -313,8 +313,8 @@ impl Communicator {
     ///
     /// # Safety
     /// The memory of `own` must be valid for reading and that of `all`, at the root, for reading
-    /// and writing, and used by nobody else, until the request has ended or was dropped. They must
-    /// not overlap.
+    /// and writing, and not accessed otherwise, until the request has ended or was dropped. They
+    /// must not overlap.
     ///
     /// # Errors
     /// As [`Self::gather`].
@@ -324,7 +324,7 @@ impl Communicator {
         own: NonNull<[u8]>,
         all: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_gather(root, own.into(), all.into(), None)? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -343,7 +343,7 @@ impl Communicator {
         all: NonNull<[u8]>,
         lengths: &[usize],
     ) -> Result<OwnedRequest, Error> {
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_gather(root, own.into(), all.into(), Some(lengths))? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -351,7 +351,7 @@ impl Communicator {
     /// As [`Scope::iallgather`].
     ///
     /// # Safety
-    /// As for [`Self::igather_raw`], where every rank is a root; but `own` may be its place in
+    /// As for [`Self::igather_raw`], as if every rank were the root; but `own` may be its place in
     /// `all`.
     ///
     /// # Errors
@@ -361,7 +361,7 @@ impl Communicator {
         own: NonNull<[u8]>,
         all: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_gather_at_all(own.into(), all.into(), None)? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -379,7 +379,7 @@ impl Communicator {
         all: NonNull<[u8]>,
         lengths: &[usize],
     ) -> Result<OwnedRequest, Error> {
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_gather_at_all(own.into(), all.into(), Some(lengths))? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -397,7 +397,7 @@ impl Communicator {
         all: NonNull<[u8]>,
         own: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_scatter(root, all.into(), None, own.into())? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -416,7 +416,7 @@ impl Communicator {
         lengths: &[usize],
         own: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_scatter(root, all.into(), Some(lengths), own.into())? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -433,7 +433,7 @@ impl Communicator {
         data: NonNull<[u8]>,
         buffer: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe { self.begin_alltoall(data.into(), buffer.into(), None)? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
@@ -452,7 +452,7 @@ impl Communicator {
         buffer: NonNull<[u8]>,
         buffer_lengths: &[usize],
     ) -> Result<OwnedRequest, Error> {
-        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        // SAFETY: promised by the caller; dropping the request releases the operation.
         let begun = unsafe {
             self.begin_alltoall(data.into(), buffer.into(), Some([data_lengths, buffer_lengths]))?
         };

@@ -1,21 +1,21 @@
 //! Nonblocking reductions and gathers: schedules of messages ([`omnes_net::Schedule`]), which the
-//! engine carries out whoever moves it on.
+//! engine executes, whichever thread drives it.
 //!
-//! Short data meet at one rank, up a tree, and go out again down another; long ones go around a
-//! ring, part by part; short blocks of a reduce-scatter go to their ranks straight away. All goes
-//! over channels: what multicast carries has its place among all broadcasts of its root, and these
-//! end in another order on each rank.
+//! Short data are combined or gathered at one rank, up a tree, and distributed down another; long
+//! data go around a ring, part by part; short blocks of a reduce-scatter go directly to their
+//! ranks. All messages go over channels: a multicast message has its place among all broadcasts of
+//! its root, but these operations end in a different order on each rank.
 //!
-//! Guarantees: any number may be under way, also among blocking collectives, if all ranks start
-//! them in the same order: each has a number, which its messages carry. As in blocking ones all
-//! ranks get the same bits, and the same again in each run. Given up, or ended by an error that
-//! others do not hear of, one ends all collectives of the communicator
-//! ([`given_up`](crate::given_up)).
+//! Guarantees: any number may be in progress, also interleaved with blocking collectives, if all
+//! ranks start them in the same order: each has a number, which its messages carry. As with
+//! blocking reductions, all ranks get the same bits, and the same again in each run. If one is
+//! given up, or ends with an error that others do not learn of, it ends all collectives of the
+//! communicator ([`given_up`](crate::given_up)).
 //!
 //! Cost for N ranks and S bytes: up a tree and down another 2 (N - 1) messages of S bytes; around a
-//! ring 2 (N - 1) messages per rank, which come to 2 S (N - 1) / N bytes; a reduce-scatter has half
-//! of those, or N - 1 per rank at once. Each round waits for the one before it, so blocking
-//! reductions of long data are faster.
+//! ring 2 (N - 1) messages per rank, which amount to 2 S (N - 1) / N bytes; a reduce-scatter has
+//! half of those, or N - 1 per rank at the same time. Each round waits for the previous one, so
+//! blocking reductions of long data are faster.
 
 mod calls;
 
@@ -40,18 +40,18 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Numbers of nonblocking collectives are told apart by so many bits of a tag, beside the purpose.
+/// Number of low bits of a tag that hold the purpose; the others hold the collective's number.
 const PURPOSE_BITS: u32 = 8;
-/// Longer data go around a ring: in a tree each rank has room for those of every child.
+/// Longer data go around a ring: in a tree, each rank needs a buffer for the data of every child.
 const TREE_BYTES_MAX: usize = 1 << 20;
-/// The tree by which what all have goes out.
+/// The tree by which data that all ranks get are distributed.
 const TREE_OUT: Tree = Tree::Binomial;
 
-/// What marks the messages of a kind, so that those of another one, which a rank has called
-/// instead, do not come in their place.
+/// Marks the messages of a kind of collective, so that they are not taken for those of another kind
+/// that a rank has called instead.
 fn purpose_of(collective: Collective) -> u32 {
     let kind = match collective {
-        // Only the root need know of lengths.
+        // Only the root needs to know the lengths.
         Collective::Gatherv => Collective::Gather,
         Collective::Scatterv => Collective::Scatter,
         Collective::Allgatherv => Collective::Allgather,
@@ -62,17 +62,17 @@ fn purpose_of(collective: Collective) -> u32 {
 }
 const _: () = assert!(Purpose::Nonblocking as u32 + (1 << Collective::BITS) <= 1 << PURPOSE_BITS);
 
-/// A nonblocking collective under way.
+/// A nonblocking collective in progress.
 pub(crate) struct Scheduled {
     pub(crate) operation: Operation,
     pub(crate) collective: Collective,
-    /// What it ends with, if all is well.
+    /// Its status on success.
     pub(crate) status: Status,
-    /// When a test has found that a rank has given its part up, who has not said so yet.
+    /// Set when a test has found that a rank has given up its part, until its notice arrives.
     pub(crate) given_up: Option<(u32, Instant)>,
 }
 
-/// What a rank does in one.
+/// One rank's part in a nonblocking collective.
 #[derive(Default)]
 struct Plan {
     rounds: VecDeque<Round>,
@@ -96,7 +96,7 @@ impl Communicator {
     /// Starts to combine the data of all ranks.
     ///
     /// # Safety
-    /// `data` must be valid, and used by nobody else, until the operation has ended or was
+    /// `data` must be valid, and not accessed otherwise, until the operation has ended or was
     /// released.
     pub(crate) unsafe fn begin_allreduce(
         &self,
@@ -123,7 +123,8 @@ impl Communicator {
         unsafe { self.begin_plan(Collective::Allreduce, number, plan, self.rank(), data.length) }
     }
 
-    /// Starts to combine the data of all ranks at `root`; those of others serve as room.
+    /// Starts to combine the data of all ranks at `root`; the data of others serve as scratch
+    /// space.
     ///
     /// # Safety
     /// As for [`Self::begin_allreduce`].
@@ -151,8 +152,8 @@ impl Communicator {
         unsafe { self.begin_plan(Collective::Reduce, number, plan, root, data.length) }
     }
 
-    /// Starts to combine the data of all ranks, each of which gets the block in the range that is
-    /// returned, of bytes; the rest is only read.
+    /// Starts to combine the data of all ranks. Each rank gets the block in the returned range of
+    /// bytes; the remaining data are only read.
     ///
     /// # Safety
     /// As for [`Self::begin_allreduce`].
@@ -178,12 +179,12 @@ impl Communicator {
         Ok((begun, own))
     }
 
-    /// Starts to bring every rank's `own` to `root`, into `all`; parts are of `lengths`, which are
-    /// not looked at on other ranks, or all equal.
+    /// Starts to gather every rank's `own` at `root`, in `all`; parts have these `lengths`, which
+    /// are ignored on other ranks, or are all equal.
     ///
     /// # Safety
-    /// Both must be valid, and used by nobody else, until the operation has ended or was released;
-    /// `own` is only read, and `all` not looked at on other ranks.
+    /// Both must be valid, and not accessed otherwise, until the operation has ended or was
+    /// released; `own` is only read, and `all` not accessed on other ranks.
     pub(crate) unsafe fn begin_gather(
         &self,
         root: u32,
@@ -208,7 +209,8 @@ impl Communicator {
         unsafe { self.begin_plan(collective, number, plan, root, own.length) }
     }
 
-    /// Starts to bring every rank's `own` to all, into `all`; parts are of `lengths`, or all equal.
+    /// Starts to gather every rank's `own` at all, in `all`; parts have these `lengths`, or are all
+    /// equal.
     ///
     /// # Safety
     /// As for [`Self::begin_gather`].
@@ -235,11 +237,11 @@ impl Communicator {
         unsafe { self.begin_plan(collective, number, plan, self.rank(), all.length) }
     }
 
-    /// Starts to bring to every rank its part of the root's `all`; parts are of `lengths`, which
-    /// are not looked at on other ranks, or all equal.
+    /// Starts to send every rank its part of the root's `all`; parts have these `lengths`, which
+    /// are ignored on other ranks, or are all equal.
     ///
     /// # Safety
-    /// As for [`Self::begin_gather`], with the parts changed.
+    /// As for [`Self::begin_gather`], except that `all` is only read, and `own` written.
     pub(crate) unsafe fn begin_scatter(
         &self,
         root: u32,
@@ -269,8 +271,8 @@ impl Communicator {
         unsafe { self.begin_plan(collective, number, plan, root, own.length) }
     }
 
-    /// Starts to bring part r of every rank's `data` to rank r, into `buffer`; parts are of
-    /// `lengths`, those of what goes and of what comes, or all equal.
+    /// Starts to send part r of every rank's `data` to rank r, into `buffer`; parts have these
+    /// `lengths`, those to send and those to receive, or are all equal.
     ///
     /// # Safety
     /// As for [`Self::begin_gather`], with `data` only read.
@@ -295,16 +297,16 @@ impl Communicator {
         unsafe { self.begin_plan(collective, number, plan, me, data.length) }
     }
 
-    /// The number of the next nonblocking collective, if collectives go on; also of one that is
-    /// refused for what it is given, so that ranks agree on those after it.
+    /// The number of the next nonblocking collective, if collectives still work. A call that is
+    /// rejected for its arguments takes a number, too, so that ranks agree on those after it.
     fn next_number(&self) -> Result<u32, Error> {
         self.check_whole()?;
         Ok(self.inner.nonblocking.fetch_add(1, Ordering::Relaxed))
     }
 
     /// # Safety
-    /// The memory of the plan must be valid, and used by nobody else, until the operation
-    /// has ended or was released.
+    /// The memory of the plan must be valid, and not accessed otherwise, until the operation has
+    /// ended or was released.
     unsafe fn begin_plan(
         &self,
         collective: Collective,
@@ -336,7 +338,7 @@ impl Communicator {
 
     // ---- parts ----------------------------------------------------------------------------
 
-    /// The parts of `all` bytes, of `lengths` or all as long as this rank's `own`.
+    /// The parts of `all` bytes, with these `lengths` or all as long as this rank's `own`.
     fn parts_as(&self, all: usize, lengths: Option<&[usize]>, own: usize) -> Result<Parts, Error> {
         if let Some(lengths) = lengths {
             return self.parts_of(all, lengths, own);
@@ -346,7 +348,7 @@ impl Communicator {
         Ok(parts)
     }
 
-    /// The parts of `data` and `buffer` bytes, of `lengths` or all equal.
+    /// The parts of `data` and `buffer` bytes, with these `lengths` or all equal.
     fn parts_both_ways(
         &self,
         data: usize,
@@ -378,21 +380,21 @@ impl Communicator {
         (0..self.size()).filter(move |rank| *rank != root)
     }
 
-    /// True if so many bytes of all ranks together go around a ring.
+    /// True if `bytes` bytes of all ranks together go around a ring.
     fn goes_around(&self, bytes: usize) -> bool {
         let part_bytes = bytes / self.size() as usize;
         self.size() > 1 && (bytes > TREE_BYTES_MAX || part_bytes >= PART_BYTES_MIN)
     }
 
-    /// True if the parts take no longer around a ring, whose every step is as long as the longest,
-    /// than to one rank and in one piece down a tree.
+    /// True if a ring, whose every step takes as long as the longest part, takes no longer than a
+    /// gather at one rank and a broadcast of all parts down a tree.
     fn is_worth_a_ring(&self, parts: &Parts) -> bool {
         let levels = self.size().next_power_of_two().ilog2() as usize;
         let around = parts.longest().saturating_mul(self.size() as usize - 1);
         around <= parts.bytes().saturating_mul(1 + levels)
     }
 
-    /// The tree up which so many bytes go; none where they go around a ring.
+    /// The tree up which `bytes` bytes go; `None` if they go around a ring.
     fn tree_of(&self, bytes: usize) -> Option<Tree> {
         if self.goes_around(bytes) {
             return None;
@@ -405,7 +407,8 @@ impl Communicator {
         }
     }
 
-    /// Each rank combines what its children send with its own, and sends that to its parent.
+    /// Each rank combines the data of its children with its own, and sends the result to its
+    /// parent.
     fn push_up(&self, plan: &mut Plan, tree: Tree, root: u32, data: Bytes) {
         let TreeNeighbours { parent, children } = self.tree_neighbours(self.rank(), tree, root);
         plan.room = vec![0; children.len() * data.length];
@@ -419,7 +422,7 @@ impl Communicator {
         plan.push(Round { sends, ..Round::default() });
     }
 
-    /// What the rank has at which short data meet goes to all.
+    /// Distributes the data of the meeting rank to all.
     fn push_out(&self, plan: &mut Plan, data: Bytes) {
         let TreeNeighbours { parent, children } =
             self.tree_neighbours(self.rank(), TREE_OUT, MEETING_RANK);
@@ -430,7 +433,8 @@ impl Communicator {
         plan.push(Round { sends, ..Round::default() });
     }
 
-    /// The parts of all ranks go to `root`. Of many ranks each sends when it is called.
+    /// Gathers the parts of all ranks at `root`. If there are many ranks, each sends when it is
+    /// called.
     fn push_gather(&self, plan: &mut Plan, root: u32, part: impl Fn(u32) -> Bytes) {
         let is_called = self.size() > FLAT_RANKS_MAX;
         let nothing = Bytes::of(&[]);
@@ -452,15 +456,15 @@ impl Communicator {
         }
     }
 
-    /// The parts of all go around, and each rank's is combined on its way to that rank. Those of
-    /// the others are only read.
+    /// All parts go around the ring, and each rank's part is combined on its way to that rank. The
+    /// parts of the others are only read.
     fn push_ring_of_sums(&self, plan: &mut Plan, part: impl Fn(u32) -> Bytes) {
         let ring = Ring::of(self);
         let hops = self.size() as usize - 1;
         let longest = (0..self.size()).map(|rank| part(rank).length).max().unwrap_or(0);
         plan.room = vec![0; 2 * longest];
         let rooms = Bytes::of_mut(&mut plan.room);
-        // What has come stays there while it is passed on.
+        // A received part stays there while it is forwarded.
         let room = |step: usize, bytes: usize| {
             let start = step % 2 * longest;
             rooms.part(start..start + bytes)
@@ -480,8 +484,8 @@ impl Communicator {
         }
     }
 
-    /// The parts of all ranks go straight to these, where they are combined in their own, in order
-    /// of steps. Those of the others are only read.
+    /// All parts go directly to their ranks, which combine them with their own, in order of steps.
+    /// The parts of the others are only read.
     fn push_exchange_of_sums(&self, plan: &mut Plan, part: impl Fn(u32) -> Bytes) {
         let (own, longest) = (part(self.rank()), part(0).length);
         let at_once = steps_at_once(longest.max(1)).min(self.size() as usize - 1);
@@ -491,9 +495,9 @@ impl Communicator {
         self.push_exchange(plan, longest, part, room, Some(own));
     }
 
-    /// `out` of each other rank goes to it, and what it sends lies in `room` by the place in its
-    /// round and the rank, as many at a time as go at once of this length; `sum` is what all that
-    /// comes is combined in, if it is.
+    /// Sends `out` of each other rank to it, and receives from it into `room`, by the index in the
+    /// round and the rank, in as many steps at a time as this length permits; if `sum` is given,
+    /// all received data are combined in it.
     fn push_exchange(
         &self,
         plan: &mut Plan,

@@ -1,8 +1,9 @@
-//! In blocks: each rank gets one block of everybody's data, reduces it, and is the one that has it.
+//! Reduction in blocks: each rank gets one block of every rank's data, reduces it, and holds the
+//! result.
 //!
-//! Long blocks are reduced slice by slice, so that room for a few slices is enough. Each rank gets
-//! what the others have straight from them, and broadcasts its result; with multicast, the results
-//! of one slice travel while the next is reduced. Or both go around a ring.
+//! Long blocks are reduced slice by slice, so that buffers for a few slices suffice. Each rank gets
+//! the data directly from the others, and broadcasts its result; with multicast, the results of one
+//! slice travel while the next is reduced. Or both go around a ring.
 
 use super::operator::Combine;
 use crate::communicator::{Bytes, Communicator, Purpose};
@@ -41,18 +42,18 @@ impl Blocks {
         start(rank as usize)..start(rank as usize + 1)
     }
 
-    /// Where the block of `rank` is, in bytes.
+    /// Range of the block of `rank`, in bytes.
     pub(crate) fn range(&self, rank: u32) -> Range<usize> {
         let Range { start, end } = self.elements(rank);
         start * self.element_bytes..end * self.element_bytes
     }
 
-    /// Slices of the longest block.
+    /// Number of slices of the longest block.
     fn slices(&self) -> usize {
         self.elements(0).len().div_ceil(self.slice_elements)
     }
 
-    /// Where a slice of the block of `rank` is, in bytes; shorter ones may be empty.
+    /// Range of a slice of the block of `rank`, in bytes; in shorter blocks it may be empty.
     fn slice(&self, slice: usize, rank: u32) -> Range<usize> {
         let Range { start, end } = self.elements(rank);
         let first = (start + slice * self.slice_elements).min(end);
@@ -72,8 +73,8 @@ impl Communicator {
         let mut results = InFlight::new(self);
         for slice in 0..blocks.slices() {
             let range = |rank| blocks.slice(slice, rank);
-            // SAFETY: what is under way uses other slices, and has ended, or been given up, before
-            // the data go back to the caller.
+            // SAFETY: operations in progress use other slices, and have ended, or been given up,
+            // before the caller regains the data.
             unsafe {
                 self.exchange_and_combine(data, range, combine)?;
                 results.wait_until_left(0)?;
@@ -92,7 +93,7 @@ impl Communicator {
         let data = Bytes::of_mut(data);
         for slice in 0..blocks.slices() {
             let around = Around::ReduceAndGather(combine);
-            // SAFETY: nothing else uses the data.
+            // SAFETY: no other code uses the data.
             unsafe { self.pass_around(data, |rank| blocks.slice(slice, rank), around)? };
         }
         Ok(())
@@ -108,7 +109,7 @@ impl Communicator {
         let data = Bytes::of_mut(data);
         for slice in 0..blocks.slices() {
             let range = |rank| blocks.slice(slice, rank);
-            // SAFETY: nothing else uses the data.
+            // SAFETY: no other code uses the data.
             unsafe {
                 if goes_around {
                     self.pass_around(data, range, Around::Reduce(combine))?
@@ -129,14 +130,14 @@ impl Communicator {
         let own = self.reduce_scattered(data, combine)?;
         let blocks = Blocks::of(data.len(), combine.element_bytes, self.size());
         let data = Bytes::of_mut(data);
-        // SAFETY: blocks are disjoint, and the caller's until this returns.
+        // SAFETY: blocks are disjoint, and belong to the caller until this returns.
         unsafe { self.gather_parts(root, data.part(own), |rank| data.part(blocks.range(rank))) }
     }
 
-    /// Combines in this rank's range what all ranks have in it.
+    /// Combines the data of all ranks in this rank's range.
     ///
     /// # Safety
-    /// Nobody else uses the ranges of `data` until this returns.
+    /// No other code uses the ranges of `data` until this returns.
     unsafe fn exchange_and_combine(
         &self,
         data: Bytes,
@@ -144,7 +145,7 @@ impl Communicator {
         combine: &Combine<'_>,
     ) -> Result<(), Error> {
         let own = data.part(range(self.rank()));
-        // Others' ranges are longer by one element at most.
+        // Others' ranges are longer by at most one element.
         let at_once = steps_at_once(range(0).len().max(1)).min(self.size() as usize);
         let mut rooms = vec![0; own.length * at_once];
         let rooms = Bytes::of_mut(&mut rooms);
@@ -152,7 +153,7 @@ impl Communicator {
         // SAFETY: the range is this rank's alone, and a room is read before it is used again.
         let take = |from: Bytes| unsafe { combine.apply(own.as_mut_slice(), from.as_slice()) };
         let outgoing = |to| data.part(range(to));
-        // SAFETY: others' ranges are only read; rooms so far apart are different ones.
+        // SAFETY: others' ranges are only read; rooms of steps less than `at_once` apart differ.
         unsafe { self.exchange_pairwise(Purpose::Reduce, at_once, outgoing, room, take) }
     }
 }

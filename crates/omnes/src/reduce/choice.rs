@@ -1,5 +1,5 @@
-//! Which algorithm a reduction takes where nobody has named one: the same on all ranks, as it
-//! follows from what all of them know.
+//! Chooses the algorithm of a reduction that does not name one: the same on all ranks, because it
+//! depends only on what all of them know.
 
 use crate::communicator::Communicator;
 use omnes_topo::{TopoError, Tree};
@@ -7,17 +7,17 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Data from this size on are reduced in blocks where each rank has a link of its own, or none
-/// needs one: then no link carries more than twice the data, where the root of a flat tree gets
-/// them from every rank. Otherwise the ranks of a node combine there first. Those that share cores
-/// have nothing to share out, unless the links are slower than they.
+/// Data of at least this size are reduced in blocks if each rank has a link of its own, or none
+/// needs one: then no link carries more than twice the data, whereas the root of a flat tree gets
+/// them from every rank. Otherwise the ranks of a node first combine their data there. Ranks that
+/// share cores do not gain by dividing the work, unless the links are slower than the cores.
 const BLOCKS_BYTES_MIN: usize = 32 << 10;
 /// Blocks shorter than this cost more in messages than they save in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
-/// Up to so many nodes all send to one, which takes one way through the network and has nobody else
-/// woken; beyond it the root's work would be longer than another way.
+/// Up to this number of nodes, all send to one, which takes one path through the network and wakes
+/// no other rank; beyond it, the root's work would take longer than another hop.
 const FLAT_NODES_MAX: u32 = 32;
-/// What comes in at the root of a flat tree, at most; more goes up a binomial one.
+/// Maximum size of the incoming data at the root of a flat tree; more data go up a binomial tree.
 const FLAT_BYTES_MAX: usize = 128 << 10;
 /// Children per step of a tree of more nodes.
 const WIDE_RADIX: u32 = 8;
@@ -45,7 +45,7 @@ pub enum ReduceAlgorithm {
 /// A text that does not name an algorithm of reductions.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ReduceAlgorithmError {
-    /// There is none of that name.
+    /// No algorithm has that name.
     #[error(
         "`{text}` is not a reduction algorithm; choose among words, blocks, ring, flat, binomial, \
          chain, knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
@@ -54,12 +54,12 @@ pub enum ReduceAlgorithmError {
         /// The text.
         text: String,
     },
-    /// There is such a tree, but not with that number.
+    /// The tree exists, but its parameter is invalid.
     #[error("`{text}`: {reason}")]
     Tree {
         /// The text.
         text: String,
-        /// What is wrong with the number.
+        /// What is wrong with the parameter.
         reason: TopoError,
     },
 }
@@ -91,7 +91,7 @@ impl FromStr for ReduceAlgorithm {
     }
 }
 
-/// What the choice depends on.
+/// The facts on which the choice depends.
 #[derive(Clone, Copy)]
 struct Situation {
     bytes: usize,
@@ -124,7 +124,7 @@ impl Situation {
 }
 
 impl Communicator {
-    /// What a reduction of `bytes` bytes takes where nobody names an algorithm.
+    /// The algorithm for a reduction of `bytes` bytes if the caller names none.
     pub(crate) fn usual_reduce(&self, bytes: usize) -> ReduceAlgorithm {
         let (ranks, nodes) = (self.size(), self.nodes().count());
         let goes_around = self.reduces_around(bytes / ranks as usize);

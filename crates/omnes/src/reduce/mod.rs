@@ -7,21 +7,22 @@
 //! | `words` | up to four numbers: in the packets of a barrier |
 //! | `tree` | short data: up a tree to one rank, and out by a broadcast |
 //! | `blocks` | long data: each rank reduces a block of its own, which then goes to all |
-//! | `scan` | prefixes: to each rank what it and those before it have, in order of ranks |
+//! | `scan` | prefixes: each rank gets the data of itself and those before it, in order of ranks |
 //!
 //! Guarantees: all ranks get the same bits, and the same again in each run with the same ranks,
-//! nodes and settings, also of floats: what is combined with what follows from those, never from
-//! who came first. Where ranks outnumber cores and data are long, the network's figures
-//! ([`tune`](crate::tune)) count among the settings; where they have cores of their own, whether
-//! there is multicast does. A sum of up to four f32 may differ from the same sum among others: it
-//! is made as f64.
+//! nodes and settings, also for floats: the order of combination depends only on these, never on
+//! the order of arrival. If ranks outnumber cores and data are long, the network's figures
+//! ([`tune`](crate::tune)) count among the settings; if ranks have cores of their own, the
+//! availability of multicast does. A sum of up to four f32 may differ from the same sum among more
+//! elements: it is computed as f64.
 //!
-//! Cost for N ranks and S bytes: of up to four numbers a barrier; up a tree N - 1 messages of S
+//! Cost for N ranks and S bytes: for up to four numbers a barrier; up a tree N - 1 messages of S
 //! bytes and a broadcast; in blocks each rank sends and receives S (N - 1) / N bytes to reduce, and
-//! the results go out by one broadcast per rank, S bytes in all, where there is multicast, else
-//! around a ring, again S (N - 1) / N bytes. Long blocks go around the ring both times over slow
-//! links, and where ranks with cores of their own share nodes: each node's link then carries no
-//! more than 2 S each way, and up a tree S for every child of its leader. Of scans see `scan`.
+//! the results are distributed by one broadcast per rank, S bytes in all, if multicast works,
+//! otherwise around a ring, again S (N - 1) / N bytes. Long blocks go around the ring both times
+//! over slow links, and if ranks with cores of their own share nodes: each node's link then carries
+//! at most 2 S in each direction, but up a tree S for every child of its leader. For scans see
+//! `scan`.
 
 mod blocks;
 mod choice;
@@ -41,7 +42,7 @@ pub(crate) use blocks::Blocks;
 pub(crate) use operator::Combine;
 use std::ops::Range;
 
-/// The rank at which short data of all meet.
+/// The rank at which short data of all ranks are combined or gathered.
 pub(crate) const MEETING_RANK: u32 = 0;
 
 impl Communicator {
@@ -141,7 +142,7 @@ impl Communicator {
     /// As [`Self::allreduce`].
     ///
     /// # Panics
-    /// If elements have no bytes.
+    /// If `element_bytes` is 0.
     pub fn allreduce_by(
         &self,
         data: &mut [u8],
@@ -187,7 +188,7 @@ impl Communicator {
     /// As [`Self::reduce`].
     ///
     /// # Panics
-    /// If elements have no bytes.
+    /// If `element_bytes` is 0.
     pub fn reduce_by(
         &self,
         root: u32,

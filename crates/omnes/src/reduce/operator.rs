@@ -1,4 +1,4 @@
-//! What makes one element of two: numbers and the operations on them.
+//! Combines two elements into one: types of numbers and the operations on them.
 
 use crate::communicator::Bytes;
 use crate::error::Error;
@@ -27,7 +27,7 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// All of them, with their names.
+    /// All operations, with their names.
     pub const ALL: [(Self, &'static str); 7] = [
         (Self::Sum, "sum"),
         (Self::Product, "product"),
@@ -88,9 +88,9 @@ mod sealed {
     pub trait Sealed: bytemuck::Pod {}
 }
 
-/// A type of numbers that can be reduced.
+/// A numeric type that can be reduced.
 pub trait Element: sealed::Sealed {
-    /// Its type.
+    /// The corresponding [`ElementType`].
     const TYPE: ElementType;
 }
 
@@ -104,7 +104,7 @@ macro_rules! elements {
         )*
 
         impl ElementType {
-            /// All of them.
+            /// All element types.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// Bytes of an element.
@@ -131,7 +131,7 @@ macro_rules! elements {
     };
 }
 
-/// The loop over the elements of two buffers, wherever they are aligned.
+/// Combines the elements of two buffers, which may be unaligned.
 fn each<const BYTES: usize>(
     into: &mut [u8],
     from: &[u8],
@@ -193,21 +193,21 @@ elements!(
     F64 f64 float
 );
 
-/// How the elements of two buffers become those of the first.
+/// How the elements of two buffers are combined into the first.
 #[derive(Clone, Copy)]
 pub(crate) struct Combine<'a> {
-    /// Bytes of an element; buffers are parted between elements only.
+    /// Bytes of an element; buffers are only divided between elements.
     pub(crate) element_bytes: usize,
     apply: &'a dyn Fn(&mut [u8], &[u8]),
 }
 
 impl<'a> Combine<'a> {
-    /// By a function for elements of so many bytes, not 0.
+    /// Combines by a function, for elements of `element_bytes` bytes, which is not 0.
     pub(crate) fn by(element_bytes: usize, apply: &'a dyn Fn(&mut [u8], &[u8])) -> Self {
         Self { element_bytes, apply }
     }
 
-    /// `data` without what fills no element at their end.
+    /// `data` without bytes at the end that do not fill an element.
     pub(crate) fn whole_elements<'data>(&self, data: &'data mut [u8]) -> &'data mut [u8] {
         let bytes = data.len() / self.element_bytes * self.element_bytes;
         &mut data[..bytes]
@@ -219,10 +219,10 @@ impl<'a> Combine<'a> {
 }
 
 impl ElementType {
-    /// Calls `reduce` with what `op` does to elements of this type.
+    /// Calls `reduce` with the operation `op` for elements of this type.
     ///
     /// # Errors
-    /// [`Error::Reduction`] if the operation is not for them; what `reduce` returns.
+    /// [`Error::Reduction`] if the operation does not apply to them; any error of `reduce`.
     pub(crate) fn with_combine<T>(
         self,
         op: ReduceOp,
@@ -231,16 +231,16 @@ impl ElementType {
         reduce(&Combine::by(self.bytes(), &self.combiner_of(op)?))
     }
 
-    /// What `op` does to elements of this type.
+    /// The operation `op` for elements of this type.
     ///
     /// # Errors
-    /// [`Error::Reduction`] if the operation is not for them.
+    /// [`Error::Reduction`] if the operation does not apply to them.
     pub(crate) fn combiner_of(self, op: ReduceOp) -> Result<Combiner, Error> {
         let none = || Error::Reduction { reason: format!("{op} is not for elements of {self}") };
         self.combiner(op).ok_or_else(none)
     }
 
-    /// `data` without what fills no element at their end.
+    /// `data` without bytes at the end that do not fill an element.
     pub(crate) fn whole(self, data: Bytes) -> Bytes {
         data.part(0..data.length / self.bytes() * self.bytes())
     }

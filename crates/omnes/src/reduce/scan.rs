@@ -1,8 +1,9 @@
-//! Prefix reductions: each rank gets what it and all ranks before it have, combined, or what those
-//! before it alone have.
+//! Prefix reductions: each rank gets the combined data of itself and all ranks before it, or only
+//! of those before it.
 //!
-//! Short data of many ranks are gathered at all of them, and each combines those that concern it.
-//! All others go along the chain of ranks in segments, several of which are under way at once:
+//! Short data of many ranks are gathered at all of them, and each combines the data that concern
+//! it. Other data go along the chain of ranks in segments, several of which are in progress at the
+//! same time:
 //!
 //! ```text
 //!   rank 0 ── d0 ──► rank 1 ── d0·d1 ──► rank 2 ── (d0·d1)·d2 ──► rank 3
@@ -10,13 +11,13 @@
 //!
 //! Guarantees: the result of rank r is `((d0 · d1) · d2) · … dr`, from the left, whatever the
 //! length and the network: an operation need be neither commutative nor associative, and floats
-//! have the same bits as from a loop over the ranks. Along the chain, lengths that differ are
-//! noticed at the first rank that gets other ones than it has, and no segment is left for the next
+//! have the same bits as from a loop over the ranks. Along the chain, the first rank that receives
+//! another length than it has detects lengths that differ, and no segment is left for the next
 //! call.
 //!
-//! Cost for N ranks and S bytes: an allgather, so the way to one rank and back, and 2 N S bytes
-//! over its link; along the chain N - 1 messages per segment, and N - 1 times the way of one
-//! segment and its bytes, beside S bytes over one link.
+//! Cost for N ranks and S bytes: an allgather, so the latency to one rank and back, and 2 N S bytes
+//! over its link; along the chain N - 1 messages per segment, and N - 1 times the latency and the
+//! bytes of one segment, in addition to S bytes over one link.
 
 use super::operator::{Combine, Element, ElementType, ReduceOp};
 use crate::collective::Collective;
@@ -28,23 +29,24 @@ use crate::parts::Parts;
 use crate::tree_gather::PART_BYTES_MAX;
 use std::ops::Range;
 
-/// Up to so many ranks the way along the chain is hardly longer than that to one rank and back, and
-/// wakes fewer.
+/// Up to this number of ranks, the path along the chain is hardly longer than that to one rank and
+/// back, and wakes fewer ranks.
 const CHAIN_RANKS_MAX: u32 = 4;
-/// Where ranks wait for cores, what counts is how many messages there are: at 8 hosts on two
-/// cores the chain was no slower.
+/// If cores are the bottleneck, the number of messages counts: at 8 hosts on two cores the chain
+/// was no slower.
 const CROWDED_CHAIN_RANKS_MAX: u32 = 8;
 /// Longest segment, unless an element is longer.
 const SEGMENT_BYTES_MAX: usize = 64 << 10;
-/// Segments that a rank receives, or sends, at once: so that the way between two is hidden.
+/// Segments that a rank receives, or sends, at the same time, to hide the latency between two
+/// ranks.
 const SEGMENTS_AT_ONCE: usize = 4;
 
-/// Up to where the data of ranks are combined in a rank's result.
+/// The ranks whose data are combined in a rank's result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Prefix {
-    /// To its own.
+    /// Those up to the rank itself.
     WithOwn,
-    /// To those of the rank before it; rank 0 has no result.
+    /// Those up to the rank before it; rank 0 has no result.
     BeforeOwn,
 }
 
@@ -56,7 +58,7 @@ impl Prefix {
         }
     }
 
-    /// How many ranks' data are combined in the result of `rank`.
+    /// Number of ranks whose data are combined in the result of `rank`.
     fn ranks(self, rank: u32) -> u32 {
         match self {
             Self::WithOwn => rank + 1,
@@ -65,15 +67,15 @@ impl Prefix {
     }
 }
 
-/// True if data of so many bytes are gathered: those of which the way from rank to rank would take
-/// longer than the bytes of all over the link of one.
+/// True if data of `bytes` bytes are gathered: if the path from rank to rank would take longer than
+/// the bytes of all ranks over the link of one.
 fn are_gathered(bytes: usize, ranks: u32, waits_for_cores: bool) -> bool {
     let chain_max = if waits_for_cores { CROWDED_CHAIN_RANKS_MAX } else { CHAIN_RANKS_MAX };
     ranks > chain_max && bytes <= PART_BYTES_MAX
 }
 
-/// The segments of data. The last one is shorter than the others, if need be empty, so that no
-/// lengths that differ have the same segments in the beginning and some left over.
+/// The segments of data. The last one is shorter than the others, if need be empty, so that data of
+/// two different lengths never have the same segments up to the end of the shorter.
 struct Segments {
     bytes: usize,
     each: usize,
@@ -89,12 +91,12 @@ impl Segments {
         self.bytes / self.each + 1
     }
 
-    /// Bytes of the longest.
+    /// Length of the longest segment in bytes.
     fn longest(&self) -> usize {
         self.each.min(self.bytes)
     }
 
-    /// Where a segment is.
+    /// Range of a segment.
     fn range(&self, index: usize) -> Range<usize> {
         let start = index * self.each;
         start..(start + self.each).min(self.bytes)
@@ -109,7 +111,7 @@ struct Link<'a> {
     data: Bytes,
     segments: Segments,
     at_once: usize,
-    /// For segments that come, and as much for those that go on.
+    /// Buffers for incoming segments, and as many for those to be forwarded.
     rooms: Bytes,
 }
 
@@ -119,7 +121,7 @@ impl Link<'_> {
         self.data.part(self.segments.range(index))
     }
 
-    /// The room of a segment, from the beginning of a row of them.
+    /// The room of a segment, in row 0 or 1 of the rooms.
     fn room(&self, row: usize, index: usize) -> Bytes {
         let start = (row * self.at_once + index % self.at_once) * self.segments.longest();
         self.rooms.part(start..start + self.own(index).length)
@@ -129,10 +131,10 @@ impl Link<'_> {
         self.room(0, index)
     }
 
-    /// Combines the segment that has come with this rank's own; gives what goes on.
+    /// Combines a received segment with this rank's own; returns the data to forward.
     ///
     /// # Safety
-    /// Nobody else uses the segment and its rooms.
+    /// No other code uses the segment and its rooms.
     unsafe fn pass(&self, index: usize) -> Bytes {
         let (own, came) = (self.own(index), self.incoming(index));
         // SAFETY: promised by the caller; they are disjoint.
@@ -159,12 +161,12 @@ impl Link<'_> {
 
 impl Communicator {
     /// Reduces the `data` of this rank and of all ranks before it, element by element, and replaces
-    /// `data` by the result; that of rank 0 does not change. `data` must have the same length on
+    /// `data` with the result; that of rank 0 does not change. `data` must have the same length on
     /// all ranks.
     ///
     /// Data are combined in order of ranks, from the left: rank 3 gets `((d0 · d1) · d2) · d3`. So
-    /// floats have the same bits as from a loop that does the same, whatever the length, the
-    /// network and the settings.
+    /// floats have the same bits as from a loop in this order, whatever the length, the network and
+    /// the settings.
     ///
     /// ```no_run
     /// // Needs a launcher. Where a rank's rows begin in a file of all.
@@ -212,7 +214,7 @@ impl Communicator {
     /// As [`Self::scan`].
     ///
     /// # Panics
-    /// If elements have no bytes.
+    /// If `element_bytes` is 0.
     pub fn scan_by(
         &self,
         data: &mut [u8],
@@ -245,13 +247,13 @@ impl Communicator {
         self.scan_numbers(Prefix::BeforeOwn, data, element, op)
     }
 
-    /// As [`Self::exscan`], by a function; see [`Self::scan_by`].
+    /// As [`Self::exscan`], with a function; see [`Self::scan_by`].
     ///
     /// # Errors
     /// As [`Self::scan`].
     ///
     /// # Panics
-    /// If elements have no bytes.
+    /// If `element_bytes` is 0.
     pub fn exscan_by(
         &self,
         data: &mut [u8],
@@ -308,7 +310,7 @@ impl Communicator {
         self.allgather_parts(&mut all, &parts)?;
         let Some(others) = prefix.ranks(self.rank()).checked_sub(1) else { return Ok(()) };
         let (result, rest) = all.split_at_mut(data.len());
-        // Chunks need a length; without data there are none.
+        // Chunks must not be empty; without data there are none.
         let rest = rest.chunks(data.len().max(1)).take(others as usize);
         rest.for_each(|part| combine.apply(result, part));
         data.copy_from_slice(result);
@@ -330,7 +332,7 @@ impl Communicator {
         let mut receives = InFlight::new(self);
         let mut sends: Vec<_> = (0..at_once).map(|_| InFlight::new(self)).collect();
         let receive = |receives: &mut InFlight<'_>, index: usize| match me.checked_sub(1) {
-            // SAFETY: the room is read before it is used again, and lives as long as this.
+            // SAFETY: the room is read before it is used again, and outlives the receive.
             Some(before) if index < count => unsafe {
                 receives.receive(before, Purpose::Reduce, link.incoming(index))
             },
@@ -338,17 +340,17 @@ impl Communicator {
         };
         (0..at_once).try_for_each(|index| receive(&mut receives, index))?;
         for index in 0..count {
-            // So nothing is sent any more from the room that is filled now.
+            // Afterwards no data are sent from the room that is filled now.
             let send = &mut sends[index % at_once];
             send.wait_until_left(0)?;
             let mut outgoing = link.own(index);
             if me > 0 {
                 receives.wait_for(outgoing.length)?;
-                // SAFETY: nothing is under way there.
+                // SAFETY: no operation in progress uses that memory.
                 outgoing = unsafe { link.pass(index) };
             }
             if !is_last {
-                // SAFETY: it stays as it is until it is waited for.
+                // SAFETY: the data do not change until the send is waited for.
                 unsafe { send.send(me + 1, Purpose::Reduce, outgoing)? };
             }
             receive(&mut receives, index + at_once)?;

@@ -1,4 +1,5 @@
-//! Up a tree: each rank combines what its children send with its own, and sends that to its parent.
+//! Up a tree: each rank combines the data of its children with its own, and sends the result to its
+//! parent.
 
 use super::operator::Combine;
 use crate::bcast::check_tree;
@@ -8,11 +9,11 @@ use crate::in_flight::InFlight;
 use crate::two_level_tree::TreeNeighbours;
 use omnes_topo::Tree;
 
-/// Longest part of the data that goes up at a time: a rank has room for one of each child.
+/// Longest part of the data that goes up at a time: a rank has a buffer for one of each child.
 const SLICE_BYTES_MAX: usize = 4 << 20;
 
 impl Communicator {
-    /// Combines the data of all ranks at `root`; those of others serve as room.
+    /// Combines the data of all ranks at `root`; the data of others serve as scratch space.
     pub(super) fn reduce_up(
         &self,
         tree: Tree,
@@ -24,7 +25,7 @@ impl Communicator {
         let neighbours = self.tree_neighbours(self.rank(), tree, root);
         let slice_bytes = (SLICE_BYTES_MAX / combine.element_bytes).max(1) * combine.element_bytes;
         if data.len() <= slice_bytes {
-            // Also of no data: they are waited for nevertheless.
+            // Also without data: the other ranks wait for the messages nevertheless.
             return self.reduce_slice(&neighbours, data, combine);
         }
         data.chunks_mut(slice_bytes)
@@ -40,7 +41,7 @@ impl Communicator {
         self.combine_children(neighbours, data, combine)?;
         let Some(parent) = neighbours.parent else { return Ok(()) };
         let mut send = InFlight::new(self);
-        // SAFETY: waited for at once.
+        // SAFETY: waited for immediately.
         unsafe { send.send(parent, Purpose::Reduce, Bytes::of(data))? };
         send.wait_until_left(0)
     }
@@ -52,7 +53,7 @@ impl Communicator {
         combine: &Combine<'_>,
     ) -> Result<(), Error> {
         let length = data.len();
-        // Chunks need a length; without data, messages are empty too.
+        // Chunks must not be empty; without data, messages are empty, too.
         let mut room = vec![0; neighbours.children.len() * length.max(1)];
         // Dropped before the room.
         let mut receives = InFlight::new(self);

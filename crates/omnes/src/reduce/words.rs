@@ -1,8 +1,8 @@
-//! Up to four numbers of every rank, combined in the packets of a barrier, where words travel with
-//! each step: nobody sends a message of its own, and where the kernel NIC makes the steps, no
-//! host is woken before the results are there.
+//! Up to four numbers of every rank, combined in the packets of a barrier, whose steps carry words:
+//! no rank sends a message of its own, and if the kernel NIC makes the steps, no host is woken
+//! before the results are available.
 //!
-//! Numbers become words of 64 bits: integers as they are, f32 as f64, and for minima and maxima
+//! Numbers become words of 64 bits: integers unchanged, f32 as f64, and for minima and maxima
 //! floats as integers of the same order.
 
 use super::operator::{ElementType, ReduceOp};
@@ -12,12 +12,13 @@ use crate::error::Error;
 use omnes_proto::collective::{Combine, Contribution};
 use omnes_wire::{CARRIED_MAX, Words};
 
-/// How a number becomes a word, and a result a number.
+/// How a number is converted to a word, and a result to a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
-    /// An integer of so many bytes, in the low bits; the rest repeats its sign, if it has one.
+    /// An integer in the low bits; the high bits repeat its sign, if it has one.
     Integer { is_signed: bool },
-    /// With the highest bit turned, so that unsigned integers are in the order of signed ones.
+    /// As `Integer`, with the highest bit inverted, so that unsigned integers are in the order of
+    /// signed ones.
     Turned,
     /// The bits of an f64.
     Float,
@@ -35,7 +36,7 @@ pub(super) struct Packing {
 }
 
 impl Packing {
-    /// For elements of a type; none where the NIC knows no such operation.
+    /// For elements of a type; `None` if the NIC does not support the operation.
     pub(super) fn of(element: ElementType, op: ReduceOp) -> Option<Self> {
         use ElementType as T;
         let is_order = matches!(op, ReduceOp::Min | ReduceOp::Max);
@@ -60,7 +61,7 @@ impl Packing {
         Some(Self { element, op, form, combine })
     }
 
-    /// Numbers, at most [`CARRIED_MAX`], as words.
+    /// Converts numbers, at most [`CARRIED_MAX`], to words.
     fn pack(self, numbers: &[u8]) -> Contribution {
         let numbers = numbers.chunks_exact(self.element.bytes());
         let mut words = [0; CARRIED_MAX];
@@ -69,14 +70,14 @@ impl Packing {
         Contribution::new(self.combine, &words[..count])
     }
 
-    /// Words as numbers.
+    /// Converts words to numbers.
     fn unpack(self, words: &Words, numbers: &mut [u8]) {
         let numbers = numbers.chunks_exact_mut(self.element.bytes());
         let pairs = numbers.zip(words.as_slice());
         pairs.for_each(|(number, word)| self.set_number(*word, number));
     }
 
-    /// A number as a word.
+    /// Converts a number to a word.
     fn word(self, number: &[u8]) -> u64 {
         match self.form {
             Form::Integer { is_signed } => widened(number, is_signed),
@@ -93,7 +94,7 @@ impl Packing {
         }
     }
 
-    /// A word as a number.
+    /// Converts a word to a number.
     fn set_number(self, word: u64, number: &mut [u8]) {
         match self.form {
             Form::Integer { .. } => narrow(word, number),
@@ -121,12 +122,13 @@ impl Packing {
     }
 }
 
-/// Negative floats, whose bits go up as they go down, in the order of integers; and back.
+/// Puts the bits of negative floats, which grow as the floats fall, in the order of integers; and
+/// back.
 fn turned_if_negative(bits: u64) -> u64 {
     bits ^ ((bits as i64 >> 63) as u64 >> 1)
 }
 
-/// The integer of these bytes, with its sign.
+/// The integer of these bytes, extended with its sign if it has one.
 fn widened(number: &[u8], is_signed: bool) -> u64 {
     let mut bytes = [0; 8];
     let (length, free) = (number.len(), 64 - 8 * number.len() as u32);
@@ -150,9 +152,9 @@ fn narrow(word: u64, number: &mut [u8]) {
 }
 
 impl Communicator {
-    /// Combines the numbers of every rank in a barrier; false, with nothing done, where they are
-    /// more than four or none, the operation is none that words have, or barriers here combine
-    /// nothing. The same on all ranks.
+    /// Combines the numbers of every rank in a barrier. Returns false, without effect, if there are
+    /// none or more than four, words do not support the operation, or barriers here do not combine
+    /// words. The same on all ranks.
     pub(super) fn allreduce_words(
         &self,
         data: &mut [u8],
@@ -170,7 +172,8 @@ impl Communicator {
             let bytes = |count| (count * element.bytes()) as u64;
             match results.as_slice().len() {
                 came if came == count => Ok(results),
-                // Of another rank of this node, which has spoken for it.
+                // The length of another rank of this node, which has contributed on behalf of the
+                // node.
                 came => Err(Error::LengthMismatch { came: bytes(came), expected: bytes(count) }),
             }
         })?;
@@ -185,7 +188,7 @@ mod tests {
     use super::super::operator::Element;
     use super::*;
 
-    /// What two numbers make by words; none where words have no such operation.
+    /// The combination of two numbers by words; `None` if words do not support the operation.
     fn combined<T: Element>(op: ReduceOp, a: T, b: T) -> Option<T> {
         let packing = Packing::of(T::TYPE, op)?;
         let pack = |number: T| packing.pack(bytemuck::bytes_of(&[number; 3]));
@@ -199,7 +202,7 @@ mod tests {
         Some(first)
     }
 
-    /// What they make by the operation itself.
+    /// The combination by the operation itself.
     fn expected<T: Element>(op: ReduceOp, a: T, b: T) -> T {
         let mut result = a;
         let apply = |combine: &super::super::operator::Combine<'_>| {
@@ -244,7 +247,7 @@ mod tests {
         }
         assert_eq!(combined(ReduceOp::Product, 2.0, 3.0), None);
         assert_eq!(combined(ReduceOp::Xor, 2.0f32, 3.0), None);
-        // The negative zero is the smaller one, whichever comes first; its sum with 0 is 0.
+        // Negative zero is the smaller one, whichever operand it is; its sum with 0 is 0.
         for (a, b) in [(0.0, -0.0), (-0.0, 0.0)] {
             let bits = |op| combined::<f64>(op, a, b).unwrap().to_bits();
             assert_eq!(bits(ReduceOp::Min), (-0.0f64).to_bits());

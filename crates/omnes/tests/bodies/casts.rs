@@ -1,5 +1,5 @@
-//! Bodies about broadcasts: every scheme, one after the other and several at once, from one root
-//! and from all, to ranks that come late. Where there is no multicast, its schemes run as trees.
+//! Bodies about broadcasts: every scheme, one after the other and several at a time, from one root
+//! and from all, to ranks that are late. If multicast does not work, its schemes run as trees.
 
 use super::{BYTES_MAX, assert_same, pattern};
 use omnes::{BcastAlgorithm, Communicator, ReduceOp};
@@ -38,17 +38,17 @@ fn schemes() -> impl Iterator<Item = (u32, BcastAlgorithm)> {
     (0..).zip(SCHEMES.map(|text| text.parse().unwrap()))
 }
 
-/// What `root` sends in round `round`.
+/// The data that `root` sends in round `round`.
 fn message(bytes: usize, root: u32, round: u32) -> Vec<u8> {
     pattern(bytes, round * 64 + root)
 }
 
-/// The buffer of a broadcast before it: the root's data, nothing elsewhere.
+/// The buffer before a broadcast: the root's data, filler on the other ranks.
 fn buffer(comm: &Communicator, root: u32, data: &[u8]) -> Vec<u8> {
     if comm.rank() == root { data.to_vec() } else { vec![0xee; data.len()] }
 }
 
-/// Every scheme, every size, roots in turn.
+/// Every scheme, every size, with alternating roots.
 pub fn every_scheme(comm: &Communicator, bytes_max: usize) {
     for (number, scheme) in schemes() {
         for (round, bytes) in (number..).zip(SIZES.map(|bytes| bytes.min(bytes_max))) {
@@ -61,7 +61,7 @@ pub fn every_scheme(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// 200 broadcasts from one root without a pause, of the lengths that windows are hard on.
+/// 200 broadcasts from one root without a pause, with lengths that are hard on windows.
 pub fn back_to_back(comm: &Communicator, bytes_max: usize) {
     let root = comm.size() - 1;
     let quick = ["basic", "window", "skewed=10", "co-root=2", "tree-ack", "nack", "combined"];
@@ -77,7 +77,7 @@ pub fn back_to_back(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Every rank is a root at the same time, twice, and waits in another order than the others.
+/// Every rank is a root at the same time, twice, and waits in a different order from the others.
 pub fn all_roots(comm: &Communicator, bytes_max: usize) {
     let (me, size) = (comm.rank(), comm.size());
     for (number, scheme) in schemes() {
@@ -103,7 +103,7 @@ pub fn all_roots(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Several from each root under way, of all lengths, asked for instead of waited for.
+/// Several broadcasts in progress from each root, of all lengths, tested instead of waited for.
 pub fn outstanding(comm: &Communicator, bytes_max: usize) {
     const COUNT: u32 = 12;
     for (number, scheme) in schemes() {
@@ -130,8 +130,8 @@ pub fn outstanding(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// One rank computes before it takes part: it gets all that was sent meanwhile, and holds nobody
-/// up for longer.
+/// One rank computes before it takes part: it gets all data sent meanwhile, and delays no other
+/// rank any longer.
 pub fn late_rank(comm: &Communicator, bytes_max: usize) {
     const LATE: Duration = Duration::from_millis(50);
     for scheme in ["combined", "window", "co-root=2", "tree-ack", "skewed", "nack", "binomial"] {
@@ -151,7 +151,7 @@ pub fn late_rank(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// A stream through buffers that go round, as `omnes cp` has it.
+/// A stream through buffers that are reused in turn, as in `omnes cp`.
 pub fn owned(comm: &Communicator, bytes_max: usize) {
     let bytes = 400_000.min(bytes_max);
     for scheme in ["combined", "chain"].map(|text| text.parse::<BcastAlgorithm>().unwrap()) {
@@ -164,7 +164,7 @@ pub fn owned(comm: &Communicator, bytes_max: usize) {
             under_way.push_back((round, comm.bcast_owned_with(0, data, scheme).unwrap()));
         }
         for (round, started) in under_way {
-            // One that nobody waits for is given up without harm, if it is the last.
+            // A broadcast that is not waited for may be abandoned, if it is the last.
             land(comm, (round, started), bytes);
         }
     }
@@ -176,7 +176,7 @@ fn land(comm: &Communicator, (round, started): (u32, omnes::OwnedBcast), bytes: 
     assert_same(&got, &message(bytes, 0, round), what);
 }
 
-/// A rank that has started a broadcast and waits for something else still passes it on.
+/// A rank that has started a broadcast and waits for something else still forwards it.
 pub fn passed_on(comm: &Communicator, bytes_max: usize) {
     let (me, last) = (comm.rank(), comm.size() - 1);
     let bytes = 300_000.min(bytes_max);
@@ -198,7 +198,7 @@ pub fn passed_on(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Parts of a communicator broadcast at the same time, each with schemes of its own.
+/// Parts of a communicator broadcast at the same time, each with its own schemes.
 pub fn parts(comm: &Communicator, bytes_max: usize) {
     let bytes = 30_000.min(bytes_max);
     let part = comm.split(Some(comm.rank() % 2), i64::from(comm.rank())).unwrap().unwrap();
@@ -215,15 +215,15 @@ pub fn parts(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// A part multi-sends in user space at first, and by a slot of the kernel NIC where the job has
-/// one, without losing anything in between.
+/// A part multi-sends first in user space, and then by a slot of the kernel NIC if the job has one,
+/// without losing anything in between.
 pub fn late_slots(comm: &Communicator, bytes_max: usize) {
     let by_kernel = comm.multisend().is_some_and(|usage| usage.is_in_kernel);
     for (part, lengths) in [[8, 1416], [70_000, 300_000]].into_iter().enumerate() {
         let part = (part, comm.dup().unwrap());
         let clones = || comm.stats().nic_clones;
         let before = clones();
-        // With more than two nodes, each root's NIC makes a copy more than its host.
+        // With more than two nodes, each root's NIC makes one copy more than its host.
         let has_slot = || !by_kernel || comm.size() < 3 || clones() > before;
         let start = Instant::now();
         for round in 0.. {
@@ -236,7 +236,7 @@ pub fn late_slots(comm: &Communicator, bytes_max: usize) {
             if round == 0 {
                 assert_eq!(clones(), before, "the first broadcast of a part has no slot");
             }
-            // Slots are opened meanwhile, which takes as long as it takes.
+            // Slots are opened meanwhile, which may take any time.
             let mut have_slots = [u32::from(has_slot())];
             comm.allreduce(&mut have_slots, ReduceOp::Min).unwrap();
             if round >= 60 && have_slots == [1] {
@@ -248,8 +248,8 @@ pub fn late_slots(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// A slot that opens in the midst of a long message takes over at once: as long as a rank makes
-/// copies that its NIC copies too, each packet comes as often as there are children.
+/// A slot that opens during a long message takes over immediately: as long as a rank makes copies
+/// that its NIC makes, too, each packet arrives as often as there are children.
 pub fn slot_during_message(comm: &Communicator, bytes_max: usize) {
     let by_kernel = comm.multisend().is_some_and(|usage| usage.is_in_kernel);
     if !by_kernel || bytes_max < BYTES_MAX {

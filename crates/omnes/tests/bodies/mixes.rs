@@ -1,20 +1,20 @@
-//! Bodies with many messages at once: random ones, large ones both ways, floods.
+//! Bodies with many messages in flight: random ones, large ones in both directions, floods.
 //!
-//! Who sends what to whom is drawn from a seed by every rank alike, so each knows what it must get
-//! without being told.
+//! Every rank draws the messages and their senders and receivers from the same seed, so each knows
+//! which ones it must get.
 
 use super::{assert_same, partner, pattern};
 use omnes::{Communicator, Source, Tag};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Draws numbers; the same from the same seed.
+/// Draws numbers; equal seeds give equal numbers.
 struct Draw(u64);
 
 impl Draw {
     /// A number below `limit`.
     fn below(&mut self, limit: u32) -> u32 {
-        // Knuth's multiplier; the upper bits are the good ones.
+        // Knuth's multiplier; the upper bits are the random ones.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         ((self.0 >> 33) % u64::from(limit)) as u32
     }
@@ -35,7 +35,7 @@ impl Planned {
     }
 }
 
-/// `count` messages between any ranks, also of a rank to itself; mostly short ones.
+/// `count` messages between any ranks, including from a rank to itself; mostly short ones.
 fn plan(seed: u64, count: u32, size: u32, bytes_max: usize) -> Vec<Planned> {
     let mut draw = Draw(seed);
     let mut message = |tag| {
@@ -56,7 +56,7 @@ fn split_plan(plan: &[Planned], me: u32) -> (Vec<(Planned, Vec<u8>)>, Vec<Planne
     (sent.map(|message| (*message, message.data())).collect(), received.copied().collect())
 }
 
-/// Any source, any tag: of each source the messages come in order, unchanged.
+/// Any source, any tag: the messages of each source arrive in order, unchanged.
 pub fn mix(comm: &Communicator, bytes_max: usize) {
     let size = comm.size();
     let plan = plan(42, 40 * size, size, bytes_max);
@@ -80,8 +80,8 @@ pub fn mix(comm: &Communicator, bytes_max: usize) {
     });
 }
 
-/// Messages are received by tag in an order that has nothing to do with that of sending; half of
-/// the receives are posted before anything is sent.
+/// Messages are received by tag in an order unrelated to that of sending; half of the receives are
+/// posted before anything is sent.
 pub fn out_of_order(comm: &Communicator, bytes_max: usize) {
     let size = comm.size();
     let plan = plan(7, 20 * size, size, bytes_max);
@@ -106,7 +106,7 @@ pub fn out_of_order(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Large messages in both directions between all neighbours at once.
+/// Large messages in both directions between all neighbours at the same time.
 pub fn both_ways(comm: &Communicator, bytes_max: usize) {
     let (me, size) = (comm.rank(), comm.size());
     if size == 1 {
@@ -117,7 +117,8 @@ pub fn both_ways(comm: &Communicator, bytes_max: usize) {
     let mut theirs = [vec![0; bytes_max], vec![0; bytes_max]];
     let [from_next, from_before] = &mut theirs;
     comm.scope(|scope| {
-        // In a job of two both neighbours are one rank: the tag says which way a message goes.
+        // In a job of two ranks, both neighbours are one rank: the tag gives the direction of a
+        // message.
         let _ = scope.irecv(neighbours[0], 1, from_next).unwrap();
         let _ = scope.irecv(neighbours[1], 0, from_before).unwrap();
         let _ = scope.isend(neighbours[0], 0, &mine).unwrap();
@@ -128,7 +129,7 @@ pub fn both_ways(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Everybody sends to one rank at once.
+/// All ranks send to one at the same time.
 pub fn incast(comm: &Communicator, bytes_max: usize) {
     let bytes = (1 << 20).min(bytes_max);
     let last = comm.size() - 1;
@@ -146,7 +147,7 @@ pub fn incast(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// 64 messages under way at once, waited for in the opposite order.
+/// 64 messages in flight, waited for in the opposite order.
 pub fn burst(comm: &Communicator, bytes_max: usize) {
     let Some(peer) = partner(comm) else { return };
     let length = |tag: u32| (tag as usize * 1000).min(bytes_max);
@@ -169,11 +170,11 @@ pub fn burst(comm: &Communicator, bytes_max: usize) {
 
 const FLOOD_MESSAGES: u32 = 20_000;
 const FLOOD_BYTES: usize = 100;
-/// What both sides may need for a flood: the messages once, with what is kept beside each.
+/// Memory that both sides may need for a flood: the messages once, with the overhead of each.
 const FLOOD_MEMORY_KIB: u64 = 100 << 10;
 
-/// Many small messages to a rank that asks for none: its pool fills and it refuses the rest; when
-/// it asks at last, all are there, in order. What the pool is set to decides how early that is.
+/// Many small messages to a rank that posts no receive: its pool fills and it rejects the others;
+/// when it finally receives, all arrive, in order. The size of the pool determines when it fills.
 pub fn flood(comm: &Communicator, _bytes_max: usize) {
     let Some(peer) = partner(comm) else { return };
     let before = resident_kib();
@@ -196,7 +197,7 @@ pub fn flood(comm: &Communicator, _bytes_max: usize) {
     assert!(grown < FLOOD_MEMORY_KIB, "memory has grown by {grown} KiB");
 }
 
-/// Returns when this rank has refused a packet: only its progress thread works meanwhile.
+/// Returns when this rank has rejected a packet: only its progress thread works meanwhile.
 fn wait_for_refusals(comm: &Communicator) {
     let before = comm.stats().rejects_sent;
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -206,7 +207,7 @@ fn wait_for_refusals(comm: &Communicator) {
     }
 }
 
-/// Memory that this process holds.
+/// Resident memory of this process.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

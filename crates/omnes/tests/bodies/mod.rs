@@ -1,13 +1,13 @@
-//! What every network must do, as one body per promise; each is run as every rank of a job.
+//! Promises that hold on every network, one body per promise; each is run as every rank of a job.
 //!
 //! The same bodies run as threads over loopback (`tests/loopback`) and as processes under any
 //! launcher (`examples/conformance.rs`), there also with loss, delay and other links. A body works
-//! for any number of ranks, asserts what it finds, and leaves no message behind, so that bodies can
-//! follow each other on one communicator. Ranks without a partner only watch.
+//! for any number of ranks, asserts its results, and leaves no message behind, so that bodies can
+//! follow each other on one communicator. Ranks without a partner take no part.
 //!
-//! [`mixes`] has the bodies that are about many messages at once, [`casts`] those about broadcasts,
-//! [`reductions`] those about what combines, gathers and scatters, [`scans`] those about prefixes,
-//! [`nonblocking`] reductions and gathers without waiting.
+//! [`mixes`] has the bodies about many messages in flight, [`casts`] those about broadcasts,
+//! [`reductions`] those about reductions, gathers and scatters, [`scans`] those about prefixes,
+//! [`nonblocking`] those about nonblocking reductions and gathers.
 
 mod casts;
 mod mixes;
@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 pub struct Body {
     /// Its name, as given on the command line.
     pub name: &'static str,
-    /// Checks it; no message is longer than the number of bytes given.
+    /// Checks the promise; no message is longer than the number of bytes given.
     pub run: fn(&Communicator, usize),
 }
 
-/// All of them, in the order in which they are run.
+/// All bodies, in the order in which they are run.
 pub const ALL: &[Body] = &[
     Body { name: "sizes", run: sizes },
     Body { name: "unexpected", run: unexpected },
@@ -76,12 +76,12 @@ pub const ALL: &[Body] = &[
     Body { name: "flood", run: mixes::flood },
 ];
 
-/// Longest message where nothing else is asked for.
+/// Longest message by default.
 pub const BYTES_MAX: usize = 3_000_000;
 
 const SIZES: [usize; 9] = [0, 1, 1000, 1416, 9000, 65_536, 131_072, 131_073, BYTES_MAX];
 
-/// Bytes that differ by position and by seed, without a period: a piece in a wrong place shows.
+/// Bytes that differ by position and by seed, without a period: misplaced data are detected.
 pub fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
     let word = |at: u64| {
         let mixed = (at ^ u64::from(seed) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -92,7 +92,7 @@ pub fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
     data
 }
 
-/// Panics with what differs if `got` is not what was sent.
+/// Panics with the difference if `got` is not what was sent.
 pub fn assert_same(got: &[u8], sent: &[u8], what: impl Display) {
     if got == sent {
         return;
@@ -145,7 +145,7 @@ fn unexpected(comm: &Communicator, bytes_max: usize) {
         });
         return;
     }
-    // Out of order: the large one must not stand in the way.
+    // Out of order: the large message must not block the others.
     let mut small = [0; 100];
     comm.recv(peer, 2, &mut small).unwrap();
     let mut medium = vec![0; 5000];
@@ -157,7 +157,7 @@ fn unexpected(comm: &Communicator, bytes_max: usize) {
     assert_same(&medium, &data[..5000], "the medium one");
 }
 
-/// What a probe says is what a receive gets, and a probe takes nothing away.
+/// A receive gets what a probe has reported, and a probe takes no message.
 fn probed(comm: &Communicator, bytes_max: usize) {
     let Some(peer) = partner(comm) else { return };
     let own = comm.rank();
@@ -173,7 +173,7 @@ fn probed(comm: &Communicator, bytes_max: usize) {
         for (tag, data) in &sent {
             let _ = scope.isend(peer, *tag, data).unwrap();
         }
-        // The last first: those before it must not stand in the way.
+        // The last first: the messages before it must not block it.
         for (tag, bytes) in lengths.into_iter().rev() {
             let found = comm.probe(peer, tag).unwrap();
             assert_eq!((found.source, found.tag, found.bytes), (peer, tag, bytes));
@@ -223,7 +223,7 @@ fn truncation(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Broadcasts that follow each other without barriers, each from another root.
+/// Consecutive broadcasts without barriers in between, each from another root.
 fn roots(comm: &Communicator, bytes_max: usize) {
     for round in 0..60 {
         let root = round * 7 % comm.size();
@@ -235,7 +235,7 @@ fn roots(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// In each round one rank comes late, and is told by nobody of an end before it has come.
+/// In each round one rank is late, and no other leaves the barrier before it has entered.
 fn barriers(comm: &Communicator, _bytes_max: usize) {
     const LATE: Duration = Duration::from_micros(200);
     for (round, algorithm) in (0..).zip(BarrierAlgorithm::ALL.into_iter().cycle().take(24)) {
@@ -277,7 +277,7 @@ fn split(comm: &Communicator, _bytes_max: usize) {
     part.bcast(0, &mut first).unwrap();
     assert_eq!(u32::from(first[0]), group[0]);
     let copy = part.dup().unwrap();
-    // Same ranks, same tag: the communicators keep the messages apart.
+    // Same ranks, same tag: the communicators separate the messages.
     if part.size() > 1 && copy.rank() == 0 {
         copy.send(1, 9, b"copy").unwrap();
         part.send(1, 9, b"part").unwrap();
@@ -290,7 +290,7 @@ fn split(comm: &Communicator, _bytes_max: usize) {
     }
 }
 
-/// Two communicators of the same ranks in different orders, used in turn with the same tags.
+/// Two communicators of the same ranks in different orders, used alternately with the same tags.
 fn interleaved(comm: &Communicator, bytes_max: usize) {
     let one = comm.dup().unwrap();
     let two = comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap();
@@ -310,7 +310,7 @@ fn interleaved(comm: &Communicator, bytes_max: usize) {
         let (next, before) = ((one.rank() + 1) % size, (one.rank() + size - 1) % size);
         one.scope(|scope| {
             let _ = scope.isend(next, 4, &data[0]).unwrap();
-            // The same process, under its other number.
+            // The same process, by its rank in the other communicator.
             two.send(size - 1 - next, 4, &data[1]).unwrap();
             two.recv(size - 1 - before, Tag::Any, &mut got[1]).unwrap();
             one.recv(Source::Any, 4, &mut got[0]).unwrap();

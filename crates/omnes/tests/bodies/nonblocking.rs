@@ -1,4 +1,4 @@
-//! Reductions and gathers that do not block.
+//! Nonblocking reductions and gathers.
 
 use super::{assert_same, pattern};
 use omnes::{Communicator, ReduceOp};
@@ -10,7 +10,7 @@ fn numbers(length: usize, seed: u32) -> Vec<i64> {
     bytes.as_chunks().0.iter().map(|word| i64::from_ne_bytes(*word)).collect()
 }
 
-/// What the numbers of all ranks make, whose seeds begin with `seed`.
+/// Sums of the numbers of all ranks, whose seeds begin with `seed`.
 fn sums(length: usize, ranks: u32, seed: u32) -> Vec<i64> {
     let mut sums = vec![0i64; length];
     for rank in 0..ranks {
@@ -69,7 +69,7 @@ pub fn each(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Parts of different lengths, also of none, or of one rank alone, among all and among some.
+/// Parts of different lengths, including 0, or of one rank only, among all ranks and among some.
 pub fn varied(comm: &Communicator, bytes_max: usize) {
     let part = comm.split(Some(comm.rank() % 3 / 2), -i64::from(comm.rank())).unwrap().unwrap();
     for comm in [comm, &part] {
@@ -82,7 +82,8 @@ pub fn varied(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// All at once, where a rank has so many bytes for another one, or for rank 0 if for no one.
+/// All calls at the same time; `length(from, to)` is the length of a part, `length(from, 0)` if it
+/// has no destination.
 fn parts_of(comm: &Communicator, round: u32, length: &dyn Fn(u32, u32) -> usize) {
     let (me, size, root) = (comm.rank(), comm.size(), comm.size() - 1);
     let lengths: Vec<_> = (0..size).map(|rank| length(rank, 0)).collect();
@@ -115,7 +116,8 @@ fn parts_of(comm: &Communicator, round: u32, length: &dyn Fn(u32, u32) -> usize)
     assert_same(&exchanged, &expected, "parts of all");
 }
 
-/// Many at once, with others between, which end in another order on each rank.
+/// Many calls in progress, mixed with other operations, which end in a different order on each
+/// rank.
 pub fn outstanding(comm: &Communicator, bytes_max: usize) {
     const COUNT: usize = 24;
     let (me, size) = (comm.rank(), comm.size());
@@ -158,7 +160,8 @@ pub fn outstanding(comm: &Communicator, bytes_max: usize) {
     tables.iter().for_each(|table| assert_same(table, &ranks, "the ranks"));
 }
 
-/// One goes on at a rank that waits for something else, which comes only when it has ended.
+/// A call makes progress at a rank that waits for a message that is sent only after the call has
+/// ended.
 pub fn behind_another_wait(comm: &Communicator, bytes_max: usize) {
     let (me, last) = (comm.rank(), comm.size() - 1);
     for (round, length) in (0..).zip(LENGTHS.map(|length| length.min(bytes_max / 8))) {

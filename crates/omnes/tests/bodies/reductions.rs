@@ -1,4 +1,4 @@
-//! Reductions, and what gathers and scatters.
+//! Reductions, gathers and scatters.
 
 use super::{assert_same, pattern};
 use omnes::{Communicator, ElementType, Error, ReduceAlgorithm, ReduceOp};
@@ -10,7 +10,7 @@ fn algorithms() -> impl Iterator<Item = Option<ReduceAlgorithm>> {
     std::iter::once(None).chain(named.into_iter().map(|name| Some(name.parse().unwrap())))
 }
 
-/// Numbers of a rank, which everybody can tell.
+/// Numbers of a rank, which every rank can compute.
 fn numbers(length: usize, rank: u32, round: u32) -> Vec<i64> {
     let bytes = pattern(8 * length, 1000 * round + rank);
     bytes.as_chunks().0.iter().map(|word| i64::from_ne_bytes(*word)).collect()
@@ -25,7 +25,7 @@ fn sums(length: usize, ranks: u32, round: u32) -> Vec<i64> {
     sums
 }
 
-/// Sums of everything, by every algorithm, at all ranks.
+/// Sums of all data, by every algorithm, at all ranks.
 pub fn allreduce(comm: &Communicator, bytes_max: usize) {
     for (round, length) in (0..).zip(LENGTHS.map(|length| length.min(bytes_max / 8))) {
         let expected = sums(length, comm.size(), round);
@@ -88,7 +88,7 @@ pub fn reduce(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Each rank's block is reduced, and all else stays.
+/// Each rank's block is reduced, and all other data stay unchanged.
 pub fn reduce_scatter(comm: &Communicator, bytes_max: usize) {
     for (round, length) in (0..).zip(LENGTHS.map(|length| length.min(bytes_max / 8))) {
         let own = numbers(length, comm.rank(), round);
@@ -106,7 +106,7 @@ pub fn reduce_scatter(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Sums of floats, which depend on their order, have the same bits everywhere and every time.
+/// Sums of floats, which depend on their order, have the same bits on all ranks and in every call.
 pub fn same_bits(comm: &Communicator, bytes_max: usize) {
     for length in [1, 300, 20_000].map(|length: usize| length.min(bytes_max / 8)) {
         for algorithm in algorithms().flatten() {
@@ -126,7 +126,7 @@ pub fn same_bits(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Elements of a size that no number has, by a function.
+/// Elements of a size that no number type has, by a function.
 pub fn own_operation(comm: &Communicator, bytes_max: usize) {
     const BYTES: usize = 3;
     let larger = |into: &mut [u8], from: &[u8]| {
@@ -152,7 +152,7 @@ pub fn own_operation(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Bytes of all at one, of all at all, of one at all, of all at all others.
+/// Data of all ranks at one, of all at all, of one at all, and of all at all others.
 pub fn gathers(comm: &Communicator, bytes_max: usize) {
     let (me, size) = (comm.rank(), comm.size());
     for (round, bytes) in (1..).zip([0, 1, 1000, 30_000, 300_000]) {
@@ -183,7 +183,7 @@ pub fn gathers(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// The same of parts of different lengths, also of none, or of one rank alone.
+/// As [`gathers`], with parts of different lengths, including 0, or of one rank only.
 pub fn varied_gathers(comm: &Communicator, bytes_max: usize) {
     let size = comm.size();
     for (round, bytes) in (1..).zip([0, 3, 1000, 30_000, 300_000]) {
@@ -193,7 +193,7 @@ pub fn varied_gathers(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Gathers in which a rank has so many bytes for another one, or for rank 0 if for no one.
+/// Gathers; `length(from, to)` is the length of a part, `length(from, 0)` if it has no destination.
 fn gathers_of(comm: &Communicator, round: u32, length: &dyn Fn(u32, u32) -> usize) {
     let (me, size) = (comm.rank(), comm.size());
     let lengths: Vec<_> = (0..size).map(|rank| length(rank, 0)).collect();
@@ -227,7 +227,7 @@ fn gathers_of(comm: &Communicator, round: u32, length: &dyn Fn(u32, u32) -> usiz
     assert_same(&buffer, &expected, "parts of all");
 }
 
-/// The same among parts of the ranks, in another order.
+/// The same among parts of the ranks, in a different order.
 pub fn parts(comm: &Communicator, bytes_max: usize) {
     let color = comm.rank() % 3 / 2;
     let part = comm.split(Some(color), -i64::from(comm.rank())).unwrap().unwrap();
@@ -238,7 +238,7 @@ pub fn parts(comm: &Communicator, bytes_max: usize) {
     varied_gathers(&part, bytes_max.min(200_000));
 }
 
-/// What fills no element at the end stays, whatever the way.
+/// Bytes at the end that do not fill an element stay unchanged, by every algorithm.
 pub fn remainders(comm: &Communicator, _bytes_max: usize) {
     for (length, algorithm) in [(10, "flat"), (10, "blocks"), (8 * 9000 + 3, "blocks")] {
         let mut data = pattern(length, comm.rank());
@@ -255,8 +255,8 @@ pub fn remainders(comm: &Communicator, _bytes_max: usize) {
     }
 }
 
-/// Mistakes that all ranks make are named before anything is sent; after one of the root alone,
-/// the next call gets what belongs to it.
+/// Mistakes that all ranks make are reported before anything is sent; after a mistake of the root
+/// only, the next call gets its own data.
 pub fn refusals(comm: &Communicator, _bytes_max: usize) {
     let (me, size) = (comm.rank(), comm.size());
     let error = comm.allreduce(&mut [1.0f32], ReduceOp::And).unwrap_err();
@@ -291,8 +291,8 @@ fn is_length(error: &Error) -> bool {
     matches!(error, Error::Truncated { .. } | Error::LengthMismatch { .. })
 }
 
-/// Lengths that do not fit are named where they do not; nobody else hears of it, and the next call
-/// gets what belongs to it.
+/// Lengths that do not match are reported at the ranks concerned; no other rank notices, and the
+/// next call gets its own data.
 pub fn refused_lengths(comm: &Communicator, bytes_max: usize) {
     let (me, size) = (comm.rank(), comm.size());
     let long = 200_000.min(bytes_max / size as usize).max(1);
@@ -312,7 +312,7 @@ pub fn refused_lengths(comm: &Communicator, bytes_max: usize) {
         is_named(outcome, 0, |error| matches!(error, Error::BufferLength { .. }));
         let outcome = comm.gatherv(0, &vec![1; each + usize::from(me == 0)], &mut all, &equal);
         is_named(outcome, 0, |error| matches!(error, Error::LengthMismatch { .. }));
-        // What the last one has is longer, then shorter, than the root expects.
+        // The part of the last rank is longer, then shorter, than the root expects.
         let last = size - 1;
         for bytes in [each + 1, each - 1].into_iter().filter(|_| size > 1) {
             let outcome =

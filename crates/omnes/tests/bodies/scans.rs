@@ -1,11 +1,12 @@
-//! Prefix reductions, beside a loop over the ranks: in the same order, so with the same bits.
+//! Prefix reductions, compared with a loop over the ranks in the same order, so with the same bits.
 
 use super::{assert_same, pattern};
 use omnes::{Communicator, ElementType, ReduceOp};
 
-/// Elements of 8 bytes: such as many ranks gather, whole segments, and such that end within one.
+/// Numbers of elements of 8 bytes: gathered among many ranks; whole segments; the last segment
+/// partial.
 const LENGTHS: [usize; 7] = [0, 1, 500, 8_192, 16_384, 16_385, 120_000];
-/// Elements of all ranks together, in jobs of many.
+/// Maximum number of elements of all ranks together, in large jobs.
 const ALL_MAX: usize = 1_000_000;
 
 /// How the second element is combined with the first.
@@ -13,7 +14,7 @@ type Combine = dyn Fn(&mut [u8], &[u8]);
 /// A call with this rank's data.
 type Call<'a> = &'a dyn Fn(&mut [u8]);
 
-/// Checks what `scan` and `exscan` make of the rows of ranks, beside a loop over these.
+/// Compares the results of `scan` and `exscan` on the rows of ranks with a loop over the ranks.
 fn check(
     comm: &Communicator,
     row: &dyn Fn(u32) -> Vec<u8>,
@@ -49,7 +50,7 @@ fn differ(into: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Sums of floats, which depend on their order, and an operation that no other order fits.
+/// Sums of floats, which depend on their order, and an operation that is correct in no other order.
 pub fn scans(comm: &Communicator, bytes_max: usize) {
     let length_max = (bytes_max / 8).min(ALL_MAX / comm.size() as usize);
     for length in LENGTHS.map(|length| length.min(length_max)) {
@@ -75,7 +76,7 @@ pub fn scans(comm: &Communicator, bytes_max: usize) {
     remainders(comm, bytes_max);
 }
 
-/// What fills no element at the end stays, whatever the way.
+/// Bytes at the end that do not fill an element stay unchanged, by every algorithm.
 fn remainders(comm: &Communicator, bytes_max: usize) {
     for length in [10, 70_003].map(|length: usize| length.min(bytes_max)) {
         let row = pattern(length, comm.rank());
@@ -88,7 +89,7 @@ fn remainders(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// The same among parts of the ranks, in another order.
+/// The same among parts of the ranks, in a different order.
 pub fn parts(comm: &Communicator, bytes_max: usize) {
     let color = comm.rank() % 3 / 2;
     let part = comm.split(Some(color), -i64::from(comm.rank())).unwrap().unwrap();

@@ -1,11 +1,11 @@
-//! Ranks that have left, and what those meet that go on without them.
+//! Ranks that have left, and the effect on those that continue without them.
 
 use super::ranks::{crash, with_ranks};
 use omnes::{BarrierAlgorithm, Communicator, Error, OwnedRequest, ReduceOp, Source, Tag};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-/// Lets four of five ranks call what the fifth has left before.
+/// Lets four of five ranks make a call after the fifth has left.
 fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Error> + Sync) {
     with_ranks(
         5,
@@ -14,7 +14,7 @@ fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Erro
             comm.barrier().unwrap();
             let me = comm.rank();
             if me == 3 {
-                // Who is still in that barrier would be told of the farewell.
+                // A rank that is still in that barrier would learn of the farewell.
                 for peer in those_still_there(&comm) {
                     comm.recv(peer, 8, &mut []).unwrap();
                 }
@@ -23,7 +23,7 @@ fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Erro
             comm.send(3, 8, &[]).unwrap();
             let error = call(&comm).unwrap_err();
             assert!(matches!(error, Error::PeerLeft { rank: 3 }), "{what}, rank {me}: {error}");
-            // Those that are still there can talk to each other.
+            // The remaining ranks can communicate with each other.
             if me < 2 {
                 comm.scope(|scope| {
                     let mut got = [0; 1];
@@ -32,7 +32,7 @@ fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Erro
                     assert_eq!(got, [7]);
                 });
             }
-            // Nobody leaves before all have seen who it was.
+            // No rank leaves before all have seen which one it was.
             let others = those_still_there(&comm);
             for peer in others.iter().filter(|peer| **peer != me) {
                 comm.send(*peer, 9, &[]).unwrap();
@@ -68,7 +68,7 @@ fn scan_that_a_departed_rank_cannot_join_ends_with_its_name() {
     for length in [10, 300_000] {
         end_with_its_name("scan", |comm| {
             comm.scan(&mut vec![1i64; length], ReduceOp::Sum)?;
-            // Whoever waits for nobody hears of it later.
+            // A rank that waits for no other learns of it later.
             comm.barrier()
         });
         end_with_its_name("exscan", |comm| {
@@ -115,7 +115,7 @@ fn operation_that_panics_leaves_the_others_with_an_error() {
             let mut data = vec![1; 100_000];
             let reduce = || comm.allreduce_by(&mut data, 1, &combine);
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(reduce));
-            // Whoever has heard of it leaves too, which others may hear before.
+            // A rank that has learnt of it leaves, too, which others may notice first.
             let is_told = |error| {
                 matches!(error, Error::CollectivesBroken { rank: 0, .. } | Error::PeerLeft { .. })
             };
@@ -191,7 +191,7 @@ fn a_part_of_the_ranks_cannot_take_them_out_of_the_job() {
                 part.barrier().unwrap();
             }
             comm.barrier().unwrap();
-            // In whatever order they are.
+            // In any order of ranks.
             comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap().finalize().unwrap();
         },
     );
@@ -212,12 +212,12 @@ fn a_rank_that_cannot_finalize_has_left_though_another_communicator_lives() {
                     rank_1_has_heard.wait();
                 }
                 1 => {
-                    // Rank 2's end does not break a communicator without it.
+                    // The end of rank 2 does not break a communicator without it.
                     let gone = pair.unwrap().recv(0, 1, &mut []);
                     assert!(matches!(gone, Err(Error::PeerLeft { rank: 0 })), "{gone:?}");
                     rank_1_has_heard.wait();
                 }
-                // A rank that panics says no farewell.
+                // A rank that panics sends no farewell.
                 _ => drop(catch_unwind(AssertUnwindSafe(move || {
                     let _dropped = (comm, pair);
                     resume_unwind(Box::new(()))
@@ -227,7 +227,7 @@ fn a_rank_that_cannot_finalize_has_left_though_another_communicator_lives() {
     );
 }
 
-/// The other ranks go on without rank 2 once they know that it has gone: ranks 3 and 1, in that
+/// The other ranks continue without rank 2 once they know that it is gone: ranks 3 and 1, in that
 /// order, have a communicator of their own.
 fn others_go_on(end: fn(Communicator), is_its_end: fn(&Error) -> bool) {
     with_ranks(
@@ -272,7 +272,7 @@ fn nor_does_a_rank_that_leaves() {
     others_go_on(drop, |gone| matches!(gone, Error::PeerLeft { rank: 2 }));
 }
 
-/// Of ranks 3, 2 and 1 rank 2 ends, which is their rank 1.
+/// Of ranks 3, 2 and 1, rank 2 ends, which is rank 1 of their communicator.
 fn is_named_by_its_number(end: fn(Communicator), is_its_end: fn(&Error) -> bool) {
     let both_have_seen = std::sync::Barrier::new(2);
     with_ranks(
@@ -378,7 +378,7 @@ fn messages_that_were_started_go_on_when_another_rank_has_left() {
             for waits in [true, false] {
                 let mut buffer = vec![0; large.len()];
                 if me == 1 {
-                    // Neither comes before rank 0 waits for it, or has asked for it.
+                    // Neither message is sent before rank 0 waits for it, or has tested for it.
                     comm.recv(0, 9, &mut []).unwrap();
                     comm.recv(0, 1, &mut buffer).unwrap();
                     comm.send(0, 2, &buffer).unwrap();

@@ -1,5 +1,5 @@
-//! The public library over real sockets on loopback, and through shared memory: the bodies of
-//! conformance with ranks as threads, and what only threads can see.
+//! The public library over real sockets on loopback, and through shared memory: the conformance
+//! bodies with ranks as threads, and tests that need threads.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../bodies/mod.rs"]
@@ -16,7 +16,7 @@ use omnes::{
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Runs all bodies that `filter` lets through.
+/// Runs all bodies that `filter` accepts.
 fn conform(host: &str, size: u32, adjust: fn(&mut Config), filter: fn(&Body) -> bool) {
     with_ranks_at(&rendezvous(host), size, adjust, |comm| {
         for body in bodies::ALL.iter().filter(|body| filter(body)) {
@@ -27,7 +27,7 @@ fn conform(host: &str, size: u32, adjust: fn(&mut Config), filter: fn(&Body) -> 
     });
 }
 
-/// All ranks are one process here, and others run beside it: its memory tells nothing.
+/// All ranks share one process here with other tests, so its memory says nothing.
 fn is_not_flood(body: &Body) -> bool {
     body.name != "flood"
 }
@@ -66,11 +66,12 @@ fn ranks_conform_where_some_share_a_node() {
     // Nodes of ranks 0, 2, 3, 5 and of rank 1 and rank 4 alone.
     let some = |config: &mut Config| config.shared_memory = config.rank % 3 != 1;
     conform("127.0.0.1", 6, some, is_not_flood);
-    // Rank 0 alone, so that what it broadcasts enters the node through another rank.
+    // Rank 0 alone, so that its broadcasts enter the node through another rank.
     conform("127.0.0.1", 4, |config| config.shared_memory = config.rank > 0, is_not_flood);
 }
 
-/// Ranks so many that short parts go over others, to and from any root and in any order of ranks.
+/// So many ranks that short parts go through other ranks, to and from any root, in any order of
+/// ranks.
 #[test]
 fn many_ranks_gather_and_scatter_where_some_share_a_node() {
     let some = |config: &mut Config| config.shared_memory = config.rank % 5 > 2;
@@ -102,7 +103,7 @@ fn ranks_of_one_node_with_small_pools_conform() {
     conform("127.0.0.1", 4, tight, |body| is_not_flood(body) && body.name != "out-of-order");
 }
 
-/// User data are encrypted.
+/// Encrypts user data.
 fn encrypted(config: &mut Config) {
     let key = JobKey::from_hex("00112233445566778899aabbccddeeff").unwrap();
     (config.encryption, config.job_key) = (true, Some(key));
@@ -183,7 +184,7 @@ fn broadcasts_conform_without_multicast() {
     conform("127.0.0.1", 5, channels, is_cast);
 }
 
-/// Without multicast; who sends to whom is `tree`, with copies in user space.
+/// Without multicast; multi-sends follow `tree`, with copies in user space.
 fn multisend_by(config: &mut Config, tree: &str) {
     let tree = tree.parse().unwrap();
     config.multicast = Multicast::Off;
@@ -224,14 +225,14 @@ fn tree_of_multisends_can_be_changed_while_a_job_runs() {
                     bodies::assert_same(&data, &sent, format_args!("{text} from {root}"));
                 }
             }
-            // A part's tree is its own.
+            // A part has a tree of its own.
             assert_eq!(comm.multisend().unwrap().tree, tree);
         }
         assert!(part.use_multisend_tree(Tree::Chain, Cloning::Loop).unwrap().is_some());
         assert_eq!(comm.multisend().unwrap().tree, Tree::Flat);
         let error = comm.use_multisend_tree(Tree::Kary { arity: 0 }, Cloning::Loop).unwrap_err();
         assert!(matches!(error, Error::MultiSend { .. }), "{error}");
-        // What was refused has changed nothing.
+        // The rejected call has changed nothing.
         let mut data = [comm.rank() as u8; 1000];
         comm.bcast_with(1, &mut data, "combined".parse().unwrap()).unwrap();
         assert_eq!(data, [1; 1000]);
@@ -290,7 +291,7 @@ fn job_that_insists_on_multicast_does_not_start_without() {
     let insist = |config: &mut Config| {
         config.multicast = Multicast::On;
         config.multicast_group = Some("239.195.77.79".parse().unwrap());
-        // Ranks of different ports do not hear each other.
+        // Ranks with different ports do not receive each other's packets.
         config.multicast_port = Some(20_000 + config.rank as u16);
     };
     let errors = try_with_ranks(3, insist);
@@ -360,7 +361,7 @@ fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
                 });
                 return comm.barrier().unwrap();
             }
-            // What was sent before it, or its head, is here then.
+            // By then, earlier messages, or their first packets, have arrived.
             comm.recv(1, 8, &mut []).unwrap();
             let (mut first, mut second) = (vec![0; 1 << 20], [0]);
             comm.scope(|scope| {
@@ -399,7 +400,7 @@ fn lengths_that_cannot_be_are_named_with_what_they_should_be() {
                 text(comm.allgatherv(&[0; 3], &mut [0; 12], &[4, 4, 4])),
                 "received 3 bytes where this rank expects 4: all ranks must pass the same lengths"
             );
-            // What is shorter than this rank's memory for it.
+            // Data that are shorter than this rank's buffer.
             let outcome = comm.bcast(0, &mut vec![0; if comm.rank() == 0 { 4 } else { 9 }]);
             match comm.rank() {
                 0 => outcome.unwrap(),
@@ -432,7 +433,7 @@ fn an_own_part_that_is_longer_than_the_room_for_it_is_refused() {
     );
 }
 
-/// Rank 1's part is not as long as the root says, which has not asked for those of all others yet.
+/// Rank 1's part is not as long as the root says, which has not yet called all the others.
 #[test]
 fn parts_behind_one_of_a_wrong_length_do_not_come_in_the_next_gather() {
     const RANKS: usize = 7;

@@ -14,7 +14,7 @@ pub fn rendezvous(host: &str) -> String {
     std::net::SocketAddr::new(address, omnes::free_port(address).unwrap()).to_string()
 }
 
-/// Lets the next wait end as `ending` says, once `ends` says so.
+/// Lets the next wait end by `ending`, once `ends` is set.
 #[allow(dead_code)] // Few tests interrupt ranks.
 pub fn interrupted(ends: &Arc<AtomicBool>, ending: fn() -> ControlFlow<()>) -> WhileWaiting {
     let ends = ends.clone();
@@ -24,7 +24,7 @@ pub fn interrupted(ends: &Arc<AtomicBool>, ending: fn() -> ControlFlow<()>) -> W
     WhileWaiting::every(Duration::from_millis(1), callback)
 }
 
-/// Ends this rank as a crash does: without a farewell.
+/// Ends this rank like a crash: without a farewell.
 #[allow(dead_code)] // Few tests let ranks crash.
 pub fn crash(comm: Communicator) {
     let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -34,7 +34,7 @@ pub fn crash(comm: Communicator) {
     assert!(ended.is_err());
 }
 
-/// Lets every rank of a job of `size` ranks join and leave; how that went, in order of ranks.
+/// Lets every rank of a job of `size` ranks join and leave; returns the outcomes in order of ranks.
 #[allow(dead_code)] // Not all tests have ranks that cannot join.
 pub fn try_with_ranks(
     size: u32,
@@ -69,7 +69,7 @@ pub fn with_ranks<T: Send>(
     with_ranks_at(&rendezvous("127.0.0.1"), size, adjust, body)
 }
 
-/// As [`with_ranks`], at an address of choice.
+/// As [`with_ranks`], at the given address.
 pub fn with_ranks_at<T: Send>(
     address: &str,
     size: u32,
@@ -93,14 +93,14 @@ pub fn with_ranks_at<T: Send>(
     })
 }
 
-/// Where ranks that are threads tell each other what they have to say.
+/// Exchanges rows between ranks that are threads.
 #[allow(dead_code)] // Not all tests have ranks that exchange.
 pub struct Table {
     rows: std::sync::Mutex<Vec<Vec<u8>>>,
     all: std::sync::Barrier,
 }
 
-/// A rank's access to it.
+/// A rank's access to the table.
 #[allow(dead_code)] // As above.
 pub struct Seat<'a> {
     table: &'a Table,
@@ -114,7 +114,7 @@ impl Table {
         Self { rows: vec![Vec::new(); size].into(), all: std::sync::Barrier::new(size) }
     }
 
-    /// The place of `rank`.
+    /// The seat of `rank`.
     pub fn seat(&self, rank: u32) -> Seat<'_> {
         Seat { table: self, rank }
     }

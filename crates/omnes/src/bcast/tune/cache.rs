@@ -1,13 +1,14 @@
 //! Figures kept from job to job: one file for all networks of a user.
 //!
 //! The file is `omnes/tune.json` in `$XDG_CACHE_HOME` or `~/.cache`, or the one that `OMNES_TUNE`
-//! names. It is read and written by rank 0 alone.
+//! names. Only rank 0 reads and writes it.
 //!
-//! Guarantees: a reader sees a whole file, old or new (it is written beside and renamed). What is
-//! damaged, too large or of another format counts as empty, and is replaced by the next one that
-//! stores; what may not be read, such as another user's, or is no file stays, and nothing is kept.
-//! Two jobs that store at the same time may lose the figures of one, which are then measured again.
-//! At most [`ENTRIES_MAX`] networks are kept, the newest.
+//! Guarantees: a reader sees a complete file, old or new (a temporary file is written and renamed).
+//! A file that is damaged, too large or of another format counts as empty, and the next job that
+//! stores figures replaces it. A file that may not be read, such as another user's, or that is not
+//! a regular file is left in place, and no figures are kept. Two jobs that store at the same time
+//! may lose the figures of one, which are then measured again. At most [`ENTRIES_MAX`] networks are
+//! kept, the newest.
 
 use super::cost::Figures;
 use super::network::Network;
@@ -19,18 +20,18 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Networks that are kept.
+/// Maximum number of networks kept.
 const ENTRIES_MAX: usize = 64;
-/// A larger file is not one of ours.
+/// A larger file was not written by Omnes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Of this file's layout.
+/// Format of the file.
 const FORMAT: u32 = 1;
-/// Age at which figures of a quick measurement are worth nothing: networks change.
+/// Age at which figures of a quick measurement expire: networks change.
 const QUICK_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Seconds by which clocks may differ.
+/// Tolerance for clock differences, in seconds.
 const CLOCK_ERROR_S: u64 = 3600;
-/// Ages of the first, second, ... quick measurement at which there is one more. Each may fall into
-/// a moment in which the machines do something else, so they are ever further apart.
+/// Ages of the first, second, ... quick measurement at which one more is taken. Each may coincide
+/// with other activity of the machines, so the intervals grow.
 const QUICK_AGAIN: [Duration; 4] = [
     Duration::from_secs(60),
     Duration::from_secs(15 * 60),
@@ -41,7 +42,7 @@ const QUICK_AGAIN: [Duration; 4] = [
 /// Where measurements are kept. Text form: `auto`, `off`, or an absolute path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Tune {
-    /// In the user's cache; see [`Cache::usual`].
+    /// In the user's cache directory; see [`Cache::usual`].
     #[default]
     Auto,
     /// Nowhere: nothing is measured, and the choice follows built-in rules.
@@ -81,9 +82,9 @@ pub struct Entry {
     pub network: Network,
     /// The costs.
     pub figures: Figures,
-    /// How they were measured.
+    /// How the costs were measured.
     pub effort: Effort,
-    /// When they were measured, in seconds since 1970; the last time, if several.
+    /// Time of the measurement, in seconds since 1970; of the last one, if there were several.
     pub measured_unix_s: u64,
     /// Results of several quick measurements, of which `figures` are the medians. Empty after a
     /// single one.
@@ -92,13 +93,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of costs that have just been measured.
+    /// Entry with costs that have just been measured.
     pub fn new(network: Network, figures: Figures, effort: Effort) -> Self {
         let (measured_unix_s, rounds) = (now_unix_s(), Vec::new());
         Self { network, figures, effort, measured_unix_s, rounds }
     }
 
-    /// With the results of one more quick measurement, which has just ended.
+    /// Adds the results of one more quick measurement, which has just ended.
     pub(super) fn and(self, figures: Figures) -> Self {
         let mut rounds = self.rounds;
         if rounds.is_empty() {
@@ -120,7 +121,8 @@ impl Entry {
         self.effort == Effort::Quick && again.is_some_and(|again| self.age() >= *again)
     }
 
-    /// Why jobs whose rank 0 runs on this machine do not use it; `None` if they do on its network.
+    /// Why jobs whose rank 0 runs on this machine do not use the entry; `None` if they do on its
+    /// network.
     pub fn unused(&self) -> Option<&'static str> {
         if !self.network.is_of_this_version() {
             return Some("another version of Omnes has measured it");
@@ -134,7 +136,7 @@ impl Entry {
         (!self.is_fresh()).then_some("it is too old, or the clock was wrong")
     }
 
-    /// True if the costs are not too old.
+    /// True if the costs have not expired.
     fn is_fresh(&self) -> bool {
         self.effort == Effort::Thorough || self.age() < QUICK_AGE_MAX
     }
@@ -147,8 +149,8 @@ impl Entry {
         is_sound(&self.figures) && self.rounds.iter().all(is_sound)
     }
 
-    /// Time since the measurement; for ever if that seems to be in the future, as the clock was
-    /// wrong then or is now.
+    /// Time since the measurement; infinite if the measurement seems to be in the future, because
+    /// the clock was wrong then or is wrong now.
     fn age(&self) -> Duration {
         let now_unix_s = now_unix_s();
         if self.measured_unix_s > now_unix_s + CLOCK_ERROR_S {
@@ -165,7 +167,8 @@ fn now_unix_s() -> u64 {
 #[derive(Serialize, Deserialize)]
 struct Content {
     format: u32,
-    /// The newest first. One by one, so that an entry of another version spoils no other.
+    /// The newest first. Values are parsed one by one, so that an entry of another version does not
+    /// invalidate the others.
     networks: Vec<serde_json::Value>,
 }
 
@@ -176,7 +179,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The user's file, if the environment tells where it is.
+    /// The user's file; `None` if the environment does not determine its path.
     pub fn usual() -> Option<Self> {
         let absolute = |name| {
             std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
@@ -195,7 +198,7 @@ impl Cache {
         }
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -205,7 +208,7 @@ impl Cache {
         self.read().map_or(Vec::new(), |text| Self::parse(&text))
     }
 
-    /// Why nothing is found in a file that is there, if so.
+    /// Why no entries are found in a file that exists; `None` if it has no fault.
     pub fn fault(&self) -> Option<String> {
         match self.read().map(|text| serde_json::from_slice::<Content>(&text)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -225,7 +228,7 @@ impl Cache {
     }
 
     fn read(&self) -> io::Result<Vec<u8>> {
-        // Opening a pipe would wait for who writes to it.
+        // Without this flag, opening a pipe would block until it has a writer.
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(&self.path)?;
         if !file.metadata()?.is_file() {
@@ -236,7 +239,7 @@ impl Cache {
         Ok(text)
     }
 
-    /// Measurements of exactly this network, unless they are too old.
+    /// Measurements of exactly this network, unless they have expired.
     pub fn find(&self, network: &Network) -> Option<Entry> {
         self.entries()
             .into_iter()
@@ -246,7 +249,7 @@ impl Cache {
     /// Stores `entry`, in place of earlier measurements of its network.
     ///
     /// # Errors
-    /// Of the file system, and if there is a file that cannot be read, which is then kept.
+    /// File system errors, and an error if a file exists that cannot be read, which is then kept.
     pub fn store(&self, entry: Entry) -> io::Result<()> {
         let mut entries = match self.read() {
             Ok(text) => Self::parse(&text),
@@ -265,7 +268,8 @@ impl Cache {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(directory)?;
         let name = self.path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-        // Where others may write too, a name that can be guessed may be a link of theirs by now.
+        // If other users may write to the directory, they may have placed a link under a
+        // predictable name.
         let random = u64::from_be_bytes(omnes_net::random().map_err(io::Error::other)?);
         let beside = directory.join(format!(".{name}.{random:016x}"));
         let written = File::options()
@@ -276,7 +280,7 @@ impl Cache {
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| std::fs::rename(&beside, &self.path));
         if written.is_err() {
-            // Nothing more can be done where this fails too.
+            // If this fails, too, nothing more can be done.
             let _ = std::fs::remove_file(&beside);
         }
         written
@@ -285,7 +289,7 @@ impl Cache {
     /// Removes the file; returns whether there was one.
     ///
     /// # Errors
-    /// Of the file system.
+    /// File system errors.
     pub fn clear(&self) -> io::Result<bool> {
         match std::fs::remove_file(&self.path) {
             Ok(()) => Ok(true),
@@ -303,7 +307,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt, symlink};
     use std::process::Command;
 
-    /// All of one moment, so that they can be compared.
+    /// All entries have the same time, so that they can be compared.
     fn entry(ranks: u32) -> Entry {
         static MOMENT: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
         let network = Network {
@@ -357,7 +361,7 @@ mod tests {
             change(&mut network);
             assert_eq!(cache.find(&network), None, "{network}");
         }
-        // New figures take the place of old ones, and nothing else lies about.
+        // New figures replace old ones, and no temporary file is left.
         let mut newer = entry(8);
         newer.figures.chain.level_ns += 1;
         cache.store(newer.clone()).unwrap();
@@ -405,7 +409,7 @@ mod tests {
     #[test]
     fn what_may_not_be_read_stays() {
         let directory = tempfile::tempdir().unwrap();
-        // Nobody can follow it, not even root.
+        // No user can follow it, not even root.
         let closed = Cache { path: directory.path().join("closed") };
         symlink(closed.path(), closed.path()).unwrap();
         assert_eq!(closed.entries(), []);
@@ -429,7 +433,7 @@ mod tests {
         std::fs::write(cache.path(), content.to_string()).unwrap();
         let without = Figures { lambda_thousandths: None, ..entry.figures };
         assert_eq!(cache.find(&entry.network).map(|it| it.figures), Some(without));
-        // Nothing has a hop that takes less time than its copy.
+        // A hop never takes less time than its copy.
         std::fs::write(cache.path(), text.replace("2750", "999")).unwrap();
         assert_eq!(cache.find(&entry.network), None);
     }
@@ -491,12 +495,12 @@ mod tests {
             cache.store(entry.clone()).unwrap();
             assert_eq!(cache.find(&entry.network), Some(entry.clone()));
         }
-        // Of two the lower one, as what else the machines do makes times longer.
+        // Of two the lower one, because other activity of the machines makes times longer.
         assert_eq!(medians, [9_000, 9_000, 9_000, 8_000, 9_000]);
         assert_eq!(entry.measurements(), 5);
         entry.measured_unix_s = now_unix_s() - QUICK_AGE_MAX.as_secs() + 60;
         assert!(!entry.is_due());
-        // What `omnes tune` has measured stays.
+        // Measurements of `omnes tune` stay.
         entry.rounds.clear();
         assert!(entry.is_due());
         entry.effort = Effort::Thorough;

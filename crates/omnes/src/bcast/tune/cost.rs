@@ -1,24 +1,25 @@
-//! What a broadcast costs: a model with three measured figures for each way to broadcast.
+//! Cost of a broadcast: a model with three measured figures for each algorithm.
 //!
-//! A message of at most one *piece* ([`PIPELINE_BYTES`]) goes from level to level as a whole. Of a
-//! longer one the later pieces follow while the first is passed on, so depth costs nothing more:
+//! A message of at most one *piece* ([`PIPELINE_BYTES`]) passes from level to level as a whole. The
+//! later pieces of a longer message follow while the first is forwarded, so depth adds no further
+//! cost:
 //!
 //! ```text
 //! T(b) = depth · (level + level_byte · min(b, piece)) + copies · stream_byte · max(0, b - piece)
 //! ```
 //!
-//! | way | depth at n ranks | copies that the root sends |
+//! | algorithm | depth at n ranks | copies that the root sends |
 //! |---|---|---|
 //! | multicast | 1 | 1 |
 //! | binomial tree | ceil(log2 n) | ceil(log2 n) |
 //! | chain | n - 1 | 1 |
 //!
-//! Shape is computed, time is measured: what ranks that share cores, a switch or a slow link do to
-//! each way is in its figures. They hold for the number of ranks that they were measured with;
-//! smaller groups are estimated by their shape.
+//! The shape is computed, time is measured: the figures of an algorithm include the effect of ranks
+//! that share cores, of a switch and of a slow link. They hold for the number of ranks that they
+//! were measured with; smaller groups are estimated by their shape.
 //!
-//! Guarantees: no way gets faster by a longer message or by more ranks. All arithmetic is on
-//! integers, so ranks with equal figures choose alike.
+//! Guarantees: no algorithm gets faster with a longer message or more ranks. Choices use integer
+//! arithmetic only, so ranks with equal figures make the same choice.
 
 use super::super::BcastAlgorithm;
 use super::super::PIPELINE_BYTES;
@@ -29,10 +30,10 @@ use std::fmt;
 
 /// Bytes that pass a level as a whole.
 const PIECE: u64 = PIPELINE_BYTES;
-/// A way that takes at most this part more time is as good: measuring again gives differences like
-/// that.
+/// An algorithm counts as equally good if it takes at most this fraction (one eighth) longer than
+/// the fastest: repeated measurements differ by as much.
 const NEAR: u64 = 8;
-/// Larger figures are nonsense: a second per byte, or a quarter of an hour per level.
+/// Larger figures are invalid: a second per byte, or a quarter of an hour per level.
 const FIGURE_MAX: u64 = 1_000_000_000_000;
 
 /// A broadcast algorithm that the library chooses by itself.
@@ -41,19 +42,19 @@ const FIGURE_MAX: u64 = 1_000_000_000_000;
 pub enum Candidate {
     /// Multicast ([`Policy::usual`]).
     Multicast,
-    /// Down a binomial tree.
+    /// A binomial tree.
     Binomial,
-    /// From rank to rank.
+    /// A chain from rank to rank.
     Chain,
 }
 
 impl Candidate {
-    /// All; of equally good ones the first is taken, which sends the fewest packets.
+    /// All algorithms; of equally good ones the first is chosen, which sends the fewest packets.
     pub const ALL: [Self; 3] = [Self::Multicast, Self::Binomial, Self::Chain];
-    /// Those that need no multicast.
+    /// The algorithms that need no multicast.
     pub const TREES: [Self; 2] = [Self::Binomial, Self::Chain];
 
-    /// Its name, as in `OMNES_BCAST`.
+    /// Name of the algorithm, as in `OMNES_BCAST`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Multicast => "multicast",
@@ -71,7 +72,7 @@ impl Candidate {
         }
     }
 
-    /// Levels that a message passes, one after the other, until the last of `ranks` ranks has it.
+    /// Number of levels that a message passes in succession until the last of `ranks` ranks has it.
     pub fn depth(self, ranks: u32) -> u64 {
         let others = ranks.saturating_sub(1);
         u64::from(match self {
@@ -81,7 +82,7 @@ impl Candidate {
         })
     }
 
-    /// Times that the root sends each byte.
+    /// Number of times that the root sends each byte.
     fn copies(self, ranks: u32) -> u64 {
         match self {
             Self::Multicast | Self::Chain => u64::from(ranks > 1),
@@ -101,11 +102,11 @@ impl fmt::Display for Candidate {
 pub struct Point {
     /// Length of the message.
     pub bytes: u64,
-    /// Until the slowest rank has it, in nanoseconds.
+    /// Time until the slowest rank has the message, in nanoseconds.
     pub time_ns: u64,
 }
 
-/// Costs of one algorithm; see the module header. None is above 10^12.
+/// Costs of one algorithm; see the module header. No figure exceeds 10^12.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
@@ -119,8 +120,8 @@ pub struct Cost {
 
 impl Cost {
     /// The figures that fit `points` best, measured with `ranks` ranks: least squares of the
-    /// relative errors. Nothing without a point of at most one piece; without a longer one, later
-    /// bytes cost what the first ones do.
+    /// relative errors. `None` without a point of at most one piece; without a longer one, later
+    /// bytes cost as much as the first ones.
     pub fn fit(candidate: Candidate, ranks: u32, points: &[Point]) -> Option<Self> {
         let (depth, copies) =
             (candidate.depth(ranks).max(1) as f64, candidate.copies(ranks).max(1) as f64);
@@ -160,7 +161,7 @@ impl Cost {
     }
 }
 
-/// Start and slope of the line through `points`, neither below zero, by relative errors.
+/// Intercept and slope of the line through `points`, neither negative, by relative errors.
 fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let weighted = points.iter().map(|(x, y)| (1.0 / y.max(1.0).powi(2), *x, *y));
     let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -176,7 +177,7 @@ fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let start = (wy - slope * wx) / w;
     Some(match (start < 0.0, slope < 0.0) {
         (false, false) => (start, slope),
-        // Noise: the best line among those that are allowed has one of them at zero.
+        // Noise: the best line that is allowed has one of them at zero.
         (true, _) => (0.0, if wxx > 0.0 { wxy / wxx } else { 0.0 }),
         (false, true) => (wy / w, 0.0),
     })
@@ -196,9 +197,9 @@ fn slope_through_origin(points: &[(f64, f64, u64)]) -> f64 {
 pub struct Figures {
     /// Multicast; `None` if it does not work.
     pub multicast: Option<Cost>,
-    /// Down a binomial tree.
+    /// A binomial tree.
     pub binomial: Cost,
-    /// From rank to rank.
+    /// A chain from rank to rank.
     pub chain: Cost,
     /// Latency of a hop of a multi-send in thousandths of the time that one more copy takes, for
     /// a full packet [MS-R17]; `None` if it was not measured.
@@ -207,8 +208,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The median of each figure; of an even number of measurements the lower one in the middle.
-    /// Lambda is that of the last. There is at least one.
+    /// The median of each figure; of an even number of measurements, the lower of the two middle
+    /// ones. Lambda is that of the last measurement. `rounds` must not be empty.
     pub(super) fn medians(rounds: &[Self]) -> Self {
         let of = |cost: fn(&Self) -> Cost| {
             let median = |figure: fn(Cost) -> u64| {
@@ -250,8 +251,8 @@ impl Figures {
         self.cost(candidate).map(|cost| cost.time_ns(candidate, ranks, bytes))
     }
 
-    /// The best `among` the algorithms for a message of `bytes` bytes: the first that is within an
-    /// eighth of the fastest. A binomial tree if none of them was measured.
+    /// The best `among` these algorithms for a message of `bytes` bytes: the first whose time is
+    /// within an eighth of the fastest. A binomial tree if none of them was measured.
     pub fn best(&self, among: &[Candidate], ranks: u32, bytes: u64) -> Candidate {
         let time = |candidate: &Candidate| self.time_ns(*candidate, ranks, bytes);
         let fastest = among.iter().filter_map(time).min();
@@ -261,9 +262,9 @@ impl Figures {
         best.copied().unwrap_or(Candidate::Binomial)
     }
 
-    /// Which algorithm is best from which size on, up to messages of `bytes_max` bytes; the first
-    /// entry starts at 0 bytes. An algorithm that is best for less than a doubling of the size may
-    /// be left out.
+    /// The ranges of sizes, up to messages of `bytes_max` bytes, each with its start and its best
+    /// algorithm; the first starts at 0 bytes. An algorithm that is best for less than a doubling
+    /// of the size may be left out.
     pub fn ranges(&self, among: &[Candidate], ranks: u32, bytes_max: u64) -> Vec<(u64, Candidate)> {
         let best = |bytes| self.best(among, ranks, bytes);
         let mut ranges = vec![(0, best(0))];
@@ -279,7 +280,7 @@ impl Figures {
         ranges
     }
 
-    /// True if no figure is beyond its bounds.
+    /// True if all figures are within their bounds.
     pub(super) fn is_sound(&self) -> bool {
         self.lambda_thousandths.is_some() == self.lambda().is_some()
             && Candidate::ALL
@@ -289,7 +290,7 @@ impl Figures {
     }
 }
 
-/// The first in `from..=end` that is not the same as `from`; `end` is not.
+/// The first value in `from..=end` that is not the same as `from`; `end` is not the same.
 fn first_other(from: u64, end: u64, is_same: impl Fn(u64) -> bool) -> u64 {
     let (mut same, mut other) = (from, end);
     while other - same > 1 {
@@ -308,7 +309,7 @@ mod tests {
         Cost { level_ns, level_byte_ps, stream_byte_ps }
     }
 
-    /// A switched network of 10 Gbit/s: 25 us per hop, and 35 us by multicast, which has
+    /// A switched network of 10 Gbit/s: 25 us per hop, and 35 us by multicast, which includes
     /// acknowledgements.
     const SWITCHED: Figures = Figures {
         multicast: Some(cost(35_000, 850, 800)),
@@ -356,7 +357,7 @@ mod tests {
     fn multicast_wins_with_many_ranks_and_trees_between_two() {
         for bytes in SIZES {
             assert_eq!(SWITCHED.best(&Candidate::ALL, 8, bytes), Candidate::Multicast, "{bytes}");
-            // To a single receiver a long message takes as long by every candidate.
+            // To a single receiver, a long message takes equally long by every algorithm.
             let is_short = bytes <= 1 << 10;
             let candidate = SWITCHED.best(&Candidate::ALL, 2, bytes);
             assert_eq!(candidate != Candidate::Multicast, is_short, "{bytes}");
@@ -374,8 +375,8 @@ mod tests {
         assert_eq!(ranges.len(), 2, "{ranges:?}");
         let (bytes, candidate) = ranges[1];
         assert_eq!((ranges[0], candidate), ((0, Candidate::Binomial), Candidate::Chain));
-        // Four more levels are paid off by two copies less: 4 (25 us + 111 us) = 2 · 800 ps · x;
-        // from there on it is a matter of how much faster it must be.
+        // Two copies fewer make up for four more levels: 4 (25 us + 111 us) = 2 · 800 ps · x;
+        // beyond that size, the chain must be faster by the required fraction.
         let equal = PIECE + 4 * (25_000_000 + 850 * PIECE) / (2 * 800);
         let time = |candidate, bytes| SWITCHED.time_ns(candidate, 8, bytes).unwrap();
         assert!(time(Candidate::Chain, equal).abs_diff(time(Candidate::Binomial, equal)) <= 2);

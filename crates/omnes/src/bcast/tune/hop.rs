@@ -1,24 +1,26 @@
-//! The times of the postal model on this network, by multi-sends on the live path [MS-R17, R25].
+//! Measures the times of the postal model on this network, by multi-sends on the live path
+//! [MS-R17, R25].
 //!
 //! Rank 0 multi-sends by a flat tree to the leaders of the first nodes, in the job's own form, so
-//! what it waits for is what broadcasts wait for. Per size of message:
+//! the measured path is that of broadcasts. Per size of message:
 //!
 //! | time | what it is | how |
 //! |---|---|---|
-//! | t_send | the host, per multi-send to one | time in the call, between quiet ranks |
+//! | t_send | the host, per multi-send to one rank | time in the call, between idle ranks |
 //! | t_xmit | one more destination | slope over destinations of the time per multi-send in a row |
 //! | t_recv | the rest of a hop | half a round trip between two ranks less the two above |
 //!
 //! The time in a row is from the first call until the answer of the last destination, so it is that
-//! of the slowest of host, wire and receivers. All are medians of rounds.
+//! of the slowest of host, wire and receivers. All times are medians of rounds.
 //!
-//! Guarantees: all ranks go through the same rounds, as rank 0 says before each whether it comes.
-//! Deviations: [MS-R25] reads the interface's own clock; a kernel has none to offer here, so t_xmit
-//! is a slope and t_recv a difference, which includes wire and polling. The host's call makes a
-//! copy itself, so t_send holds time that t_xmit counts too, and with it the two may exceed the
-//! half round trip: t_recv is then 0, and lambda counts what they share once.
-//! Cost: up to three communicators, and per size four times the budget. Not done: trees for each
-//! size; the job's multi-send has one, by the times of a full packet.
+//! Guarantees: all ranks go through the same rounds, because rank 0 announces each of them.
+//! Deviations: [MS-R25] reads the interface's own clock; the kernel does not offer one here, so
+//! t_xmit is a slope and t_recv a difference, which includes wire and polling. The host's call
+//! makes a copy itself, so t_send includes time that t_xmit counts, too, and their sum may exceed
+//! the half round trip: t_recv is then 0, and lambda counts the shared time once.
+//! Cost: up to three communicators, and per size four times the budget.
+//! Not done: trees for each size; the job's multi-send has one, chosen by the times of a full
+//! packet.
 
 use super::super::BcastAlgorithm;
 use super::super::multisend::Cloning;
@@ -29,19 +31,19 @@ use omnes_proto::broadcast::Policy;
 use omnes_topo::{Lambda, PostalTimes, Tree, pipeline};
 use std::time::{Duration, Instant};
 
-/// What multi-sends run through.
+/// Algorithm of the multi-sends.
 const CAST: BcastAlgorithm = BcastAlgorithm::Multicast(Policy::COMBINED);
-/// Way of what rank 0 says.
+/// Tree by which rank 0 announces rounds.
 const TREE: Tree = Tree::Binomial;
 /// A slope needs two numbers of destinations.
 const NODES_MIN: u32 = 3;
-/// Destinations at most: more make a slope no better, and load the receivers' answers on rank 0.
+/// Maximum number of destinations: more do not improve the slope, and their answers load rank 0.
 const DESTINATIONS_MAX: u32 = 16;
-/// Rounds of a size at least and at most.
+/// Minimum and maximum number of rounds per size.
 const ROUNDS: (usize, usize) = (5, 200);
-/// Round trips per round, beside the first, which finds ranks that have just been told of it.
+/// Round trips per round after the first, at which the ranks have only just learnt of the round.
 const ROUND_TRIPS: u32 = 8;
-/// Bytes in a row per round, in at least and at most so many messages.
+/// Bytes in a row per round, and the minimum and maximum number of messages.
 const ROW_BYTES: u64 = 512 << 10;
 const ROW_MESSAGES: (u64, u64) = (8, 64);
 /// Tag of the answer at the end of a row.
@@ -52,29 +54,29 @@ const ANSWER: u32 = 1;
 pub struct Hop {
     /// Length of the message.
     pub bytes: u64,
-    /// Packets that it takes.
+    /// Number of packets of the message.
     pub packets: u32,
-    /// The host's time per multi-send to one, in nanoseconds.
+    /// Time of the host per multi-send to one destination, in nanoseconds.
     pub send_ns: u64,
     /// Time of one more destination, in nanoseconds, at least 1.
     pub transmit_ns: u64,
-    /// The rest of a hop, in nanoseconds; 0 where the two above are all of it.
+    /// Remaining time of a hop, in nanoseconds; 0 if the two above account for all of it.
     pub receive_ns: u64,
-    /// Half of a round trip, in nanoseconds: the hop as a whole.
+    /// Half of a round trip, in nanoseconds: the whole hop.
     pub half_trip_ns: u64,
 }
 
 impl Hop {
-    /// Of times as measured, in nanoseconds; `slope_ns` may be below zero by noise.
+    /// Hop with these measured times, in nanoseconds; noise may make `slope_ns` negative.
     fn new(bytes: u64, packets: u32, send_ns: u64, slope_ns: f64, half_trip_ns: u64) -> Self {
         let transmit_ns = slope_ns.round().max(1.0) as u64;
         let receive_ns = half_trip_ns.saturating_sub(send_ns.saturating_add(transmit_ns));
         Self { bytes, packets, send_ns, transmit_ns, receive_ns, half_trip_ns }
     }
 
-    /// (t_xmit + t_recv + t_send) / t_xmit [MS-R17], without what t_send shares with t_xmit where
-    /// the sum is more than the half round trip; at least 1, and the largest there is if it is
-    /// beyond that.
+    /// (t_xmit + t_recv + t_send) / t_xmit [MS-R17], without the time that t_send shares with
+    /// t_xmit if the sum exceeds the half round trip; limited to the range from 1 to the largest
+    /// valid lambda.
     pub fn lambda(&self) -> Lambda {
         let Self { transmit_ns, receive_ns, half_trip_ns, .. } = *self;
         let own = half_trip_ns.saturating_sub(transmit_ns.saturating_add(receive_ns));
@@ -82,10 +84,10 @@ impl Hop {
         Lambda::from_times(times).unwrap_or(Lambda::MAX)
     }
 
-    /// The tree by which `nodes` nodes have such a message first, each packet being passed on as it
-    /// comes [MS-R16, R21]. Nothing for no nodes, or more than the model takes.
+    /// The tree by which `nodes` nodes have such a message first, if each packet is forwarded as it
+    /// arrives [MS-R16, R21]. `None` for zero nodes, or more than the model supports.
     pub fn tree(&self, nodes: u32) -> Option<Tree> {
-        // The model's unit is one packet of many: of M the last leaves M - 1 units after the first.
+        // The model's unit is one packet of many: the last of M leaves M - 1 units after the first.
         let (packets, hop) = (u64::from(self.packets.max(1)), self.lambda().thousandths());
         let first = (u64::from(hop) * packets).saturating_sub((packets - 1) * 1000).max(1000);
         let narrow = u32::try_from(first).ok().and_then(|it| Lambda::from_thousandths(it).ok());
@@ -93,15 +95,15 @@ impl Hop {
     }
 }
 
-/// The hop that decides on the job's tree: of one full packet.
+/// The hop that determines the job's tree: that of one full packet.
 pub(super) fn decisive(hops: &[Hop], payload_bytes: u16) -> Option<Hop> {
     hops.iter().copied().find(|hop| hop.bytes == u64::from(payload_bytes))
 }
 
 impl Communicator {
-    /// Measures hops, for about `budget` per size and number of destinations; the times are at
-    /// rank 0 only. Collective; on the communicator of all ranks. Nothing where the job does not
-    /// multi-send, or has fewer than three nodes.
+    /// Measures hops, for about `budget` per size and number of destinations; returns the times at
+    /// rank 0 only. Collective; on the communicator of all ranks. Measures nothing if the job does
+    /// not multi-send, or has fewer than three nodes.
     pub(super) fn measure_hops(&self, budget: Duration) -> Result<Vec<Hop>, Error> {
         let nodes = self.nodes().count();
         if !self.job().has_multisend() || nodes < NODES_MIN {
@@ -119,12 +121,12 @@ impl Communicator {
             let packets = bytes.div_ceil(u64::from(payload).max(1)) as u32;
             hops.extend(hop(&stars, bytes, packets)?);
         }
-        // No star goes while another rank still multi-sends in it.
+        // No star may be dropped while another rank still multi-sends in it.
         self.meet()?;
         Ok(if self.rank() == 0 { hops } else { Vec::new() })
     }
 
-    /// Rank 0 with the leaders of `destinations` other nodes; nothing for those left out.
+    /// Rank 0 with the leaders of `destinations` other nodes; `None` at ranks that are left out.
     fn star(&self, destinations: u32, budget: Duration) -> Result<Option<Star>, Error> {
         let mut leaders = self.nodes().by_node().iter().map(|node| node[0].0);
         let me = self.in_job(self.rank()).0;
@@ -137,7 +139,7 @@ impl Communicator {
     }
 }
 
-/// The hop of a size, as far as this rank measures.
+/// The hop of a size, if this rank takes part in measuring the round trips.
 fn hop(stars: &[Star], bytes: u64, packets: u32) -> Result<Option<Hop>, Error> {
     let mut memory = vec![1; bytes as usize];
     let (mut rows, mut lone) = (Vec::new(), None);
@@ -166,7 +168,7 @@ struct Star {
 struct Trip {
     /// Time in the root's call.
     send: Duration,
-    /// Half of the whole.
+    /// Half of the round trip.
     half: Duration,
 }
 
@@ -189,7 +191,7 @@ impl Star {
         Ok(median(&mut times))
     }
 
-    /// Multi-sends to and fro between the first two ranks.
+    /// Measures round trips by multi-send between the first two ranks.
     fn time_of_a_trip(&self, memory: &mut [u8]) -> Result<Trip, Error> {
         let part = &self.part;
         let trips = self.rounds(|| {
@@ -211,9 +213,9 @@ impl Star {
         Ok(Trip { send: median_of(|trip| trip.send), half: median_of(|trip| trip.half) })
     }
 
-    /// What `round` gives, round after round, as often as rank 0 wants it; at least once.
+    /// Results of `round`, repeated for as long as rank 0 decides; at least one.
     fn rounds<T>(&self, mut round: impl FnMut() -> Result<T, Error>) -> Result<Vec<T>, Error> {
-        // The first multi-send of a size finds nothing ready.
+        // Not counted: nothing is prepared for the first multi-send of a size.
         round()?;
         let (start, mut results) = (Instant::now(), Vec::new());
         loop {
@@ -221,7 +223,7 @@ impl Star {
             let has_time = results.len() < most && start.elapsed() < self.budget;
             let mut goes_on = [u8::from(results.len() < least || has_time)];
             self.part.broadcast(0, &mut goes_on, BcastAlgorithm::tree(TREE))?;
-            // A rank that is told nonsense keeps with the others, as all are told the same.
+            // After an invalid decision the ranks stay in step, because all receive the same.
             if goes_on == [0] && !results.is_empty() {
                 return Ok(results);
             }
@@ -230,7 +232,7 @@ impl Star {
     }
 }
 
-/// Slope of the straight line through `points`, by least squares; they differ in x.
+/// Slope of the straight line through `points`, by least squares; their x values differ.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len().max(1) as f64;
     let mean = |pick: fn(&(f64, f64)) -> f64| points.iter().map(pick).sum::<f64>() / count;
@@ -263,7 +265,7 @@ mod tests {
         let falling = Hop::new(8, 1, 5_000, -300.0, 20_000);
         assert_eq!((falling.transmit_ns, falling.receive_ns), (1, 14_999));
         assert_eq!(falling.lambda(), lambda("20000"));
-        // Copies that cost nothing: the root makes all of them.
+        // If copies cost nothing, the root makes all of them.
         assert_eq!(falling.tree(9), Some(Tree::Flat));
         let slow = Hop::new(8, 1, 5_000, 0.0, u64::MAX / 2);
         assert_eq!(slow.lambda(), Lambda::MAX);
@@ -274,20 +276,20 @@ mod tests {
         // Calls of 5 us with a copy of 4 us inside, in a hop of 6 us.
         let hop = Hop::new(8, 1, 5_000, 4_000.0, 6_000);
         assert_eq!((hop.send_ns, hop.receive_ns, hop.lambda()), (5_000, 0, lambda("1.5")));
-        // No hop is over before its copy is made.
+        // A hop never ends before its copy is made.
         let hasty = Hop::new(8, 1, 5_000, 4_000.0, 3_000);
         assert_eq!((hasty.receive_ns, hasty.lambda()), (0, Lambda::ONE));
     }
 
     #[test]
     fn trees_follow_from_size_and_nodes() {
-        // One unit more than nothing: every rank that has a packet sends it on at once.
+        // With lambda 1, every rank that has a packet forwards it immediately.
         let quick = Hop::new(1400, 1, 0, 1000.0, 1000);
         let binomial_depth = quick.tree(8).unwrap().depth(8).unwrap();
         assert_eq!((quick.lambda(), binomial_depth), (Lambda::ONE, 3));
-        // Of two that take two units, the chain.
+        // Of two trees that take two units, the chain.
         assert_eq!(quick.tree(3), Some(Tree::Chain));
-        // A hop of a hundred packets takes them and what the first of them takes: a chain.
+        // A hop of a hundred packets takes the time of all of them and that of the first: a chain.
         let long = Hop::new(140_000, 100, 0, 100_000.0, 102_000);
         assert_eq!(long.tree(8), Some(Tree::Chain));
         assert_eq!(long.tree(0), None);

@@ -1,20 +1,20 @@
-//! Filling the model: rank 0 leads a measurement, the others follow.
+//! Measures the figures of the model: rank 0 leads, the others follow.
 //!
 //! For each broadcast:
 //!
-//! 1. Rank 0 tells by a small broadcast what is next, and waits until all others wait for it.
+//! 1. Rank 0 announces it by a small broadcast, and waits until all others wait for it.
 //! 2. The broadcast.
-//! 3. Every rank reports: up a binomial tree, nothing but that it is done.
+//! 3. Every rank reports, up a binomial tree, only that it is done.
 //!
 //! A sample is the time of steps 2 and 3 at rank 0. A point is the lower quartile of its samples,
-//! as what else the machines do makes them longer and never shorter, less the time of step 3, which
-//! is half of an empty message's way down the same tree and up again. The last rank of a tree or
-//! chain is also the deepest in the tree of reports, so a report is subtracted as it was spent. An
-//! error of it is common to all algorithms and changes no choice. The algorithms take turns, so
-//! that what else the machines do meanwhile slows all of them alike.
+//! because other activity of the machines makes them longer and never shorter, less the time of
+//! step 3, which is half of the time that an empty message takes down the same tree and up again.
+//! The last rank of a tree or chain is also the deepest in the tree of reports, so a report is
+//! subtracted as it was spent. An error in this time is common to all algorithms and does not
+//! change the choice. The algorithms take turns, so that other activity slows all of them alike.
 //!
-//! Guarantees: all ranks leave with equal figures. Cost: three messages per rank and sample beside
-//! the broadcast itself.
+//! Guarantees: all ranks end with equal figures. Cost: three messages per rank and sample in
+//! addition to the broadcast itself.
 
 use super::super::BcastAlgorithm;
 use super::super::PIPELINE_BYTES;
@@ -27,14 +27,14 @@ use omnes_wire::Rank;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// Shape of the way down and up between broadcasts.
+/// Tree of the announcements and reports between broadcasts.
 const TREE: Tree = Tree::Binomial;
-/// Times that the report is measured.
+/// Number of measurements of a report.
 const REPORTS: usize = 8;
-/// The way whose empty message goes down as reports come up.
+/// Algorithm by which an empty message goes down the tree that reports go up.
 const REPORT_ALGORITHM: Candidate = Candidate::Binomial;
-/// Ranks of the longest chain that a job's start measures: what a message takes through more of
-/// them is soon more than the choice can save.
+/// Maximum length of a chain that is measured at the start of a job: through more ranks, a message
+/// soon takes longer than the choice can save.
 const QUICK_CHAIN_RANKS_MAX: u32 = 64;
 /// Longest message that is measured: every rank holds it in memory.
 pub const BYTES_MAX: u64 = 1 << 30;
@@ -44,26 +44,26 @@ pub const BYTES_MAX: u64 = 1 << 30;
 pub struct Planned {
     /// Length of the message; points above [`BYTES_MAX`] are left out.
     pub bytes: u64,
-    /// How often at least and at most.
+    /// Minimum and maximum number of samples.
     pub times: RangeInclusive<usize>,
 }
 
-/// What is measured, for each way.
+/// What is measured for each algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// The points, in order.
     pub points: Vec<Planned>,
-    /// Time per way after which no further sample of a point is taken, if there are enough.
+    /// Time per algorithm after which no further sample of a point is taken, if there are enough.
     pub budget: Duration,
-    /// A way gets no further sample of a point after one that took longer than this.
+    /// An algorithm gets no further sample of a point after one that took longer than this.
     pub sample_max: Duration,
-    /// Chains of more ranks are not measured: their figures are those of a binomial tree, which is
-    /// made of the same hops.
+    /// Chains of more ranks are not measured: their figures are those of a binomial tree, which
+    /// consists of the same hops.
     pub chain_ranks_max: u32,
 }
 
 impl Plan {
-    /// Just enough for the figures.
+    /// The minimum that the figures need.
     pub fn quick() -> Self {
         let piece = PIPELINE_BYTES;
         let planned = |bytes, times| Planned { bytes, times };
@@ -72,8 +72,8 @@ impl Plan {
         Self { points, budget, sample_max: budget, chain_ranks_max: QUICK_CHAIN_RANKS_MAX }
     }
 
-    /// These sizes in bytes, each for about `budget`, and others where they leave a figure open: a
-    /// short message, about one piece of the pipeline, and several pieces.
+    /// These sizes in bytes, each for about `budget`, and further ones if they leave a figure
+    /// undetermined: a short message, about one piece of the pipeline, and several pieces.
     pub fn thorough(sizes: &[u64], budget: Duration) -> Self {
         let piece = PIPELINE_BYTES;
         let near_and_usual =
@@ -90,7 +90,7 @@ impl Plan {
         Self { points, budget, sample_max: Duration::MAX, chain_ranks_max: u32::MAX }
     }
 
-    /// The algorithms that are measured, of those that work among `ranks` ranks.
+    /// The algorithms to measure, of those that work among `ranks` ranks.
     fn candidates(&self, ranks: u32, has_multicast: bool) -> Vec<Candidate> {
         let work = if has_multicast { &Candidate::ALL[..] } else { &Candidate::TREES };
         let is_measured =
@@ -102,7 +102,7 @@ impl Plan {
 /// A point that was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measured {
-    /// Which way.
+    /// The algorithm.
     pub candidate: Candidate,
     /// Length of the message, and the lower quartile of the samples.
     pub point: Point,
@@ -110,7 +110,7 @@ pub struct Measured {
     pub times: usize,
 }
 
-/// What fits the times; nothing if a way was not measured, other than a chain.
+/// The figures that fit the times; `None` if an algorithm other than a chain was not measured.
 pub(super) fn figures(measured: &[Measured], ranks: u32, has_multicast: bool) -> Option<Figures> {
     let cost = |candidate| {
         let points = measured.iter().filter(|it| it.candidate == candidate).map(|it| it.point);
@@ -123,7 +123,7 @@ pub(super) fn figures(measured: &[Measured], ranks: u32, has_multicast: bool) ->
 }
 
 impl Communicator {
-    /// Measures all points; the others follow until [`Self::end_measuring`]. At rank 0. `observe`
+    /// Measures all points, at rank 0; the others follow until [`Self::end_measuring`]. `observe`
     /// is called after each size.
     pub(super) fn lead(
         &self,
@@ -143,14 +143,14 @@ impl Communicator {
         Ok(measured)
     }
 
-    /// Gives everybody the figures, at rank 0; the others stop following.
+    /// Distributes the figures, at rank 0; the others stop following.
     pub(super) fn end_measuring(&self, figures: Option<Figures>) -> Result<(), Error> {
         self.tell(Step::Done(figures))?;
         self.job().choose_by(figures);
         Ok(())
     }
 
-    /// Does what rank 0 says until it has figures, and takes them.
+    /// Follows rank 0's steps until it sends figures, and adopts them.
     pub(super) fn follow(&self) -> Result<(), Error> {
         let nonsense = || Error::Mismatch { what: "the format of a measurement" };
         let mut memory = Vec::new();
@@ -162,7 +162,7 @@ impl Communicator {
                 Step::Broadcast { candidate, bytes } => {
                     let bytes = bytes as usize;
                     if memory.len() < bytes {
-                        // Not zeros, which the kernel would hand out only when they are used.
+                        // Not zeros: the kernel would allocate their pages only on first use.
                         memory.resize(bytes, 1);
                     }
                     self.broadcast(0, &mut memory[..bytes], candidate.bcast(self.nodes().count()))?;
@@ -180,7 +180,7 @@ impl Communicator {
         self.broadcast(0, &mut step.emit(), BcastAlgorithm::tree(TREE))
     }
 
-    /// Reports to rank 0 that this rank, and all below it, are done.
+    /// Reports to rank 0 that this rank, and all below it in the tree, are done.
     fn report(&self) -> Result<(), Error> {
         let (me, root, nothing) = (Rank(self.rank()), Rank(0), Bytes::of(&[]));
         let checked = "a rank is below the size";
@@ -206,13 +206,13 @@ impl Communicator {
     }
 }
 
-/// Rank 0 while it measures.
+/// Rank 0 during a measurement.
 struct Leader<'world> {
     world: &'world Communicator,
-    /// What is measured.
+    /// The algorithms to measure.
     candidates: Vec<Candidate>,
     memory: Vec<u8>,
-    /// Time that a report takes, after which all others wait for what they were told of.
+    /// Time of a report, after which all others wait for the announced broadcast.
     report: Duration,
 }
 
@@ -221,13 +221,13 @@ impl<'world> Leader<'world> {
         Self { world, candidates, memory: vec![1; longest as usize], report: Duration::ZERO }
     }
 
-    /// Measures a report.
+    /// Measures the time of a report.
     fn get_ready(&mut self) -> Result<(), Error> {
-        // The first broadcasts make buffers, groups and round-trip times.
+        // The first broadcasts set up buffers, groups and round-trip times.
         for candidate in self.candidates.clone() {
             self.sample(candidate, 0)?;
         }
-        // The second time with all others waiting before it begins.
+        // In the second pass, all others wait before a broadcast begins.
         for _ in 0..2 {
             let samples: Result<Vec<_>, _> =
                 (0..REPORTS).map(|_| self.sample(REPORT_ALGORITHM, 0)).collect();
@@ -259,7 +259,7 @@ impl<'world> Leader<'world> {
         Ok(measured.collect())
     }
 
-    /// Nanoseconds of a broadcast, of a sample.
+    /// Time of the broadcast in a sample, in nanoseconds.
     fn without_report(&self, sample: Duration) -> u64 {
         // No broadcast is faster than one message from rank to rank.
         let hop = self.report / REPORT_ALGORITHM.depth(self.world.size()).max(1) as u32;
@@ -267,12 +267,12 @@ impl<'world> Leader<'world> {
         u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// One broadcast and the reports of it.
+    /// One broadcast and its reports.
     fn sample(&mut self, candidate: Candidate, bytes: usize) -> Result<Duration, Error> {
         self.world.tell(Step::Broadcast { candidate, bytes: bytes as u64 })?;
         let told = Instant::now();
         while told.elapsed() < self.report {
-            // Ranks may share this core, and have to hear of it first.
+            // Ranks may share this core, and must first receive the announcement.
             std::thread::yield_now();
         }
         let start = Instant::now();
@@ -283,18 +283,18 @@ impl<'world> Leader<'world> {
     }
 }
 
-/// False once a sample has taken longer than one may.
+/// False once a sample took longer than `sample_max`.
 fn goes_on(samples: &[Duration], sample_max: Duration) -> bool {
     samples.last().is_none_or(|last| *last <= sample_max)
 }
 
-/// A quarter of the samples takes less. There is at least one.
+/// The lower quartile. `samples` must not be empty.
 fn lower_quartile(samples: &mut [Duration]) -> Duration {
     samples.sort_unstable();
     samples[(samples.len() - 1) / 4]
 }
 
-/// The middle one, or the lower one of the two in the middle. There is at least one.
+/// The middle sample, or the lower of the two middle ones. `samples` must not be empty.
 pub(super) fn median(samples: &mut [Duration]) -> Duration {
     samples.sort_unstable();
     samples[(samples.len() - 1) / 2]

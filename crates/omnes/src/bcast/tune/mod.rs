@@ -10,18 +10,18 @@
 //! At its start, a job of at least three ranks on at least two nodes reads measurements from rank
 //! 0's file. If there are none of this network, rank 0 leads a quick measurement and stores the
 //! results. Four of the later jobs repeat it at growing intervals, and the medians are used, so
-//! that a single bad moment does not decide. In any case rank 0 tells the others, so all ranks make
-//! the same choice, whatever files they can read themselves. Without measurements the choice
-//! follows built-in rules: within a node, with [`Tune::Off`], if `OMNES_BCAST` names an algorithm,
-//! and on loopback, which is not a network (unless [`Tune::In`] names a file).
+//! that a single bad moment does not decide. In any case rank 0 sends the figures to the others, so
+//! all ranks make the same choice, whatever files they can read themselves. Without measurements
+//! the choice follows built-in rules: within a node, with [`Tune::Off`], if `OMNES_BCAST` names an
+//! algorithm, and on loopback, which is not a network (unless [`Tune::In`] names a file).
 //!
 //! If multi-send replaces multicast, [`Communicator::tune`] also measures its hops. The lambda of a
 //! full packet is kept with the measurements, and from then on determines the tree of jobs that
 //! leave it to the library. The start of a job does not measure it.
 //!
-//! Cost: at the start a broadcast of 82 bytes, and where nothing is known a measurement: in a lab
-//! of 8 hosts on 2 cores some 20 ms, on links of 1 Gbit/s some 160 ms. Not done: figures for parts
-//! of a communicator that differ in more than size, such as two nodes behind a slow link.
+//! Cost: at the start a broadcast of 82 bytes, and if no measurements are known a quick one: in a
+//! lab of 8 hosts on 2 cores some 20 ms, on links of 1 Gbit/s some 160 ms. Not done: figures for
+//! parts of a communicator that differ in more than size, such as two nodes behind a slow link.
 
 mod cache;
 mod cost;
@@ -92,7 +92,8 @@ impl Communicator {
         Ok(figures.map(|figures| Tuned { network, figures, measured, hops }))
     }
 
-    /// Takes the tree that follows from rank 0's `hops`; their lambda, if there is one.
+    /// Switches to the tree that follows from rank 0's `hops`; returns their lambda, if there is
+    /// one.
     fn take_lambda_of(&self, hops: &[Hop]) -> Result<Option<u32>, Error> {
         if !self.job().has_multisend() {
             return Ok(None);
@@ -122,8 +123,8 @@ impl Communicator {
         self.usual_bcast(bytes)
     }
 
-    /// Takes figures from rank 0's file, or measures them. To be called once, by all ranks of the
-    /// job, when the probe of multicast is over.
+    /// Takes figures from rank 0's file, or measures them. Called once, by all ranks of the job,
+    /// after the probe for multicast.
     pub(crate) fn tune_at_start(&self) -> Result<(), Error> {
         if !self.has_choice() {
             return Ok(());
@@ -152,18 +153,18 @@ impl Communicator {
         });
         self.end_measuring(entry.as_ref().map(|entry| entry.figures))?;
         if let (Some(cache), Some(entry)) = (cache, entry) {
-            // Whoever cannot store measures again at the next start.
+            // A rank that cannot store them measures again at the next start.
             let _ = cache.store(entry);
         }
         Ok(())
     }
 
-    /// Whether algorithms differ, and cross a network.
+    /// True if the algorithms differ, and the ranks are on more than one node.
     fn has_choice(&self) -> bool {
         self.size() >= RANKS_MIN && self.nodes().count() > 1
     }
 
-    /// Whether figures would be used, and be those of a network.
+    /// True if figures would be used, and would be those of a network.
     fn is_worth_tuning(&self) -> bool {
         let job = self.job();
         let is_elsewhere = || job.engine.peers().iter().any(|peer| !peer.ip().is_loopback());

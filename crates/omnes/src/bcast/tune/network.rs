@@ -1,4 +1,4 @@
-//! What measured figures are valid for.
+//! The network for which measured figures are valid.
 
 use super::super::multisend::MultiSend;
 use crate::communicator::Communicator;
@@ -9,11 +9,11 @@ use std::net::IpAddr;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A network with the ranks on it, as rank 0 sees them; figures of one are no good for another.
+/// A network and the ranks on it, as rank 0 sees them; figures of one are invalid for another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// Of Omnes.
+    /// Version of Omnes.
     pub version: String,
     /// The machine of rank 0, as a hash.
     pub machine: String,
@@ -25,18 +25,18 @@ pub struct Network {
     pub payload_bytes: u16,
     /// Ranks of the job.
     pub ranks: u32,
-    /// Nodes that they are on.
+    /// Number of nodes that the ranks are on.
     pub nodes: u32,
     /// True if some machine has more ranks than cores.
     pub is_oversubscribed: bool,
     /// True if the job multicasts, or multi-sends.
     pub has_multicast: bool,
-    /// How it multi-sends, if it does: the tree, or `auto`, and the form at rank 0.
+    /// How the job multi-sends, if it does: the tree, or `auto`, and the form at rank 0.
     pub multisend: Option<String>,
 }
 
 impl Network {
-    /// Of the job that this process is rank 0 of.
+    /// The network of the job, of which this process is rank 0.
     pub(super) fn of(world: &Communicator) -> Self {
         let job = world.job();
         Self {
@@ -50,14 +50,14 @@ impl Network {
             is_oversubscribed: job.engine.is_oversubscribed(),
             has_multicast: world.has_multicast(),
             multisend: world.multisend().map(|usage| match job.config.multisend {
-                // The tree follows from the figures, and so cannot lead to them.
+                // The tree follows from the figures, so it cannot be part of their key.
                 MultiSend::Auto => format!("auto:{}", usage.form()),
                 _ => usage.brief(),
             }),
         }
     }
 
-    /// True if this version of Omnes has measured it.
+    /// True if this version of Omnes has measured the figures.
     pub(super) fn is_of_this_version(&self) -> bool {
         self.version == VERSION
     }
@@ -84,7 +84,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// The network that `own` is in; `own` itself if no interface has it.
+/// Prefix of the network of `own`; `own` itself if no interface has this address.
 fn prefix(own: IpAddr) -> String {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let length = interfaces.iter().find(|it| it.ip() == own).map(|it| match &it.addr {
@@ -97,7 +97,7 @@ fn prefix(own: IpAddr) -> String {
     }
 }
 
-/// `address` without the bits behind its first `length`.
+/// `address` with all bits cleared after the first `length`.
 pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     let drop = |bits: u32| bits.saturating_sub(u32::from(length));
     match address {
@@ -112,7 +112,7 @@ pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// A name of this machine that does not give its identity away.
+/// A name of this machine that does not reveal its identity.
 fn machine() -> String {
     let identity = std::fs::read("/etc/machine-id").unwrap_or_default();
     format!("{:016x}", fnv(identity))

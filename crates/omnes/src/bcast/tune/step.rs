@@ -1,26 +1,26 @@
-//! What rank 0 tells the others to do next while it measures.
+//! The steps that rank 0 announces to the others while it measures.
 
 use super::cost::{Candidate, Cost, Figures};
 
-/// Next thing to do, for all ranks together.
+/// Next step, for all ranks together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     /// A broadcast, then a report.
     Broadcast {
-        /// How.
+        /// Algorithm.
         candidate: Candidate,
         /// Length of the message.
         bytes: u64,
     },
-    /// No more: these figures hold, if there are any.
+    /// The end of the measurement: these figures are used from now on, if there are any.
     Done(Option<Figures>),
 }
 
-/// Kind, way or presence of multicast, then length or figures.
+/// Kind, algorithm or presence of multicast, then length or figures.
 pub(super) const STEP_BYTES: usize = 2 + NUMBERS * 8;
 /// Three figures for each of three algorithms, and lambda.
 const NUMBERS: usize = LAMBDA + 1;
-/// Where lambda is; 0 if there is none.
+/// Index of lambda; its value is 0 if there is none.
 const LAMBDA: usize = 9;
 
 impl Step {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(Step::parse(&bytes), None);
         (bytes[0], bytes[1]) = (1, 3);
         assert_eq!(Step::parse(&bytes), None);
-        // Figures beyond their bounds are none, as is a hop that takes less than its copy.
+        // Figures beyond their bounds are invalid, as is a hop that takes less time than its copy.
         let mut bytes = [u8::MAX; STEP_BYTES];
         bytes[0] = 3;
         bytes[2 + LAMBDA * 8..].fill(0);
@@ -117,7 +117,7 @@ mod tests {
         let mut bytes = [0; STEP_BYTES];
         (bytes[0], bytes[STEP_BYTES - 2]) = (3, 3);
         assert_eq!(Step::parse(&bytes), Some(Step::Done(None)));
-        // No lambda has so many bits.
+        // A lambda never has so many bits.
         bytes[STEP_BYTES - 8] = 1;
         assert_eq!(Step::parse(&bytes), None);
     }
