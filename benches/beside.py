@@ -1,4 +1,4 @@
-"""Libraries beside each other in one job of PyTorch: rounds that alternate, medians, spreads."""
+"""Compares libraries within one PyTorch job: alternating rounds, medians, spreads."""
 
 import statistics
 
@@ -6,7 +6,7 @@ import torch
 
 
 def model_of(mebibytes, width=512):
-    """Layers of a transformer, small tensors among large ones, of about so many MiB."""
+    """Layers of a transformer, with small and large tensors, of about this many MiB."""
     layer_bytes = 4 * (12 * width * width + 13 * width)
     layers = max(1, (mebibytes << 20) // layer_bytes)
     make = torch.nn.TransformerEncoderLayer
@@ -14,8 +14,8 @@ def model_of(mebibytes, width=512):
 
 
 def alternating(arms, rounds, measure):
-    """What measure(name, arm, turn) gives in each round, by name; the round before the first, of
-    turn -1, connects and does not count."""
+    """Results of measure(name, arm, turn) for each round, by name. A round with turn -1 comes
+    first; it connects and does not count."""
     measured = {name: [] for name in arms}
     for turn in range(-1, rounds):
         for name, arm in arms.items():
@@ -26,7 +26,7 @@ def alternating(arms, rounds, measure):
 
 
 def spread(seconds, unit="ms", digits=0):
-    """Median of times and, in parentheses, the least and the most."""
+    """Median of the times and, in parentheses, their minimum and maximum."""
     scale = {"ms": 1e3, "us": 1e6}[unit]
     least, middle, most = (
         f"{scale * pick(seconds):.{digits}f}" for pick in (min, statistics.median, max)
@@ -35,6 +35,6 @@ def spread(seconds, unit="ms", digits=0):
 
 
 def ratio(ours, theirs):
-    """The same of the ratios within each round."""
+    """Median, minimum and maximum of the ratios within each round."""
     ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"

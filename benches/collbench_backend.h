@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What measuring programs whose job is of Omnes share of the peers' loop: its
- * untimed exchange of results, and the operations that none of them replaces.
+ * What measuring programs whose job is started by Omnes share with the peers'
+ * loop: its untimed exchange of results, and the operations that none of them
+ * replaces.
  */
 #ifndef OMNES_COLLBENCH_BACKEND_H
 #define OMNES_COLLBENCH_BACKEND_H
@@ -27,8 +28,8 @@ static void share(void *buffer, size_t bytes)
 }
 
 /*
- * gather brings count numbers of every rank to rank 0, rank after rank; out is
- * used there alone.
+ * gather collects count numbers of every rank at rank 0, rank after rank; out
+ * is used only there.
  */
 static void gather(const double *in, double *out, size_t count)
 {
@@ -36,8 +37,8 @@ static void gather(const double *in, double *out, size_t count)
 }
 
 /*
- * backend_of names what is measured and its own barrier and broadcast, once the
- * job has begun.
+ * backend_of returns a backend with this name and its own barrier and
+ * broadcast; the job must have begun.
  */
 static struct backend backend_of(const char *impl, void (*barrier)(void),
 				 void (*bcast)(void *buffer, size_t bytes, int root))

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The measuring loop for collectives (collbench.h of the peers) on as little
- * as a barrier or a broadcast by the kernel's UDP can be: what a library that
- * sends the same packets cannot go below on hosts that are namespaces of one
+ * The measuring loop for collectives (collbench.h of the peers) on the minimum
+ * of a barrier and a broadcast over the kernel's UDP: a lower bound for a
+ * library that sends the same packets, on hosts that are namespaces of one
  * machine.
  *
- * The ranks share memory and know from it what has happened. Beside that each
- * makes the system calls that it would have to make: in a barrier one datagram
- * to rank 0, and the last rank one to all; in a small broadcast the root one to
- * all. Nobody reads, checks, answers or repairs them. Of a large broadcast the
- * root sends trains of full packets of data to all, and each other rank reads
- * them into place; no packet has a head, none is checked or acknowledged, and
- * how far the others are the root knows from the shared memory. Who waits gives
- * its processor away between looks, and who has taken a small broadcast before
- * the first step of the next barrier. Omnes starts the job and gathers the results.
+ * The ranks share memory, from which they know what has happened. In addition
+ * each rank makes the system calls that it would have to make: in a barrier one
+ * datagram to rank 0, and the last rank one to all; in a small broadcast the
+ * root one to all. Nobody reads, checks, answers or repairs these datagrams. In
+ * a large broadcast the root sends trains of full data packets to all, and each
+ * other rank reads them into its buffer; no packet has a head, none is checked
+ * or acknowledged, and the root knows the others' progress from the shared
+ * memory. A waiting rank yields its processor between polls, and a rank that has
+ * received a small broadcast yields before the first step of the next barrier.
+ * Omnes starts the job and gathers the results.
  */
 #define _GNU_SOURCE
 #include "collbench_backend.h"
@@ -29,22 +30,22 @@
 #include <sys/socket.h>
 
 enum {
-	ROOT_PORT = 15000, /* below those that the kernel and jobs choose */
+	ROOT_PORT = 15000, /* below the ports that the kernel and jobs choose */
 	GROUP_PORT,
 	TRAIN_PORT,
 	RANKS_MAX = 64,
-	SLOTS = 64, /* broadcasts that a root may be ahead of a receiver */
+	SLOTS = 64, /* broadcasts by which a root may be ahead of a receiver */
 	SLOT_BYTES = 1400,
-	/* What fills a packet of 1,500 bytes, and a train of them. */
+	/* Data of a packet of 1,500 bytes, and of a train of such packets. */
 	PACKET_BYTES = 1472,
 	TRAIN_BYTES = 44 * PACKET_BYTES,
-	TRAINS_AHEAD = 8, /* of the slowest receiver */
+	TRAINS_AHEAD = 8, /* beyond the slowest receiver */
 	BUFFER_BYTES = 4 << 20,
 	STEP_BYTES = 40, /* of a packet without data */
 	LINE_BYTES = 64,
 };
 
-/* A number that has its cache line for itself. */
+/* A number with a cache line of its own. */
 struct alone {
 	_Alignas(LINE_BYTES) _Atomic uint32_t number;
 };
@@ -52,7 +53,7 @@ struct alone {
 struct shared {
 	struct alone entered, released, cast;
 	struct alone taken[RANKS_MAX];
-	struct alone trains[RANKS_MAX]; /* that have been read */
+	struct alone trains[RANKS_MAX]; /* trains that have been read */
 	unsigned char slot[SLOTS][SLOT_BYTES];
 };
 
@@ -62,7 +63,7 @@ static uint32_t barriers, casts, trains;
 static int to_root, to_all, to_train, from_train;
 static unsigned char packet[STEP_BYTES + SLOT_BYTES];
 
-/* fail ends the job for want of something. */
+/* fail ends the job because a call failed. */
 static void fail(const char *what)
 {
 	perror(what);
@@ -91,7 +92,8 @@ static void barrier(void)
 	wait_for(&shared->released.number, barriers);
 }
 
-/* wait_for_all lets the root be no more than `ahead` of what all others have counted. */
+/* wait_for_all blocks until the root is at most `ahead` beyond what each other rank has
+ * counted. */
 static void wait_for_all(struct alone *counts, int root, uint32_t count, uint32_t ahead)
 {
 	for (int to = 0; to < size && count > ahead; to++)
@@ -99,7 +101,7 @@ static void wait_for_all(struct alone *counts, int root, uint32_t count, uint32_
 			wait_for(&counts[to].number, count - ahead);
 }
 
-/* receive reads the next train; it may have come as several. */
+/* receive reads the next train, which may arrive in several parts. */
 static void receive(unsigned char *at, size_t bytes)
 {
 	while (bytes) {
@@ -160,8 +162,8 @@ static void bcast(void *buffer, size_t bytes, int root)
 	has_taken = 1;
 }
 
-/* share_memory maps a file that rank 0 makes and all ranks open, and nobody
- * finds afterwards. */
+/* share_memory maps a file that rank 0 creates and all ranks open, and that is then
+ * unlinked. */
 static void share_memory(void)
 {
 	char path[] = "/tmp/omnes-floor-XXXXXX";
@@ -181,7 +183,7 @@ static void share_memory(void)
 	close(file);
 }
 
-/* udp gives a socket bound to an address and port, with so much room for what comes in. */
+/* udp returns a socket bound to an address and port, with this much receive buffer. */
 static int udp(struct in_addr address, uint16_t port, int room)
 {
 	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(port),
@@ -204,7 +206,7 @@ static void connect_to(int socket_of, struct in_addr address, uint16_t port)
 		fail("an address");
 }
 
-/* join gives a socket to which comes what others send to a port of the group. */
+/* join returns a socket that receives what others send to a port of the group. */
 static int join(struct ip_mreq membership, uint16_t port, int room)
 {
 	int socket_of = udp(membership.imr_multiaddr, port, room);
@@ -214,7 +216,7 @@ static int join(struct ip_mreq membership, uint16_t port, int room)
 	return socket_of;
 }
 
-/* cast_to gives a socket that sends to a port of the group, not to this host. */
+/* cast_to returns a socket that sends to a port of the group, but not to this host. */
 static int cast_to(struct ip_mreq membership, uint16_t port)
 {
 	int socket_of = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), off = 0;
@@ -228,8 +230,8 @@ static int cast_to(struct ip_mreq membership, uint16_t port)
 	return socket_of;
 }
 
-/* open_sockets makes what the datagrams leave by and come to, on the address
- * that leads to rank 0. */
+/* open_sockets creates the sockets that datagrams leave from and arrive at, on the
+ * address that leads to rank 0. */
 static void open_sockets(void)
 {
 	struct in_addr root, any = { .s_addr = htonl(INADDR_ANY) };
@@ -246,7 +248,7 @@ static void open_sockets(void)
 	}
 	own.sin_addr = root;
 	to_root = udp(any, ROOT_PORT, 1);
-	/* At rank 0 it takes in what the others send. */
+	/* At rank 0 it receives what the others send. */
 	if (rank) {
 		connect_to(to_root, root, ROOT_PORT);
 		if (getsockname(to_root, (struct sockaddr *)&own, &length))

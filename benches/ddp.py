@@ -1,14 +1,15 @@
-"""Trains a model by DistributedDataParallel, and sums tensors, with the backends omnes and gloo.
+"""Trains a model with DistributedDataParallel, and sums tensors, on the backends omnes and gloo.
 
 One program per rank, with the Python package in PYTHONPATH and PyTorch installed:
 
     OMP_NUM_THREADS=1 omnes run -n 4 --lab --rate 1gbit --no-prefix -- python3 benches/ddp.py
 
-All arms train alike models on the same data, in alternating rounds of one job; "alone" sums no
-gradients, "omnes at once" sums each bucket before backward goes on, as calls without async_op do.
-The time of a round is from a barrier to the end of a second one, at rank 0; what the libraries have
-trained is compared. Then come sums of tensors, waited for at once. Gloo goes through
-GLOO_SOCKET_IFNAME (default eth0, that of labs). Rank 0 prints median and spread of the rounds.
+All arms train identical models on the same data, in alternating rounds of one job; "alone" sums no
+gradients, "omnes at once" sums each bucket before backward continues, as calls without async_op do.
+A round is timed from a barrier to the end of a second one, at rank 0; the models that the libraries
+have trained are compared. Then follow sums of tensors, each waited for immediately. Gloo uses the
+interface GLOO_SOCKET_IFNAME (default eth0, that of labs). Rank 0 prints median and spread of the
+rounds.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Training:
-    """An arm: a copy of the model, which its own group keeps alike on all ranks."""
+    """An arm: a copy of the model, which its own group keeps identical on all ranks."""
 
     def __init__(self, model, group, arguments, *, is_at_once=False):
         self.model = DistributedDataParallel(
@@ -57,7 +58,7 @@ def sum_at_once(group, bucket):
 
 
 def timed(call, count):
-    """Seconds of one of so many calls."""
+    """Mean seconds per call, over `count` calls."""
     dist.barrier()
     start = time.perf_counter()
     for _ in range(count):

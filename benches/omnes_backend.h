@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the two measuring programs for Omnes share: the job, and an end with
- * the error's text, since a measuring loop has no use for a failed call.
+ * What the two measuring programs for Omnes share: the job, and an exit with
+ * the error's text, because a measuring loop cannot continue after a failed
+ * call.
  */
 #ifndef OMNES_BACKEND_H
 #define OMNES_BACKEND_H
@@ -14,8 +15,8 @@
 static omnes_comm *world;
 
 /*
- * stop_job ends this process without taking leave, upon which the other ranks
- * see that it failed. status is in [1,255].
+ * stop_job ends this process without a farewell, so that the other ranks see
+ * that it failed. status is in [1,255].
  */
 static void stop_job(int status)
 {
@@ -24,8 +25,8 @@ static void stop_job(int status)
 }
 
 /*
- * checked passes a result on, or ends the job if it is an error; what names
- * the call.
+ * checked returns a result, or ends the job if it is an error; what names the
+ * call.
  */
 static int checked(int result, const char *what)
 {

@@ -2,15 +2,15 @@
 /*
  * The measuring loop of pt2pt.h.
  *
- * latency: rank 0 sends a message and waits until rank 1 sent it back; half of
- * that time is one sample. bandwidth: rank 0 sends a window of messages and
+ * latency: rank 0 sends a message and waits until rank 1 has sent it back; half
+ * of that time is one sample. bandwidth: rank 0 sends a window of messages and
  * waits for an answer without data, which says that all are in the memory of
- * rank 1; that time divided by the window is one sample. Both calls block, so
- * a library shows what it does by itself and not what a program can overlap.
+ * rank 1; that time divided by the window is one sample. Both calls block, so a
+ * library shows what it does by itself and not what a program can overlap.
  *
  * Rank 0 takes the times and decides on the number of iterations; rank 1
- * follows. The data of one round before and one after the timed ones are
- * checked, byte by byte, by the rank that gets them.
+ * follows. The data of one round before and one after the timed rounds are
+ * checked, byte by byte, by the receiving rank.
  */
 #define _GNU_SOURCE
 #include "pt2pt.h"
@@ -57,7 +57,7 @@ struct options {
 	char tags[512];
 };
 
-/* One point: an operation at a size. */
+/* One point: an operation at one size. */
 struct point {
 	const struct pt2pt_backend *backend;
 	const struct options *options;
@@ -75,7 +75,7 @@ static double now_us(void)
 	return (double)time.tv_sec * 1e6 + (double)time.tv_nsec / 1e3;
 }
 
-/* take allocates bytes, at least 1, or ends the job. */
+/* take allocates bytes, at least 1, or ends the job if it cannot. */
 static void *take(const struct pt2pt_backend *backend, size_t bytes)
 {
 	void *memory = malloc(bytes ? bytes : 1);
@@ -88,7 +88,7 @@ static void *take(const struct pt2pt_backend *backend, size_t bytes)
 	return memory;
 }
 
-/* agree gives rank 1 what rank 0 has at value. */
+/* agree copies rank 0's bytes at value to rank 1. */
 static void agree(const struct pt2pt_backend *backend, void *value, size_t bytes)
 {
 	if (backend->rank == ROOT)
@@ -97,7 +97,7 @@ static void agree(const struct pt2pt_backend *backend, void *value, size_t bytes
 		backend->recv(ROOT, value, bytes);
 }
 
-/* report gives rank 0 a number of rank 1; 0 there. */
+/* report returns rank 1's number at rank 0, and 0 at rank 1. */
 static double report(const struct pt2pt_backend *backend, double number)
 {
 	if (backend->rank == ROOT) {
@@ -139,7 +139,7 @@ static void window_of_messages(const struct point *point)
 		backend->send(ROOT, NULL, 0);
 }
 
-/* iterate does one iteration; the time that one message took, in us. */
+/* iterate runs one iteration; returns the time per message, in us. */
 static double iterate(const struct point *point)
 {
 	double start = now_us();
@@ -161,9 +161,9 @@ static unsigned char pattern(size_t index, unsigned salt)
 }
 
 /*
- * wrong_bytes does one round trip with known data; the number of bytes that
- * came wrong here. The echo inverts every byte, so that rank 0 cannot take what
- * it has sent for what came back.
+ * wrong_bytes runs one round trip with known data; returns the number of wrong
+ * bytes received here. The echo inverts every byte, so that rank 0 cannot
+ * mistake what it has sent for what came back.
  */
 static double wrong_bytes(const struct point *point, unsigned salt)
 {
@@ -197,7 +197,7 @@ static int ascending(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-/* quantile of samples in ascending order, by nearest rank. */
+/* quantile returns a quantile of samples in ascending order, by nearest rank. */
 static double quantile(const double *samples, int count, double share)
 {
 	int index = (int)ceil(share * count) - 1;
@@ -212,7 +212,7 @@ static double median(const double *samples, int count)
 	return count % 2 ? samples[half] : (samples[half - 1] + samples[half]) / 2;
 }
 
-/* print_point is for rank 0; sorts samples. */
+/* print_point runs at rank 0 and sorts samples. */
 static void print_point(const struct point *point, double *samples, int iters, double other_cpu,
 			double errors)
 {
@@ -235,7 +235,7 @@ static void print_point(const struct point *point, double *samples, int iters, d
 	fflush(stdout);
 }
 
-/* warm_up iterates for a while. */
+/* warm_up iterates for the warm-up time. */
 static void warm_up(const struct point *point)
 {
 	double start = now_us();
@@ -249,7 +249,7 @@ static void warm_up(const struct point *point)
 	} while (goes_on);
 }
 
-/* iterations that fit the budget; the same on both ranks. */
+/* choose_iters returns the iterations that fit the budget; the same on both ranks. */
 static int choose_iters(const struct point *point)
 {
 	const struct options *options = point->options;
@@ -258,7 +258,7 @@ static int choose_iters(const struct point *point)
 
 	start = now_us();
 	iterate(point);
-	/* A slow point needs no more than the first. */
+	/* A slow point needs no more warm-up than the first iteration. */
 	if (now_us() - start > options->budget_s * 1e6 / 10)
 		warmup = 1;
 	agree(point->backend, &warmup, sizeof(warmup));
@@ -273,7 +273,7 @@ static int choose_iters(const struct point *point)
 	return iters;
 }
 
-/* measure does one point; the number of wrong bytes, on rank 0. */
+/* measure runs one point; returns the number of wrong bytes, on rank 0. */
 static double measure(struct point *point)
 {
 	const struct pt2pt_backend *backend = point->backend;
@@ -302,7 +302,7 @@ static double measure(struct point *point)
 
 /* ---- the command line ------------------------------------------------- */
 
-/* parse_size reads a size at *text and moves behind it; 0 if there is none. */
+/* parse_size reads a size at *text and moves past it; 0 if none is there. */
 static int parse_size(const char **text, size_t *bytes)
 {
 	char *end;
@@ -353,7 +353,7 @@ static int parse_ops(const char *text, struct options *options)
 	}
 }
 
-/* add_tag appends KEY=VALUE as JSON; numbers stay numbers. */
+/* add_tag appends KEY=VALUE as JSON; numbers stay numbers. 0 for an invalid tag. */
 static int add_tag(const char *text, struct options *options)
 {
 	const char *equals = strchr(text, '='), *quote;

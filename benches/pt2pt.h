@@ -4,8 +4,8 @@
  * libraries.
  *
  * A program for a library fills in a struct pt2pt_backend and calls
- * pt2pt_run(); the loop, the statistics, the checks of the data and the JSON
- * lines are then the same for all of them (pt2pt.c).
+ * pt2pt_run(); the loop, the statistics, the data checks and the JSON lines are
+ * then the same for all libraries (pt2pt.c).
  */
 #ifndef PT2PT_H
 #define PT2PT_H
@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 struct pt2pt_backend {
-	/* Name in the output unless --impl gives another. */
+	/* Name in the output unless --impl overrides it. */
 	const char *impl;
 	/* Rank of this process and number of ranks, which must be 2. */
 	int rank, size;

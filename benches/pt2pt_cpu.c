@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* See pt2pt_cpu.h; from /proc/stat, getrusage() and /proc/PID/schedstat. */
+/* Implements pt2pt_cpu.h, from /proc/stat, getrusage() and /proc/PID/schedstat. */
 #define _GNU_SOURCE
 #include "pt2pt_cpu.h"
 #include <stdio.h>
@@ -34,7 +34,7 @@ static double all_seconds(void)
 	       (double)sysconf(_SC_CLK_TCK);
 }
 
-/* find_softirq_threads fills pids; their number. */
+/* find_softirq_threads fills pids; returns their number. */
 static int find_softirq_threads(int *pids)
 {
 	int found = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The measuring loop for messages (pt2pt.h) on an MPI library, whose errors
- * end the job by themselves.
+ * The measuring loop for messages (pt2pt.h) on an MPI library, whose errors end
+ * the job.
  */
 #include "pt2pt.h"
 #include <mpi.h>

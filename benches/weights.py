@@ -1,13 +1,13 @@
-"""Pushes the weights of a module from rank 0 to all ranks, by Omnes and by torch.distributed.
+"""Pushes the weights of a module from rank 0 to all ranks, with Omnes and with torch.distributed.
 
 One program per rank, with the Python package in PYTHONPATH and PyTorch installed:
 
     omnes run -n 8 --lab --rate 1gbit --no-prefix -- python3 benches/weights.py
 
-Both libraries push the same tensors in alternating rounds of one job. The time of a round is from a
-barrier to the end of a second one, at rank 0; what arrives is compared with what was sent. Rank 0
-prints median and spread, and how many times the data have left its interface, headers counted. That
-is GLOO_SOCKET_IFNAME, through which Gloo goes (default eth0, that of labs).
+Both libraries push the same tensors in alternating rounds of one job. A round is timed from a
+barrier to the end of a second one, at rank 0; the data that arrive are compared with the data sent.
+Rank 0 prints median and spread, and how many times the data have left its interface, including
+headers. The interface is GLOO_SOCKET_IFNAME, which Gloo uses, too (default eth0, that of labs).
 """
 
 import argparse
@@ -25,14 +25,14 @@ from beside import alternating, model_of, ratio, spread
 
 
 def by_gloo(model):
-    """Every tensor by itself, all under way at once."""
+    """Broadcasts every tensor separately, all concurrently."""
     tensors = model.state_dict().values()
     for work in [torch.distributed.broadcast(tensor, 0, async_op=True) for tensor in tensors]:
         work.wait()
 
 
 def timed(world, push):
-    """Seconds, and bytes that have left the interface."""
+    """Seconds taken, and bytes that have left the interface."""
     world.barrier()
     start, before = time.perf_counter(), bytes_sent()
     push()

@@ -2,35 +2,35 @@
 /*
  * The collective protocol's barrier: state in, action out.
  *
- * A group of up to OMNES_GROUP_MAX members runs one barrier after the other;
- * each has a number, its epoch. A member walks through a table of steps: a
- * step first sends to somebody, then waits for somebody [CB-R9..R11]. All that
- * is kept is one record per barrier, with a bit for each message that has come
- * [CB-R4]: messages are named by (epoch, step, sender), carry a few words at
- * most, and can be made again from table and record at any time [CB-R8]. The
- * bits lie in memory of the caller: 64 per record, and only where a step waits
- * for everybody as many as the members need.
+ * A group of up to OMNES_GROUP_MAX members runs barriers one after another;
+ * each has a number, its epoch. A member walks through a table of steps: a step
+ * first sends, then waits [CB-R9..R11]. The only state is one record per
+ * barrier, with a bit for each message that has arrived [CB-R4]: messages are
+ * named by (epoch, step, sender), carry a few words at most, and can be made
+ * again from table and record at any time [CB-R8]. The caller provides the
+ * memory of the bits: 64 per record, and more, one per member, only if a step
+ * waits for everybody.
  *
  * Guarantees: a barrier is done only after every member has entered it; a
- * message that comes twice changes nothing; a message of an epoch that cannot
- * be under way changes nothing. No member can be more than one barrier ahead
- * of another, so two records are enough [CB-R8].
+ * duplicate message changes nothing; a message of an epoch that cannot be in
+ * progress changes nothing. No member can be more than one barrier ahead of
+ * another, so two records are enough [CB-R8].
  *
  * Loss: there are no acknowledgements. A member that misses the message of a
- * step asks the one member that owes it, which sends it again if it has sent it
- * at all (omnes_barrier_repeat) [CB-R6].
+ * step asks the one member that owes it, which sends it again if it has already
+ * sent it (omnes_barrier_repeat) [CB-R6].
  *
- * Words: a barrier may reduce words on its way. All members bring equally many,
- * and word i is combined with the others' word i alone. A message carries the
- * sender's words combined with those that it has waited for; once the results
- * have come, messages carry them. Words are made from what has come
- * whenever a message is, so they need no memory of their own, and they are the
- * same each time: members combine in the order of their table, whoever comes
- * first.
+ * Words: a barrier may reduce words on the way. All members contribute the same
+ * number of words, and word i is combined only with the others' word i. A
+ * message carries the sender's words combined with those that it has waited
+ * for; once the results have arrived, messages carry the results. Words are
+ * recomputed from what has arrived whenever a message is made, so they need no
+ * memory of their own, and they are the same each time: members combine in the
+ * order of their table, not of arrival.
  *
- * Pure functions: no clock, no helper, no packet, and no loop: how far a member
- * gets follows from bit masks. The caller makes sure that one call at a time
- * works on a state.
+ * Pure functions: no clock, no helper, no packet, and no loop: a member's
+ * progress follows from bit masks. The caller ensures that calls on one state
+ * do not run concurrently.
  */
 #ifndef OMNES_BARRIER_STEP_H
 #define OMNES_BARRIER_STEP_H
@@ -38,13 +38,13 @@
 #include "combine.h"
 
 #define OMNES_STEPS_MAX 64
-/* Members of a group whose barriers combine words where a step waits for
+/* Members of a group whose barriers combine words in a step that waits for
  * everybody. */
 #define OMNES_COMBINING_MEMBERS_MAX 64
-/* Words that a message carries at most. */
+/* Maximum number of words that a message carries. */
 #define OMNES_CARRIED_MAX 4
-/* Members of a group that the kernel NIC serves: its maps are made for so
- * many, and its verifier follows so many bits. */
+/* Members of a group that the kernel NIC serves: its maps are sized for this number,
+ * and the verifier follows as many bits. */
 #define OMNES_KERNEL_GROUP_MAX 1024
 #define OMNES_KERNEL_ARRIVED_WORDS (OMNES_KERNEL_GROUP_MAX / 64)
 /* Members of a group that this build serves, a power of two. */
@@ -54,11 +54,11 @@
 #define OMNES_GROUP_MAX 65536
 #endif
 #define OMNES_ARRIVED_WORDS (OMNES_GROUP_MAX / 64)
-/* In place of a member's index: */
+/* Values in place of a member's index: */
 #define OMNES_NOBODY 0xffffffffu
 #define OMNES_EVERYBODY 0xfffffffeu
 
-/* Members are known by their index in the group, below its size. */
+/* Members are identified by their index in the group, below its size. */
 struct omnes_step {
 	u32 send_to;
 	u32 receive_from;
@@ -66,16 +66,16 @@ struct omnes_step {
 
 /*
  * What a member does in each barrier; written once. `steps` is at most
- * OMNES_STEPS_MAX and the same for all members, `own` below `size`, `size` at
- * most OMNES_GROUP_MAX. A step that waits for everybody is the only one of its
- * table that waits: it uses the bits of all others. The masks repeat what the
- * steps say, a bit each.
+ * OMNES_STEPS_MAX and the same for all members; `own` is below `size`; `size`
+ * is at most OMNES_GROUP_MAX. A step that waits for everybody is the only
+ * waiting step of its table: it uses the bits of all others. The masks repeat
+ * the steps, one bit each.
  */
 struct omnes_barrier_table {
 	u32 size;
 	u32 own;
 	u32 steps;
-	u32 is_multicast; /* what goes to everybody goes as one packet */
+	u32 is_multicast; /* a message to everybody is one packet */
 	u64 sends;	  /* steps that send */
 	u64 waits;	  /* steps that wait for one member */
 	u64 waits_for_all; /* the step that waits for everybody */
@@ -83,44 +83,44 @@ struct omnes_barrier_table {
 };
 _Static_assert(sizeof(struct omnes_barrier_table) == 552, "layout shared with Rust");
 
-/* What has come of one barrier, beside the bits. */
+/* What has arrived for one barrier, besides the bits. */
 struct omnes_barrier_record {
 	u32 epoch;
 	u32 count; /* messages of the step that waits for everybody */
 };
 
-/* The bits: one per step, or one per member where a step waits for everybody.
- * `bit_words` words of them belong to each of the two records, those of even
- * epochs first; at least 1, at most OMNES_ARRIVED_WORDS. What messages have
- * carried lies in `carried` as their bits do, OMNES_COMBINING_MEMBERS_MAX times
- * OMNES_CARRIED_MAX words for each record; null where nothing is combined. */
+/* The bits: one per step, or one per member if a step waits for everybody. Each of the
+ * two records has `bit_words` words of them, at least 1 and at most
+ * OMNES_ARRIVED_WORDS; the record of even epochs comes first. `carried` holds the words
+ * that messages have carried, in the order of their bits, OMNES_COMBINING_MEMBERS_MAX
+ * times OMNES_CARRIED_MAX words per record; null if nothing is combined. */
 struct omnes_arrived {
 	u64 *bits;
 	u64 *carried;
 	u32 bit_words;
 };
 
-/* What a message carries: a word always, which is 0 where nothing is combined,
- * and `more` others, less than OMNES_CARRIED_MAX; those behind them are 0. */
+/* What a message carries: always one word, which is 0 if nothing is combined, and
+ * `more` others, fewer than OMNES_CARRIED_MAX; the remaining words are 0. */
 struct omnes_words {
 	u64 word[OMNES_CARRIED_MAX];
 	u32 more;
 	u32 reserved;
 };
 
-/* What a member brings into a barrier. All bring as many words, and combine them
- * in the same way. */
+/* What a member contributes to a barrier. All members contribute the same number of
+ * words and combine them in the same way. */
 struct omnes_contribution {
 	u32 combine;
 	u32 reserved;
 	struct omnes_words words;
 };
 
-/* All zero at the start; the first barrier is epoch 1. Epochs wrap. */
+/* All zero initially; the first barrier is epoch 1. Epochs wrap. */
 struct omnes_barrier {
 	u32 entered; /* newest barrier that this member has entered */
-	u32 done;    /* newest barrier that is done: `entered` or one before */
-	u32 at;      /* step that waits, if `entered` is not done */
+	u32 done;    /* newest barrier that is done: `entered` or the one before */
+	u32 at;      /* the waiting step, if `entered` is not done */
 	u32 reserved;
 	struct omnes_barrier_record record[2]; /* by parity of the epoch */
 	struct omnes_contribution own[2];      /* the same */
@@ -131,18 +131,18 @@ _Static_assert(sizeof(struct omnes_barrier) == 128, "layout shared with Rust");
 struct omnes_barrier_action {
 	u64 sends;
 	u32 epoch;
-	u32 is_done; /* this very call has ended the barrier */
+	u32 is_done; /* this call has ended the barrier */
 };
 
 enum omnes_verdict {
 	OMNES_TAKEN = 0,
-	OMNES_DUPLICATE = 1, /* has come before */
+	OMNES_DUPLICATE = 1, /* has arrived before */
 	OMNES_IGNORED = 2,   /* of no use now */
-	OMNES_NONSENSE = 3,  /* no member would send this */
+	OMNES_NONSENSE = 3,  /* no correct member sends this */
 };
 
-/* omnes_ones_count gives the number of ones at the low end of a word, without
- * a branch: how many steps in a row are ready. */
+/* omnes_ones_count returns the number of ones at the low end of a word, without a
+ * branch: the number of consecutive steps that are ready. */
 static __always_inline u32 omnes_ones_count(u64 word)
 {
 	u64 ones = word & ~(word + 1);
@@ -153,27 +153,27 @@ static __always_inline u32 omnes_ones_count(u64 word)
 	return (u32)(ones * 0x0101010101010101ull >> 56);
 }
 
-/* omnes_bits_below gives ones in the `count` low bits, at most 64. */
+/* omnes_bits_below returns ones in the `count` low bits, `count` being at most 64. */
 static __always_inline u64 omnes_bits_below(u32 count)
 {
 	return count >= 64 ? ~0ull : (1ull << (count & 63)) - 1;
 }
 
-/* omnes_arrived_of gives the bits of an epoch's record. */
+/* omnes_arrived_of returns the bits of an epoch's record. */
 static __always_inline u64 *omnes_arrived_of(const struct omnes_arrived *arrived, u32 epoch)
 {
 	return arrived->bits + (epoch & 1) * arrived->bit_words;
 }
 
-/* omnes_carried_of gives the words of an epoch's record. */
+/* omnes_carried_of returns the words of an epoch's record. */
 static __always_inline u64 *omnes_carried_of(u64 *carried, u32 epoch)
 {
 	return carried + (epoch & 1) * OMNES_COMBINING_MEMBERS_MAX * OMNES_CARRIED_MAX;
 }
 
 /*
- * omnes_barrier_advance goes through all steps whose message is there, from
- * the one that waits on, and adds the sends of those that begin. `begun` is
+ * omnes_barrier_advance passes all steps whose message has arrived, beginning
+ * with the waiting one, and adds the sends of the steps that begin. `begun` is
  * the number of steps that had begun before.
  */
 static __always_inline void omnes_barrier_advance(struct omnes_barrier *barrier,
@@ -191,7 +191,7 @@ static __always_inline void omnes_barrier_advance(struct omnes_barrier *barrier,
 		if (record->count + 1 >= table->size)
 			ready |= table->waits_for_all;
 	}
-	/* Steps before the one that waits are over. */
+	/* Steps before the waiting one are over. */
 	at = omnes_ones_count(ready | omnes_bits_below(barrier->at));
 	if (at >= table->steps) {
 		at = table->steps;
@@ -204,7 +204,7 @@ static __always_inline void omnes_barrier_advance(struct omnes_barrier *barrier,
 
 /*
  * omnes_barrier_enter begins barrier `epoch`, the one after the newest that is
- * done. Anything else is OMNES_IGNORED, also entering twice.
+ * done. Any other epoch is OMNES_IGNORED, and so is entering twice.
  */
 static __always_inline enum omnes_verdict
 omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
@@ -224,9 +224,10 @@ omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *a
 }
 
 /*
- * omnes_barrier_arrive takes the message of `step` in barrier `epoch` with what
- * it carries from member `from`, whose identity has been checked. One with more
- * or fewer words than this member brings is OMNES_NONSENSE, if that is known.
+ * omnes_barrier_arrive records the message of `step` in barrier `epoch`, with
+ * the words that it carries, from member `from`, whose identity has been
+ * checked. A message with more or fewer words than this member contributes is
+ * OMNES_NONSENSE, if that number is known yet.
  */
 static __always_inline enum omnes_verdict
 omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
@@ -252,11 +253,11 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *
 		bit = step;
 	else
 		return OMNES_NONSENSE;
-	/* The mask tells the verifier what the check above has. */
+	/* The mask shows the verifier what the check above ensures. */
 	word = (bit / 64) & (OMNES_ARRIVED_WORDS - 1);
 	if (word >= arrived->bit_words)
 		return OMNES_NONSENSE;
-	/* Only a member that has entered can be one behind another. */
+	/* Only a member that has entered can be one barrier behind another. */
 	if (ahead != 1 && (ahead != 2 || barrier->entered == barrier->done))
 		return (int)ahead <= 0 ? OMNES_DUPLICATE : OMNES_IGNORED;
 	if (barrier->entered == epoch && barrier->own[epoch & 1].words.more != carried->more)
@@ -284,9 +285,9 @@ OMNES_UNROLL
 }
 
 /*
- * omnes_barrier_repeat tells whether the message of `step` in barrier `epoch`
- * is to be sent again to member `to`, which misses it: OMNES_TAKEN if so,
- * OMNES_IGNORED if it has not been sent yet or nobody can miss it any more.
+ * omnes_barrier_repeat decides whether the message of `step` in barrier `epoch`
+ * is sent again to member `to`, which misses it: OMNES_TAKEN if so,
+ * OMNES_IGNORED if it has not been sent yet or no member can miss it any more.
  */
 static __always_inline enum omnes_verdict
 omnes_barrier_repeat(const struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
@@ -307,8 +308,8 @@ omnes_barrier_repeat(const struct omnes_barrier *barrier, const struct omnes_bar
 	return OMNES_IGNORED;
 }
 
-/* How one word of a message is made: `word`, combined with those of `words`, one
- * in OMNES_CARRIED_MAX, whose bit is set in `takes`, in their order. */
+/* How one word of a message is made: `word`, combined in order with each entry of
+ * `words`, one in OMNES_CARRIED_MAX, whose bit is set in `takes`. */
 struct omnes_making {
 	const u64 *words;
 	u64 takes;
@@ -318,12 +319,13 @@ struct omnes_making {
 };
 
 /*
- * omnes_barrier_word gives how word `which` of the message of `step` in barrier
- * `epoch` is made, which has been sent or is to be; that of the result if
- * `step` is OMNES_STEPS_MAX and the barrier is done. What it is made of does
- * not change until nobody can miss the message any more.
+ * omnes_barrier_word returns how word `which` is made of the message of `step`
+ * in barrier `epoch`, a message that has been sent or is about to be; with
+ * `step` OMNES_STEPS_MAX, for a barrier that is done, word `which` of the
+ * result. The inputs do not change until no member can miss the message any
+ * more.
  *
- * In the second half of a table that combines, messages bring the result.
+ * In the second half of a table that combines, messages carry the result.
  */
 static __always_inline struct omnes_making
 omnes_barrier_word(const struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
@@ -354,8 +356,8 @@ omnes_barrier_word(const struct omnes_barrier *barrier, const struct omnes_barri
 	return making;
 }
 
-/* omnes_make goes on with a word by the one at `index`; 1 if there is none from
- * there on. To be called for each index below OMNES_COMBINING_MEMBERS_MAX. */
+/* omnes_make combines the word at `index`; returns 1 if no words remain from there on.
+ * Call it for each index below OMNES_COMBINING_MEMBERS_MAX. */
 static __always_inline int omnes_make(struct omnes_making *making, u32 index)
 {
 	u32 bit = index & (OMNES_COMBINING_MEMBERS_MAX - 1);

@@ -1,17 +1,17 @@
-//! Compiles a program for the kernel with clang, for build scripts, which leave the object in
-//! `OUT_DIR` for embedding.
+//! Compiles a BPF program with clang, for build scripts, which leave the object in `OUT_DIR` for
+//! embedding.
 //!
-//! Without clang, or with one that does not know BPF, as those of some vendors, the object is an
-//! empty file: everything is built all the same, and whoever loads it says what is missing. `CLANG`
-//! names another compiler.
+//! Without clang, or with one that does not support BPF, as some vendors' do not, the object is an
+//! empty file: the build succeeds, and loading the object reports what is missing. `CLANG` names
+//! another compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `source` to `object` in `OUT_DIR`; `without` tells what a build without clang lacks.
+/// Compiles `source` to `object` in `OUT_DIR`; `without` names what a build without clang lacks.
 ///
 /// # Panics
-/// If a clang that knows BPF refuses the source.
+/// If a clang that supports BPF rejects the source.
 pub fn compile(source: &str, object: &str, without: &str) {
     println!("cargo:rerun-if-env-changed=CLANG");
     let out_dir = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -19,7 +19,8 @@ pub fn compile(source: &str, object: &str, without: &str) {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
 
     if let Err(obstacle) = probe(&clang, &object) {
-        // A file that is never there: asks again at each build, until clang is installed.
+        // A file that never exists: the build script runs again at each build, until clang is
+        // installed.
         println!("cargo:rerun-if-changed={}", out_dir.join("clang-installed").display());
         println!("cargo:warning={obstacle}: built without {without}");
         std::fs::write(&object, []).expect("OUT_DIR can be written");
@@ -30,7 +31,7 @@ pub fn compile(source: &str, object: &str, without: &str) {
     assert!(output.status.success(), "{clang} {source}: {said}");
 }
 
-/// Compiles nothing at all to `object`; what keeps a compiler from that, for people.
+/// Compiles an empty source to `object`; the error says in words why the compiler cannot.
 fn probe(clang: &str, object: &Path) -> Result<(), String> {
     let output = target(clang).args(["-x", "c", "-c", "/dev/null", "-o"]).arg(object).output();
     match output {
@@ -41,7 +42,7 @@ fn probe(clang: &str, object: &Path) -> Result<(), String> {
     }
 }
 
-/// A compiler, told the target.
+/// The compiler command with its target.
 fn target(clang: &str) -> Command {
     let mut command = Command::new(clang);
     // v3: atomics that return the old value.
@@ -49,8 +50,8 @@ fn target(clang: &str) -> Command {
     command
 }
 
-/// The compiler call. The headers are those that libbpf-sys exports, so that the program and the
-/// loader are of one version; the `asm/` headers lie in the machine's multiarch folder.
+/// The compiler call. The headers are those that libbpf-sys exports, so that program and loader are
+/// of the same version; the `asm/` headers are in the machine's multiarch folder.
 fn call(clang: &str, source: &str, object: &Path) -> Command {
     let mut command = target(clang);
     command.args(["-O2", "-g", "-Wall", "-Werror"]);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What makes one word of two, where a barrier combines words on its way.
+ * The operations by which a barrier combines two words into one.
  *
  * Words are 64 bits in host order. All operations are commutative; integers
- * wrap around; minimum and maximum are of signed integers. The order of the
- * bits of other types is mapped to theirs by who brings the words.
+ * wrap around; minimum and maximum compare signed integers. Whoever supplies
+ * words of another type maps their bits to the order of signed integers.
  */
 #ifndef OMNES_COMBINE_H
 #define OMNES_COMBINE_H
@@ -21,10 +21,11 @@ enum omnes_combine {
 	OMNES_COMBINE_OR = 6,
 	OMNES_COMBINE_XOR = 7,
 	OMNES_COMBINE_SUM_F64 = 8, /* the words are IEEE 754 doubles */
-	OMNES_COMBINE_KNOWN = 9,   /* the word is the result already */
+	OMNES_COMBINE_KNOWN = 9,   /* the word is already the result */
 };
 
-/* omnes_combined gives the one word that two make; 0 if they are not combined. */
+/* omnes_combined returns two words combined into one, or 0 where `combine` combines
+ * nothing. */
 static __always_inline u64 omnes_combined(u32 combine, u64 a, u64 b)
 {
 	switch (combine) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Link faults of a lab: loss, duplication, delay and reordering on the way
- * from a host to the switch, and loss on the way back.
+ * Link faults of a lab: loss, duplication, delay and reordering on the way from
+ * a host to the switch, and loss on the way back.
  *
  * link_ingress runs on the ingress of every switch port and of every hold
  * device (a TAP device of that port, whose other end is the hold loop in user
@@ -12,21 +12,21 @@
  *                | marked          v
  *       hold device: link_return <-- hold loop (delay, reorder)
  *
- * It is one program, so that what is attached to the ports keeps all of it
- * loaded until a hold device is made.
+ * It is one program, so that its attachment to the ports keeps all of it loaded
+ * until a hold device is created.
  *
- * link_egress runs on the egress of every switch port, behind the bridge and
- * before the port's queue: each copy of a flooded packet is lost by itself.
+ * link_egress runs on the egress of every switch port, after the bridge and
+ * before the port's queue: each copy of a flooded packet is lost independently.
  *
- * A packet that comes back carries LINK_PASSED in skb->mark and is let
- * through; the mark survives, since all this is one network namespace, and
- * a host cannot set it, since crossing a veth clears it.
+ * A packet that returns carries LINK_PASSED in skb->mark and is let through;
+ * the mark survives, since all this is one network namespace, and a host cannot
+ * set it, since crossing a veth clears it.
  *
- * Every decision is a function of (seed, port, number of the packet on its
- * port and in its direction, kind of fault): the same traffic with the same
- * seed meets the same faults. Only IP packets of users meet faults: what the network sends by
- * itself and in its own time (ARP, neighbour discovery, group reports) passes
- * and is not counted, or nothing could be repeated.
+ * Every decision is a function of (seed, port, number of the packet on its port
+ * and in its direction, kind of fault): the same traffic with the same seed
+ * meets the same faults. Only users' IP packets meet faults: packets that the
+ * network sends by itself and at its own times (ARP, neighbour discovery, group
+ * reports) pass and are not counted, or no run could be repeated.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -42,15 +42,15 @@
 
 #define LINK_PORTS_MAX 256
 #define LINK_PASSED 0x6f6d6e65u
-/* Group bit of the source address: never set in a real frame, so it can tell
- * the hold loop that this frame is to be overtaken; the loop clears it. */
+/* Group bit of the source address: never set in a real frame, so it can mark a frame to
+ * be overtaken for the hold loop; the loop clears it. */
 #define LINK_OVERTAKEN_BIT 0x01
 
 /* ICMPv6 types 133 to 137: neighbour discovery. */
 #define NEIGHBOUR_TYPE_FIRST 133
 #define NEIGHBOUR_TYPE_LAST 137
 
-/* Below FAULT_KINDS, by which packet numbers are set apart in a draw. */
+/* All below FAULT_KINDS, the distance between consecutive packet numbers in a draw. */
 enum fault_kind {
 	FAULT_RECEIVE_LOSS = 0,
 	FAULT_LOSS = 1,
@@ -100,8 +100,8 @@ struct {
 	__type(value, struct link_port);
 } link_ports SEC(".maps");
 
-/* link_config_read gives the one configuration; NULL never happens, but the
- * verifier wants the question. */
+/* link_config_read returns the one configuration; NULL never happens, but the verifier
+ * requires the check. */
 static __always_inline struct link_config *link_config_read(void)
 {
 	__u32 zero = 0;
@@ -109,7 +109,7 @@ static __always_inline struct link_config *link_config_read(void)
 	return bpf_map_lookup_elem(&link_configs, &zero);
 }
 
-/* link_is_user tells if a packet is IP and not the network's own. */
+/* link_is_user returns whether a packet is IP and not the network's own. */
 static __always_inline int link_is_user(struct __sk_buff *skb)
 {
 	__u8 kind, type;
@@ -121,7 +121,7 @@ static __always_inline int link_is_user(struct __sk_buff *skb)
 	if (skb->protocol != bpf_htons(ETH_P_IPV6) ||
 	    bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, nexthdr), &kind, 1))
 		return 0;
-	/* Group reports are the ones with hop-by-hop options. */
+	/* Only group reports have hop-by-hop options. */
 	if (kind == IPPROTO_HOPOPTS)
 		return 0;
 	if (kind != IPPROTO_ICMPV6 ||
@@ -130,8 +130,8 @@ static __always_inline int link_is_user(struct __sk_buff *skb)
 	return type < NEIGHBOUR_TYPE_FIRST || type > NEIGHBOUR_TYPE_LAST;
 }
 
-/* link_fault_drawn tells if packet number `number` of port `port` meets the
- * fault; `threshold` in [0, 2^32]. The mixing is that of splitmix64. */
+/* link_fault_drawn returns whether packet number `number` of port `port` meets the
+ * fault; `threshold` is in [0, 2^32]. The mixing is that of splitmix64. */
 static __always_inline int link_fault_drawn(__u64 seed, __u64 port, __u64 number,
 					    enum fault_kind kind, __u64 threshold)
 {
@@ -150,8 +150,8 @@ static __always_inline int link_fault_drawn(__u64 seed, __u64 port, __u64 number
 	return (x >> 32) < threshold;
 }
 
-/* link_duplicate_send sends a copy to interface `index`, marked so that it is
- * not drawn for again when that is the port itself. Returns 0 when sent. */
+/* link_duplicate_send sends a copy to interface `index`, marked so that no faults are
+ * drawn for it again if that is the port itself. Returns 0 when sent. */
 static __always_inline long link_duplicate_send(struct __sk_buff *skb, __u32 index, __u64 flags)
 {
 	long failed;
@@ -174,8 +174,8 @@ static __always_inline void link_overtaken_set(struct __sk_buff *skb)
 	bpf_skb_store_bytes(skb, offset, &first, 1, 0);
 }
 
-/* link_draw meets a packet fresh from the host of port `index` with its
- * faults; returns a TC_ACT verdict. */
+/* link_draw applies its faults to a packet fresh from the host of port `index`; returns
+ * a TC_ACT verdict. */
 static __always_inline int link_draw(struct __sk_buff *skb, const struct link_config *config,
 				     struct link_port *port, __u32 index)
 {
@@ -203,8 +203,8 @@ static __always_inline int link_draw(struct __sk_buff *skb, const struct link_co
 	return delayed || overtaken ? bpf_redirect(hold, 0) : TC_ACT_OK;
 }
 
-/* link_return hands a packet that was held to the port `index` it came from,
- * as if it arrived there now; returns a TC_ACT verdict. */
+/* link_return returns a held packet to port `index`, where it came from, as if it
+ * arrived there now; returns a TC_ACT verdict. */
 static __always_inline int link_return(struct __sk_buff *skb, const struct link_config *config,
 				       __u32 index)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Multi-send: to whom a member passes on what a source sends to all.
+ * Multi-send: to which members a member forwards what a source sends to all.
  *
  * One table holds a tree over the members' indices relative to the source, so
- * it serves every source [MS-R15, R16]. The source itself, and whoever passes
- * on for it, asks for its own children.
+ * it serves every source [MS-R15, R16]. The source itself, and a member that
+ * forwards for it, look up their own children.
  *
- * Pure function, no loop.
+ * Pure functions, no loop.
  */
 #ifndef OMNES_MULTISEND_STEP_H
 #define OMNES_MULTISEND_STEP_H
@@ -15,9 +15,9 @@
 
 /*
  * The children of relative index r are child[first[r]] up to, not including,
- * child[first[r + 1]], as relative indices, in the order of sending; parent[r] is
- * whose child it is, but of 0. `size` is at most OMNES_KERNEL_GROUP_MAX, `own`
- * below it.
+ * child[first[r + 1]], as relative indices, in the order of sending; parent[r]
+ * is the parent of r, for every r but 0. `size` is at most
+ * OMNES_KERNEL_GROUP_MAX, `own` is below `size`.
  */
 struct omnes_multisend_table {
 	u32 size;
@@ -28,15 +28,15 @@ struct omnes_multisend_table {
 };
 _Static_assert(sizeof(struct omnes_multisend_table) == 6160, "layout shared with Rust");
 
-/* A run of `child`. */
+/* A run of entries of `child`. */
 struct omnes_children {
 	u32 first;
 	u32 count;
 };
 
 /*
- * omnes_multisend_relative gives this member's index where `source` counts as 0,
- * or OMNES_NOBODY for a source beyond the group.
+ * omnes_multisend_relative returns this member's index relative to `source`, or
+ * OMNES_NOBODY for a source outside the group.
  */
 static __always_inline u32 omnes_multisend_relative(const struct omnes_multisend_table *table,
 						    u32 source)
@@ -51,8 +51,8 @@ static __always_inline u32 omnes_multisend_relative(const struct omnes_multisend
 }
 
 /*
- * omnes_multisend_children gives the run of this member's children where
- * `source` is the root; no children for a source beyond the group.
+ * omnes_multisend_children returns the run of this member's children in the
+ * tree of `source`; an empty run for a source outside the group.
  */
 static __always_inline struct omnes_children
 omnes_multisend_children(const struct omnes_multisend_table *table, u32 source)
@@ -70,8 +70,8 @@ omnes_multisend_children(const struct omnes_multisend_table *table, u32 source)
 	return run;
 }
 
-/* omnes_multisend_absolute gives the index of what counts as `relative`, or OMNES_NOBODY
- * where the table makes no sense. */
+/* omnes_multisend_absolute returns the member index of a `relative` one, or OMNES_NOBODY
+ * if the table is invalid. */
 static __always_inline u32 omnes_multisend_absolute(const struct omnes_multisend_table *table,
 						    u32 source, u32 relative)
 {
@@ -83,9 +83,9 @@ static __always_inline u32 omnes_multisend_absolute(const struct omnes_multisend
 }
 
 /*
- * omnes_multisend_parent gives the index of the member from which this one has what
- * `source` sends to all; OMNES_NOBODY at the source itself, and for one beyond the
- * group.
+ * omnes_multisend_parent returns the index of the member from which this one
+ * receives what `source` sends to all; OMNES_NOBODY at the source itself, and
+ * for a source outside the group.
  */
 static __always_inline u32 omnes_multisend_parent(const struct omnes_multisend_table *table,
 						  u32 source)
@@ -98,8 +98,8 @@ static __always_inline u32 omnes_multisend_parent(const struct omnes_multisend_t
 }
 
 /*
- * omnes_multisend_child gives the index of the child at place `place` of a run,
- * or OMNES_NOBODY where the table makes no sense.
+ * omnes_multisend_child returns the index of the child at `place` of the
+ * table's `child`, or OMNES_NOBODY if the table is invalid.
  */
 static __always_inline u32 omnes_multisend_child(const struct omnes_multisend_table *table,
 						 u32 source, u32 place)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
  * The native form of the firmware: the step functions under names that the
- * crate omnes-firmware calls, and what its tests compare with the Rust side.
+ * crate omnes-firmware calls, and the facts that its tests compare with the
+ * Rust side.
  */
 #include <stddef.h>
 

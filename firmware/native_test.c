@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Drives the native form of the firmware with random bytes: tables, states and
- * calls that make sense, and such that make none. A sanitizer watches over
- * memory and arithmetic; here is checked what must hold of every answer.
+ * Drives the native form of the firmware with random bytes: valid and invalid
+ * tables, states and calls. A sanitizer checks memory and arithmetic; this
+ * program checks what must hold of every answer.
  *
  *     cc -fsanitize=address,undefined native.c native_test.c -o native_test
  *     ./native_test SEED ROUNDS
  *
- * Ends with 0; with 1 and a line on stderr if an answer is wrong.
- * omnes-firmware's test `sanitized` builds and runs it.
+ * Exits with 0; with 1 and a line on stderr if an answer is wrong; with 2 for
+ * wrong usage. omnes-firmware's test `sanitized` builds and runs it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static u64 draw(void)
 	return chance;
 }
 
-/* A number below `limit`, or now and then any number, or one near the limit. */
+/* A number below `limit`, or occasionally any number, or one near the limit. */
 static u32 near(u32 limit)
 {
 	switch (draw() % 16) {
@@ -78,8 +78,8 @@ static void table_draw(struct omnes_barrier_table *table)
 		table->waits_for_all = 0;
 }
 
-/* Bits for a member of such a table, or too few for it, and nothing behind
- * them. */
+/* Bits for a member with such a table, or too few for it, with no memory allocated
+ * behind them. */
 static struct omnes_arrived arrived_draw(const struct omnes_barrier_table *table)
 {
 	struct omnes_arrived arrived;
@@ -96,7 +96,7 @@ static struct omnes_arrived arrived_draw(const struct omnes_barrier_table *table
 	return arrived;
 }
 
-/* A member that is called at random, from its first state or from any. */
+/* Calls a member at random, from its first state or from any. */
 static void barrier_drive(void)
 {
 	struct omnes_barrier_table table;
@@ -163,8 +163,8 @@ static void barrier_drive(void)
 	free(arrived.carried);
 }
 
-/* The longest table that there may be, with messages in any order: each step
- * sends once, and the barrier ends with the last message. */
+/* The longest possible table, with messages in any order: each step sends once, and the
+ * barrier ends with the last message. */
 static void longest_drive(void)
 {
 	struct omnes_barrier_table table = { .size = 2, .steps = OMNES_STEPS_MAX };
@@ -255,7 +255,7 @@ static u64 sum_by_processor(u64 a, u64 b)
 	return x != x ? OMNES_F64_NAN : bits;
 }
 
-/* Any numbers, and such whose exponents lie near each other. */
+/* Any numbers, and numbers whose exponents are close. */
 static void sum_drive(void)
 {
 	u32 call;

@@ -3,46 +3,48 @@
  * The kernel's form of the NIC: collective protocol and multi-send at the tc
  * hook of an interface.
  *
- * nic_ingress sees what comes from the wire. A step of a barrier is taken in,
- * and what it enables leaves at once, in the memory of the packet that came
- * [CB-R3, R7]; the host sees nothing of it, unless it sleeps and the barrier
- * is done. A packet to all is cloned to this member's children in the tree, if
- * the slot says so, and goes on to the host. What no slot takes may be put into
- * the memory of the process that it is for.
+ * nic_ingress processes what arrives from the wire. A step of a barrier is
+ * recorded, and the steps that it enables leave immediately, in the memory of
+ * the packet that arrived [CB-R3, R7]; the host sees nothing of it, unless the
+ * host sleeps and the barrier is done. A packet to all is cloned to this
+ * member's children in the tree, if the slot says so, and goes on to the host.
+ * A packet that no slot takes may be put into the memory of its destination
+ * process.
  *
  *     wire --> nic_ingress: parse, slot, tag, step --+--> host (not ours, or wake)
  *                                                    +--> a queue in its memory
  *                                                    +--> next step, back to the wire
  *     host --> nic_egress: parse, slot, step --------+--> wire, one per destination
  *
- * nic_egress sees what the host sends. The first message of a barrier tells
- * that the host has entered; it leaves if it may by now, and with it all that
- * was enabled before. A packet to all, which comes once, is cloned to each of
- * the sender's children [MS-R8, R10].
+ * nic_egress processes what the host sends. The first message of a barrier says
+ * that the host has entered; it leaves if its turn has come, together with all
+ * steps enabled before. A packet to all, which the host sends once, is cloned
+ * to each of the sender's children [MS-R8, R10].
  *
- * All other packets go on after a few comparisons.
+ * All other packets pass after a few comparisons.
  *
- * MAC addresses are learnt: a packet for a peer whose address is not known
- * goes to this hook once more, where the kernel's neighbour table is asked,
- * and comes by a last time complete. Repairs always take that way, so a peer
- * that has moved is found again.
+ * MAC addresses are learnt: a packet for a peer whose address is unknown passes
+ * this hook a second time, where the kernel's neighbour table is asked, and a
+ * third time complete. Repairs always take that path, so a peer that has moved
+ * is found again.
  *
- * One file per role: nic_maps.h what is kept, nic_packet.h whose a packet is,
- * nic_barrier.h steps, nic_multisend.h packets to all, nic_queue.h small packets
- * for the process's memory; here the two entries.
+ * One file per role: nic_maps.h state, nic_packet.h which slot and member a
+ * packet belongs to, nic_barrier.h steps, nic_multisend.h packets to all,
+ * nic_queue.h small packets for the process's memory; this file the two entry
+ * points.
  */
 #include "nic_barrier.h"
 #include "nic_queue.h"
 #include "nic_multisend.h"
 
-/* A step, or the request for one, has come from the wire. */
+/* A step, or the request for one, has arrived from the wire. */
 OMNES_VERIFIED_ONCE int nic_step_came(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_packet packet;
 	struct omnes_member *member;
 
-	/* Several that the kernel has merged (GRO), which may be of several slots: what
-	 * their members miss they ask for. */
+	/* Steps that the kernel has merged (GRO) may be for several slots and are not
+	 * processed: members ask for the steps that they miss. */
 	if (skb->gso_size || nic_was_seen(skb) ||
 	    nic_find(skb, class_of_packet, NIC_INWARD, &packet))
 		return NIC_NEXT;
@@ -56,7 +58,7 @@ OMNES_VERIFIED_ONCE int nic_step_came(struct __sk_buff *skb, int class_of_packet
 	return nic_step_missed(skb, &packet, member->index);
 }
 
-/* The parts have the stack for themselves. */
+/* The parts are separate functions, so that each has the stack to itself. */
 SEC("tc")
 int nic_ingress(struct __sk_buff *skb)
 {
@@ -85,15 +87,15 @@ int nic_ingress(struct __sk_buff *skb)
 	return nic_queue_arrived(skb, class_of_packet & OMNES_CLASS_V6);
 }
 
-/* nic_resolve asks the neighbour table for a packet's MAC addresses; it comes
- * back to this hook with them. */
+/* nic_resolve has the neighbour table fill in a packet's MAC addresses; the packet then
+ * passes this hook again. */
 static __always_inline int nic_resolve(struct __sk_buff *skb)
 {
 	skb->mark = MARK_LEARN | (skb->mark & MARK_PEER);
 	return bpf_redirect_neigh(skb->ifindex, 0, 0, 0);
 }
 
-/* nic_macs gives where the MAC addresses of a peer stand. */
+/* nic_macs returns the address of a peer's MAC addresses. */
 static __always_inline void *nic_macs(const struct nic_packet *packet, struct omnes_peer *peer)
 {
 	struct nic_frame *frame = (struct nic_frame *)peer;
@@ -101,8 +103,8 @@ static __always_inline void *nic_macs(const struct nic_packet *packet, struct om
 	return packet->slot->is_v6 ? frame->v6.ether.mac_to : frame->v4.ether.mac_to;
 }
 
-/* nic_learn keeps the MAC addresses that the neighbour table gave. What it does
- * not know is another firmware's, loaded by another process. */
+/* nic_learn keeps the MAC addresses that the neighbour table has filled in. A packet
+ * that it does not recognise is from another firmware, loaded by another process. */
 OMNES_VERIFIED_ONCE int nic_learn(struct __sk_buff *skb)
 {
 	u32 index = skb->mark & MARK_PEER;
@@ -121,8 +123,8 @@ OMNES_VERIFIED_ONCE int nic_learn(struct __sk_buff *skb)
 	return NIC_NEXT;
 }
 
-/* nic_made is for packets that a firmware has made. The mark stays on what is
- * complete: another firmware behind this one must know it, too. */
+/* nic_made handles packets that a firmware has made. The mark stays on complete
+ * packets: another firmware behind this one must recognise them, too. */
 static __always_inline int nic_made(struct __sk_buff *skb)
 {
 	switch (skb->mark & MARK_MASK) {

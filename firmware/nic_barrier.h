@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Barriers in the kernel NIC: what becomes of a step that comes in, of one
- * that somebody misses, and of the host's first.
+ * Barriers in the kernel NIC: what becomes of an arriving step, of a request
+ * for a missing step, and of the host's first step.
  *
  * The steps that a packet enables leave as clones of it with other bytes; the
  * last one is the packet itself [CB-R3, R7].
  *
  * Over IPv4 steps have no UDP checksum: the tag covers every byte of them. IPv6
- * wants one. The kernel knows whether a packet's is complete or still to be
- * summed by a device, so its helper makes the one of the other.
+ * requires one. Only the kernel knows whether a packet's checksum is complete
+ * or still to be summed by a device, so its helper makes one form from the
+ * other.
  *
- * State, page and counters of steps that came in change under one lock; a
- * result is made outside it, and shown under it.
+ * State, page and counters of arriving steps change under one lock; a result is
+ * computed outside the lock and published under it.
  */
 #ifndef OMNES_NIC_BARRIER_H
 #define OMNES_NIC_BARRIER_H
@@ -20,16 +21,16 @@
 
 /* ---- sending steps ------------------------------------------------------ */
 
-/* What a member sends as one step, beside the words in the scratch memory; the
- * static packet is patched with it. */
+/* What a member sends as one step, besides the words in the scratch memory; it is
+ * patched into the static packet. */
 struct nic_step {
 	u32 epoch;
 	u16 step;
 	u16 is_to_all;
 };
 
-/* nic_lengthen makes the headers of a static packet those of one with `more`
- * words behind Omnes's header. */
+/* nic_lengthen adapts the headers of a static packet to `more` words behind Omnes's
+ * header. */
 static __always_inline void nic_lengthen(struct nic_frame *frame, int is_v6, u32 more)
 {
 	u16 bytes = 8 * more;
@@ -44,8 +45,8 @@ static __always_inline void nic_lengthen(struct nic_frame *frame, int is_v6, u32
 	}
 }
 
-/* nic_step_store puts a step with `more` words behind its header into `skb`,
- * which is as long; 0 if done. */
+/* nic_step_store writes a step with `more` words behind its header into `skb`, which
+ * already has its length; returns 0 on success. */
 static __always_inline int nic_step_store(struct __sk_buff *skb, struct nic_static *step, int is_v6,
 					  u32 more)
 {
@@ -59,8 +60,8 @@ static __always_inline int nic_step_store(struct __sk_buff *skb, struct nic_stat
 		return -1;
 	if (!is_v6)
 		return bpf_skb_store_bytes(skb, 0, step->frame.v4.ether.mac_to, STEP_BYTES_V4, 0);
-	/* The sum of the pseudo header is right where a device sums the rest.
-	 * Elsewhere the helper takes it away, so it is added twice. */
+	/* The sum of the pseudo header is right if a device sums the rest. Otherwise
+	 * the helper subtracts it, so it is added twice. */
 	sum = bpf_csum_diff(0, 0, (__be32 *)&step->frame.udp, udp_bytes, pseudo_sum);
 	if (more)
 		sum = bpf_csum_diff(0, 0, (__be32 *)&step->behind, sizeof(step->behind), sum);
@@ -69,8 +70,8 @@ static __always_inline int nic_step_store(struct __sk_buff *skb, struct nic_stat
 				   BPF_F_MARK_MANGLED_0);
 }
 
-/* nic_step_write makes `skb` the message of a step; its length is right
- * already. 0 if done. */
+/* nic_step_write makes `skb`, which already has the right length, the message of a
+ * step. Returns 0 on success. */
 OMNES_VERIFIED_ONCE int nic_step_write(struct __sk_buff *skb, struct omnes_slot *slot,
 				       struct omnes_peer *peer, const struct nic_step *step)
 {
@@ -111,7 +112,8 @@ OMNES_UNROLL
 	return nic_step_store(skb, &scratch->step, slot->is_v6, more);
 }
 
-/* nic_mark is the mark of a packet for a peer: complete, or to be asked for. */
+/* nic_mark returns the mark of a packet for a peer: complete, or with an address to
+ * resolve. */
 static __always_inline u32 nic_mark(const struct omnes_peer *peer, u32 index, int asks)
 {
 	if (index == OMNES_PEER_GROUP || (peer->is_resolved && !asks))
@@ -124,9 +126,9 @@ static long nic_make_one(u32 index, void *context)
 	return omnes_make(context, index);
 }
 
-/* nic_make makes a word of `word` and those that the slot's members have sent in its
- * place; see omnes_making. `place` is the word's in a message, less than
- * OMNES_CARRIED_MAX, and that more if the epoch is odd. */
+/* nic_make combines `word` with the words that the slot's members have sent in its
+ * place; see omnes_making. `place` is the word's place in a message, less than
+ * OMNES_CARRIED_MAX, plus OMNES_CARRIED_MAX if the epoch is odd. */
 OMNES_VERIFIED_ONCE u64 nic_make(u32 slot_number, u32 place, u64 takes, u64 word, u32 combine)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &slot_number);
@@ -141,9 +143,9 @@ OMNES_VERIFIED_ONCE u64 nic_make(u32 slot_number, u32 place, u64 takes, u64 word
 }
 
 /*
- * nic_words_out puts into the scratch memory the words of a step that has begun,
- * or of a barrier that is done; 0 if done. They stay as they are until nobody can
- * miss them any more, so no lock is needed.
+ * nic_words_out puts the words of a step that has begun, or of a barrier that
+ * is done, into the scratch memory; returns 0 on success. These words do not
+ * change until no member can miss them any more, so no lock is needed.
  */
 OMNES_VERIFIED_ONCE int nic_words_out(u32 slot_number, u32 epoch, u32 step)
 {
@@ -176,7 +178,7 @@ struct nic_run {
 	struct __sk_buff *skb;
 	struct omnes_slot *slot;
 	struct omnes_page *page;
-	u64 sends; /* of the same words: a member sends up once, and then down */
+	u64 sends; /* all carry the same words: a member sends up once, and then down */
 	u32 slot_number;
 	u32 epoch;
 	u32 step; /* of a release to all by clones */
@@ -201,7 +203,7 @@ static __always_inline void nic_clone_step(struct nic_run *run, u32 number, u32 
 	skb->mark = 0;
 }
 
-/* One member of a release to all that goes by clones. */
+/* Sends a release to all that goes by clones to one member. */
 static long nic_release_one(u32 index, void *context)
 {
 	struct nic_run *run = context;
@@ -211,7 +213,7 @@ static long nic_release_one(u32 index, void *context)
 	return 0;
 }
 
-/* One step of a run. */
+/* Sends one step of a run. */
 static long nic_clone_one(u32 number, void *context)
 {
 	struct nic_run *run = context;
@@ -228,26 +230,27 @@ static long nic_clone_one(u32 number, void *context)
 	return 0;
 }
 
-/* nic_pick gives one of the sends of an action that the packet at hand will
- * become: the last message to one member, or the release to all. The highest bit,
- * without a branch: the verifier would follow each of the ways to it. */
+/* nic_pick returns the send of an action that the packet at hand will become: the last
+ * message to one member, or the release to all. It is the highest bit, found without a
+ * branch: the verifier would follow every path to it. */
 static __always_inline u32 nic_pick(u64 sends)
 {
 	return 63 - omnes_leading_zeros(sends);
 }
 
-/* nic_last_of_all gives the member whose message of a release to all that goes by
- * clones is the packet at hand. */
+/* nic_last_of_all returns the member to which the packet at hand goes in a release to
+ * all by clones. */
 static __always_inline u32 nic_last_of_all(const struct omnes_slot *slot)
 {
 	return slot->barrier.own ? 0 : 1;
 }
 
 /*
- * nic_steps_clone sends the steps of an action, whose words are in the scratch memory,
- * as clones: but for step `except`, which the packet at hand will be, or all if that is
- * OMNES_STEPS_MAX. Of a release to all that goes by clones, one message is left out.
- * How many have left.
+ * nic_steps_clone sends the steps of an action, whose words are in the scratch
+ * memory, as clones: all except step `except`, which the packet at hand will
+ * become, or all of them if `except` is OMNES_STEPS_MAX. A release to all by
+ * clones leaves out the one message that the packet at hand will become.
+ * Returns how many have left.
  */
 OMNES_VERIFIED_ONCE u32 nic_steps_clone(struct __sk_buff *skb, u32 slot_number, u64 sends,
 					u32 epoch, u32 except)
@@ -275,9 +278,9 @@ OMNES_VERIFIED_ONCE u32 nic_steps_clone(struct __sk_buff *skb, u32 slot_number, 
 
 /*
  * nic_steps_send sends all steps of an action: all but one as clones, and the
- * packet at hand becomes the last one, which the caller lets go. The mark that
- * this one needs, or 0 if it is none. `is_made` tells that the words are in the
- * scratch memory.
+ * packet at hand becomes the last one, which the caller lets go. Returns the
+ * mark that the packet needs, or 0 if it has not become a step. `is_made` says
+ * that the words are already in the scratch memory.
  */
 OMNES_VERIFIED_ONCE u32 nic_steps_send(struct __sk_buff *skb, u32 slot_number, u64 sends, u32 epoch,
 				       u32 is_made)
@@ -310,18 +313,18 @@ OMNES_VERIFIED_ONCE u32 nic_steps_send(struct __sk_buff *skb, u32 slot_number, u
 
 /* ---- the barrier -------------------------------------------------------- */
 
-/* nic_page_show lets the process see where the barrier stands. */
+/* nic_page_show publishes the progress of the barrier to the process. */
 static __always_inline void nic_page_show(struct omnes_page *page, const struct omnes_barrier *now)
 {
 	page->at = now->at;
 	page->entered = now->entered;
 }
 
-/* nic_page_done lets the process see that a barrier is done, and what the words
- * of all make: whatever is sent from now on carries it. If another processor has
- * ended the next barrier by now, which the process may enter as soon as it hears
- * from another member, it is that one's turn. `done` last, in an exchange, which
- * orders it before the look at `is_sleeping`. 1 if the words are in the scratch memory. */
+/* nic_page_done publishes to the process that a barrier is done, and its result, which
+ * every message sent from now on carries. If another processor has meanwhile ended the
+ * next barrier, which the process may enter as soon as it hears from another member, that
+ * processor publishes instead. `done` is written last, by an exchange, which orders it
+ * before the read of `is_sleeping`. Returns 1 if the words are in the scratch memory. */
 static __always_inline u32 nic_page_done(struct nic_packet *packet, u32 epoch)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
@@ -342,7 +345,7 @@ OMNES_UNROLL
 	return 1;
 }
 
-/* nic_arrived_of gives where a state keeps what has come. */
+/* nic_arrived_of returns where a state records what has arrived. */
 static __always_inline struct omnes_arrived nic_arrived_of(struct nic_state *state)
 {
 	struct omnes_arrived arrived = {
@@ -354,8 +357,8 @@ static __always_inline struct omnes_arrived nic_arrived_of(struct nic_state *sta
 	return arrived;
 }
 
-/* nic_page_begin shows who was there before this member, where one waits for
- * everybody. */
+/* nic_page_begin shows which members arrived before this one entered, if a step waits
+ * for everybody. */
 static __always_inline void nic_page_begin(struct omnes_page *page,
 					   const struct omnes_barrier *now,
 					   const struct omnes_arrived *arrived)
@@ -375,7 +378,8 @@ OMNES_UNROLL
 	}
 }
 
-/* nic_page_count counts a step that came in; all under the state's lock. */
+/* nic_page_count counts an arriving step by its verdict; the caller holds the state's
+ * lock. */
 static __always_inline void nic_page_count(struct omnes_page *page, enum omnes_verdict verdict)
 {
 	page->packets_in++;
@@ -387,7 +391,7 @@ static __always_inline void nic_page_count(struct omnes_page *page, enum omnes_v
 		page->nonsense++;
 }
 
-/* nic_arrive takes a step in and shows what became of it. */
+/* nic_arrive records an arriving step and publishes its effect. */
 static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, u32 from,
 						     struct omnes_barrier_action *action)
 {
@@ -419,8 +423,8 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 	return verdict;
 }
 
-/* nic_step_wake sends as clones what a step enables, and lets the step itself
- * go on to the host, which sleeps. */
+/* nic_step_wake sends what a step enables as clones, and lets the step itself go on to
+ * the host, which sleeps. */
 static __noinline void nic_step_wake(struct __sk_buff *skb, struct nic_packet *packet, u64 sends,
 				     u32 epoch)
 {
@@ -432,7 +436,7 @@ static __noinline void nic_step_wake(struct __sk_buff *skb, struct nic_packet *p
 	__sync_fetch_and_add(&packet->page->wakes, 1);
 	if (!sends || !scratch)
 		return;
-	/* Clones leave with other headers; then the packet gets its own back. */
+	/* Clones leave with other headers; afterwards the packet gets its own back. */
 	is_v6 = packet->slot->is_v6;
 	if (bpf_skb_load_bytes(skb, 0, scratch->frame,
 			       is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4))
@@ -451,7 +455,7 @@ static __noinline void nic_step_wake(struct __sk_buff *skb, struct nic_packet *p
 				 packet->more);
 }
 
-/* A step has come from the wire. */
+/* A step has arrived from the wire. */
 static __always_inline int nic_step_arrived(struct __sk_buff *skb, struct nic_packet *packet,
 					    u32 from)
 {
@@ -465,7 +469,7 @@ static __always_inline int nic_step_arrived(struct __sk_buff *skb, struct nic_pa
 		is_made = nic_page_done(packet, action.epoch);
 	if (action.is_done && *(volatile u32 *)&packet->page->is_sleeping) {
 		nic_step_wake(skb, packet, is_made ? action.sends : 0, action.epoch);
-		/* Now: its clones must not have it. */
+		/* Only now: its clones must not have it. */
 		skb->tc_index = INDEX_SEEN;
 		return NIC_NEXT;
 	}
@@ -478,7 +482,7 @@ static __always_inline int nic_step_arrived(struct __sk_buff *skb, struct nic_pa
 	return bpf_redirect(packet->slot->ifindex, 0);
 }
 
-/* Somebody misses a step of ours: it goes again, if it has been sent. */
+/* A member misses a step of this one: it is sent again if it has been sent. */
 static __noinline int nic_step_missed(struct __sk_buff *skb, struct nic_packet *packet, u32 from)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
@@ -501,7 +505,7 @@ static __noinline int nic_step_missed(struct __sk_buff *skb, struct nic_packet *
 	peer = nic_peer(packet->slot_number, from);
 	if (!peer || nic_words_out(packet->slot_number, epoch, number))
 		return NIC_DROP;
-	/* The question carries no words. */
+	/* The request carries no words. */
 	if (scratch->words.more &&
 	    bpf_skb_change_tail(skb, skb->len + 8 * scratch->words.more, 0))
 		return NIC_DROP;
@@ -512,7 +516,7 @@ static __noinline int nic_step_missed(struct __sk_buff *skb, struct nic_packet *
 	return bpf_redirect(packet->slot->ifindex, 0);
 }
 
-/* nic_enter begins the barrier of the host's first step and shows where it stands. */
+/* nic_enter begins the barrier of the host's first step and publishes its progress. */
 static __always_inline enum omnes_verdict nic_enter(struct nic_packet *packet,
 						    struct omnes_barrier_action *action)
 {
@@ -524,7 +528,7 @@ static __always_inline enum omnes_verdict nic_enter(struct nic_packet *packet,
 
 	if (!state || !own)
 		return OMNES_IGNORED;
-	/* What the host brings; the step's number is known. */
+	/* The host's operation; the number of its step is known. */
 	own->combine = bpf_ntohl(packet->head.argument) >> OMNES_COMBINE_SHIFT;
 	arrived = nic_arrived_of(state);
 	bpf_spin_lock(&state->lock);
@@ -555,11 +559,11 @@ static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_pa
 	mark = nic_steps_send(skb, packet->slot_number, action.sends, action.epoch, is_made);
 	if (!mark)
 		return NIC_DROP;
-	/* The mark also for the hook of an interface below, which this one may have. */
+	/* The mark is also for the hook of a lower interface, if there is one. */
 	skb->mark = mark;
 	if (mark == MARK_SENT)
 		return NIC_NEXT;
-	/* Once more through this hook, where the neighbour is asked for. */
+	/* Once more through this hook, which asks the neighbour table. */
 	return bpf_redirect(packet->slot->ifindex, 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What the kernel NIC keeps, and what its parts share: maps, marks, the
- * layout of a packet.
+ * What the parts of the kernel NIC share: maps, marks and the layout of a
+ * packet.
  */
 #ifndef OMNES_NIC_MAPS_H
 #define OMNES_NIC_MAPS_H
@@ -22,17 +22,17 @@
 #include "slot.h"
 #include "tag.h"
 
-/* That of bpf_helpers.h is no constant expression. */
+/* The offsetof of bpf_helpers.h is not a constant expression. */
 #undef offsetof
 #define offsetof(type, member) __builtin_offsetof(type, member)
 
-/* Instead of `static`, of a function that the verifier looks at once in each program, and
- * not wherever it is called. It knows nothing then of what it is called with: numbers may
- * be any, and pointers null; pointers in the memory that one points to are lost. A call
- * costs up to 20 ns, so what every packet passes is inline. */
+/* Replaces `static` for a function that the verifier checks once per program instead of
+ * at each call. The verifier then assumes nothing about the arguments: numbers may have
+ * any value, pointers may be null, and pointers stored in memory that an argument points
+ * to are lost. A call costs up to 20 ns, so code that every packet runs is inline. */
 #define OMNES_VERIFIED_ONCE __attribute__((noinline))
 
-/* Verdicts: go on to the next program or the stack. */
+/* Verdicts: continue with the next program or the stack, or drop. */
 #define NIC_NEXT TC_ACT_UNSPEC
 #define NIC_DROP TC_ACT_SHOT
 
@@ -42,18 +42,18 @@
 /* A frame ends with its UDP checksum. */
 #define UDP_CHECK_BYTES 2
 
-/* skb->mark of packets that this firmware has made, so that the egress hook
- * knows them; other hosts cannot set it, since crossing a link clears it, nor
- * may ordinary users. The low bits name the peer. */
+/* skb->mark of packets that this firmware has made, by which the egress hook recognises
+ * them. Other hosts cannot set it, since crossing a link clears it, nor can
+ * unprivileged users. The low bits name the peer. */
 #define MARK_MASK 0xffffe000u
 #define MARK_SENT 0x4f6d2000u
 #define MARK_RESOLVE 0x4f6d4000u
 #define MARK_LEARN 0x4f6d6000u
 #define MARK_PEER 0x00001fffu
 
-/* skb->tc_index of packets that a slot has looked at and passed on to the host: a
- * firmware at an interface on top of this one (a macvlan) sees them once more. Unlike
- * the mark, no rule for routes or filters looks at it. */
+/* skb->tc_index of packets that a slot has processed and passed on to the host: a
+ * firmware on an interface above this one (a macvlan) sees them again. Unlike the mark,
+ * it is not used by routing or filter rules. */
 #define INDEX_SEEN 0x4f6d
 
 struct {
@@ -78,8 +78,8 @@ struct {
 	__type(value, struct omnes_member);
 } nic_members SEC(".maps");
 
-/* Not mapped by anybody: a map with a lock cannot be. The lock also keeps what
- * the page shows and the counters of steps that came in. */
+/* Not mapped into any process, because a map with a lock cannot be. The lock also
+ * protects what the page shows and the counters of arriving steps. */
 struct nic_state {
 	struct bpf_spin_lock lock;
 	u32 reserved;
@@ -125,8 +125,8 @@ struct {
 	__array(values, struct nic_page_inner);
 } nic_pages SEC(".maps");
 
-/* The headers below Omnes's own, which begins behind them. With two bytes in
- * front, every field stands at a multiple of its size. */
+/* The headers in front of Omnes's own. With two bytes before them, every field is
+ * aligned to its size. */
 struct nic_ether {
 	u16 in_front;
 	u8 mac_to[ETH_ALEN];
@@ -141,10 +141,10 @@ struct nic_frame {
 			struct iphdr ip;
 		} v4;
 		struct {
-			struct nic_ether ether; /* in front, of a peer: is_resolved */
+			struct nic_ether ether; /* for a peer, is_resolved is in front */
 			struct ipv6hdr ip;
 		} v6;
-		u64 words[7]; /* it is copied by them */
+		u64 words[7]; /* unit of copying */
 	};
 	struct udphdr udp;
 };
@@ -155,8 +155,8 @@ _Static_assert(sizeof(struct nic_frame) - offsetof(struct nic_frame, v4.ether.ma
 _Static_assert(offsetof(struct nic_frame, v6.ether.mac_to) == offsetof(struct omnes_peer, frame),
 	       "a peer begins with a frame");
 
-/* A packet's header and tag, as on the wire. While a tag is made, the receiver's
- * rank, which it covers, stands in its place. */
+/* A packet's header and tag, as on the wire. While the tag is computed, its field holds
+ * the receiver's rank, which the tag covers. */
 struct nic_head {
 	union {
 		struct {
@@ -175,12 +175,12 @@ struct nic_head {
 					u16 epoch;
 					u16 credits;
 				};
-				u32 word[2]; /* of a step: its first word, the high half first */
+				u32 word[2]; /* of a step: its first word, high half first */
 			};
 			u32 argument;
 			u64 tag;
 		};
-		u64 words[HEAD_BYTES / 8]; /* of these the tag is made */
+		u64 words[HEAD_BYTES / 8]; /* what the tag is computed from */
 	};
 };
 _Static_assert(sizeof(struct nic_head) == HEAD_BYTES, "layout of the wire");
@@ -204,7 +204,7 @@ struct nic_tuple {
 	u32 to[OMNES_ADDRESS_WORDS];
 	struct udphdr udp;
 };
-/* The same as on the wire, where IPv4's addresses have one word. */
+/* Their position on the wire, where IPv4 addresses have one word. */
 #define TUPLE_OFFSET_V4 (ETH_HLEN + offsetof(struct iphdr, saddr))
 #define TUPLE_OFFSET_V6 (ETH_HLEN + offsetof(struct ipv6hdr, saddr))
 #define TUPLE_GAP_V4 offsetof(struct nic_tuple, to[OMNES_ADDRESS_WORDS - 2])
@@ -213,7 +213,8 @@ _Static_assert(TUPLE_OFFSET_V4 + sizeof(struct nic_tuple) - TUPLE_GAP_V4 == OMNE
 _Static_assert(TUPLE_OFFSET_V6 + sizeof(struct nic_tuple) == OMNES_FRAME_BYTES_V6,
 	       "layout of the wire");
 
-/* A packet that concerns a slot; first what is read of it, in one piece. */
+/* A packet that concerns a slot. What is read from the packet in one piece stands
+ * first. */
 struct nic_packet {
 	struct nic_tuple tuple;
 	struct nic_head head;
@@ -225,9 +226,9 @@ struct nic_packet {
 _Static_assert(offsetof(struct nic_packet, slot_number) == sizeof(struct nic_tuple) + HEAD_BYTES,
 	       "layout of the wire");
 
-/* A step as it leaves, with the words behind its header as on the wire, and the
- * headers of a packet that goes on to the host: one for each processor, for which
- * the stack has no room. */
+/* A step to send, with the words behind its header as on the wire, and the headers of a
+ * packet that goes on to the host: one per processor, because the stack has no room for
+ * it. */
 struct nic_behind {
 	u64 word[OMNES_CARRIED_MAX - 1];
 };
@@ -239,8 +240,8 @@ struct nic_static {
 _Static_assert(offsetof(struct nic_static, head) == sizeof(struct nic_frame),
 	       "no gaps before the header");
 
-/* What the tag of a step covers that carries words behind its header: that, the
- * receiver's rank and those words, and zeros. */
+/* What the tag of a step with words behind its header covers: the header, the
+ * receiver's rank, those words, and zeros. */
 struct nic_tagged_step {
 	union {
 		u32 halves[2 * OMNES_TAGGED_WORDS];
@@ -252,9 +253,9 @@ _Static_assert(OMNES_CARRIED_MAX == OMNES_FLAG_WORDS_BEHIND + 1, "the flags coun
 struct nic_scratch {
 	struct nic_static step;
 	struct nic_tagged_step tagged;
-	struct nic_behind behind; /* of the packet, as they came, and zeros */
+	struct nic_behind behind; /* of the packet, as they arrived, and zeros */
 	struct omnes_contribution came; /* what the packet carries */
-	struct omnes_words words;	/* what leaves, or has been made of all */
+	struct omnes_words words;	/* what is sent, or the result */
 	u8 frame[OMNES_FRAME_BYTES_V6];
 };
 struct {

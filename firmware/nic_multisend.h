@@ -6,62 +6,64 @@
  *     host --> nic_multisend_sent -----> clones, and the packet itself to the last child
  *     wire --> nic_multisend_arrived --> clones to the children; the packet to the host
  *
- * Two ways to address a child:
- *   - by IP: MAC addresses, IP addresses, TTL and UDP ports of the child's
- *     static packet, and the checksums mended;
- *   - by MAC (OMNES_SLOT_BY_MAC): the group's IP address stays, the frame goes
- *     to the child's MAC address. Nothing else changes.
+ * A child is addressed in one of two ways:
+ *   - by IP: with the MAC addresses, IP addresses, TTL and UDP ports of the
+ *     child's static packet, and updated checksums;
+ *   - by MAC (OMNES_SLOT_BY_MAC): the frame keeps the group's IP address and
+ *     goes to the child's MAC address. Nothing else changes.
  *
- * MAC addresses are asked for again after one to two seconds, so that a child
- * that has moved is found again: such a packet goes by IP.
+ * MAC addresses expire after one to two seconds, so that a child that has moved
+ * is found again: a packet to an expired address goes by IP.
  *
- * Checksums. IPv4: made anew. UDP, where there is one: of a train (GSO) the field
- * holds the sum of the pseudo header, not complemented, whatever the device
- * offloads, so it is mended here; of a single packet the kernel knows whether
- * the rest is still to be summed, so its helper mends it.
+ * Checksums. IPv4: recomputed. UDP, if the packet has one: in a train (GSO) the
+ * field holds the uncomplemented sum of the pseudo header, whatever the device
+ * offloads, so it is updated here; for a single packet only the kernel knows
+ * whether the data are still to be summed, so its helper updates it.
  *
- * Guarantees: nothing is passed on that did not come to this host's address,
- * from the parent's, that a member has not tagged, or that comes from this very
- * node; whoever is no child gets nothing. The host's packet is not changed.
- * Assumes: the packets of a train are one source's; only the first is checked.
- * Where the kernel merges (GRO) what two sources have sent to all by way of one
- * neighbour, in packets of equal length, all of the train goes along the first
- * one's tree; whoever lacks the second one's packets then has them repaired.
- * Not done: no memory of what has been passed on. A replayed packet is passed
- * on once more, along the tree, and dropped by each host as a duplicate. No
- * trains of whole frames (rx-gro-list), whose checksums are complete.
+ * Guarantees: a packet is forwarded only if it is addressed to this host, comes
+ * from the parent's address, carries a member's tag and does not originate from
+ * this node; only children receive clones. The host's packet is not changed.
+ * Assumes: all packets of a train have one source; only the first is checked.
+ * If the kernel merges (GRO) packets to all of equal length from two sources
+ * that arrive through one neighbour, the whole train follows the first source's
+ * tree; members that miss the second source's packets have them repaired.
+ * Not done: forwarded packets are not remembered. A replayed packet is
+ * forwarded again, along the tree, and each host drops it as a duplicate.
+ * Trains of whole frames (rx-gro-list), whose checksums are complete, are not
+ * supported.
  */
 #ifndef OMNES_NIC_MULTISEND_H
 #define OMNES_NIC_MULTISEND_H
 
 #include "nic_packet.h"
 
-/* An address that is older is asked for again; as nic_now counts. */
+/* Maximum age of a learnt address before it is resolved again, in the unit of
+ * nic_now. */
 #define LEARNT_AGE_MAX 1
 
 /* The headers of a packet on its way to several children. */
 struct nic_multisend_headers {
-	u32 addresses; /* sums of what stands in the packet now */
+	u32 addresses; /* sums over the packet's current headers */
 	u32 ports;
 	u32 now;
-	u16 is_passed_on; /* it came from the wire */
+	u16 is_passed_on; /* it arrived from the wire */
 	u16 is_to_group;
-	/* As received, but for its TTL where it is passed on: that is one lower
-	 * already, which nic_multisend_restore undoes. */
+	/* As received, but if the packet is forwarded its TTL is already one lower;
+	 * nic_multisend_restore undoes that. */
 	struct nic_frame original;
 };
 
-/* The packet. Only its headers are passed to functions that are verified once: these
- * would lose the pointers. */
+/* The packet. Functions that are verified once get its headers only: they would lose
+ * the other pointers. */
 struct nic_multisend_run {
 	struct __sk_buff *skb;
 	struct nic_packet packet;
-	u32 source; /* the tree's root, an index */
-	u32 first;  /* place of the first child in the table */
+	u32 source; /* the tree's root, as an index */
+	u32 first;  /* position of the first child in the table */
 	struct nic_multisend_headers headers;
 };
 
-/* nic_sum adds in one's complement. */
+/* nic_sum adds in one's complement arithmetic. */
 static __always_inline u32 nic_sum(u32 one, u32 other)
 {
 	u64 sum = (u64)one + other;
@@ -69,7 +71,7 @@ static __always_inline u32 nic_sum(u32 one, u32 other)
 	return (u32)sum + (u32)(sum >> 32);
 }
 
-/* nic_addresses gives the sum of a frame's two addresses. */
+/* nic_addresses returns the sum of a frame's two IP addresses. */
 static __always_inline u32 nic_addresses(const struct nic_frame *frame, int is_v6)
 {
 	if (!is_v6)
@@ -83,7 +85,7 @@ static __always_inline u32 nic_ports_sum(const struct nic_frame *frame)
 	return (u32)frame->udp.source + frame->udp.dest;
 }
 
-/* nic_ip_check gives the checksum of an IP header whose own is 0. */
+/* nic_ip_check returns the checksum of an IP header whose checksum field is 0. */
 static __always_inline u16 nic_ip_check(const struct iphdr *ip)
 {
 	u32 words[sizeof(struct iphdr) / sizeof(u32)];
@@ -97,9 +99,9 @@ OMNES_UNROLL
 }
 
 /*
- * nic_multisend_mend makes the UDP checksum fit `frame`, of which only ports and
- * addresses have changed. It is in the packet afterwards, or, of a train, in
- * `frame`. 0 if done.
+ * nic_multisend_mend updates the UDP checksum for `frame`, in which only ports
+ * and addresses have changed. The checksum is then in the packet or, for a
+ * train, in `frame`. Returns 0 on success.
  */
 static __always_inline int nic_multisend_mend(struct __sk_buff *skb,
 					      struct nic_multisend_headers *headers,
@@ -130,8 +132,8 @@ static __always_inline int nic_multisend_mend(struct __sk_buff *skb,
 	return 0;
 }
 
-/* nic_frame_load reads a packet's headers, nic_frame_store puts them back, but for
- * so many bytes at their end. 0 if done. */
+/* nic_frame_load reads a packet's headers; nic_frame_store writes them back, except for
+ * the last `without` bytes. Both return 0 on success. */
 static __always_inline int nic_frame_load(struct __sk_buff *skb, struct nic_frame *frame, int is_v6)
 {
 	if (is_v6)
@@ -149,8 +151,8 @@ static __always_inline int nic_frame_store(struct __sk_buff *skb, const struct n
 				   0);
 }
 
-/* nic_multisend_store puts headers that nic_multisend_mend has seen into the packet:
- * of a single packet all but the checksum. 0 if done. */
+/* nic_multisend_store writes headers that nic_multisend_mend has processed into the
+ * packet: for a single packet, all but the checksum. Returns 0 on success. */
 static __always_inline int nic_multisend_store(struct __sk_buff *skb, const struct nic_frame *frame,
 					       int is_v6)
 {
@@ -159,8 +161,8 @@ static __always_inline int nic_multisend_store(struct __sk_buff *skb, const stru
 	return nic_frame_store(skb, frame, is_v6, UDP_CHECK_BYTES);
 }
 
-/* How a frame gets the addresses of a child's static packet: only MAC addresses,
- * or also those of IP and, from the source, the TTL. */
+/* What a frame takes from a child's static packet: only MAC addresses, or the IP
+ * addresses too and, at the source, the TTL. */
 enum nic_multisend_way {
 	NIC_BY_MAC,
 	NIC_PASSED_ON,
@@ -195,8 +197,8 @@ static __always_inline void nic_multisend_to_v6(struct nic_frame *frame, const s
 	}
 }
 
-/* nic_multisend_write addresses the packet to the slot's peer with this index; the mark
- * it needs, or 0 if that failed. */
+/* nic_multisend_write addresses the packet to the slot's peer at `index`. Returns the
+ * mark that the packet needs, or 0 on failure. */
 OMNES_VERIFIED_ONCE u32 nic_multisend_write(struct __sk_buff *skb, const struct omnes_slot *slot,
 					    struct nic_multisend_headers *headers, u32 slot_number,
 					    u32 index)
@@ -232,7 +234,7 @@ OMNES_VERIFIED_ONCE u32 nic_multisend_write(struct __sk_buff *skb, const struct 
 	return is_known ? MARK_SENT : MARK_RESOLVE | (index & MARK_PEER);
 }
 
-/* nic_multisend_to addresses the packet of a run to the child with this index; see
+/* nic_multisend_to addresses a run's packet to the child at `index`; see
  * nic_multisend_write. */
 static __always_inline u32 nic_multisend_to(struct nic_multisend_run *run, u32 index)
 {
@@ -240,8 +242,8 @@ static __always_inline u32 nic_multisend_to(struct nic_multisend_run *run, u32 i
 				   run->packet.slot_number, index);
 }
 
-/* One child of a run. Counts at once: counters in the run would make every
- * turn a new one to the verifier. */
+/* Sends to one child of a run. Counts immediately: counters in the run would make every
+ * iteration a new state to the verifier. */
 static long nic_multisend_one(u32 number, void *context)
 {
 	struct nic_multisend_run *run = context;
@@ -259,8 +261,8 @@ static long nic_multisend_one(u32 number, void *context)
 	return 0;
 }
 
-/* nic_multisend_clone sends clones to `count` children; the caller has said whose
- * children, and from which on. 0 if done. */
+/* nic_multisend_clone sends clones to `count` children; the caller has set the source
+ * and the first child. Returns 0 on success. */
 static __noinline int nic_multisend_clone(struct nic_multisend_run *run, u32 count)
 {
 	struct nic_multisend_headers *headers;
@@ -272,7 +274,7 @@ static __noinline int nic_multisend_clone(struct nic_multisend_run *run, u32 cou
 	headers = &run->headers;
 	if (nic_frame_load(run->skb, &headers->original, is_v6))
 		return -1;
-	/* Slots that name each other as children would pass on for ever. */
+	/* Slots that name each other as children would forward forever. */
 	if (headers->is_passed_on &&
 	    (is_v6 ? headers->original.v6.ip.hop_limit-- : headers->original.v4.ip.ttl--) <= 1) {
 		__sync_fetch_and_add(&run->packet.page->clone_failures, count);
@@ -286,14 +288,14 @@ static __noinline int nic_multisend_clone(struct nic_multisend_run *run, u32 cou
 	return 0;
 }
 
-/* The tag of a message's first packet covers the envelope, as that of a step covers
- * words behind its header. */
+/* The tag of a message's first packet covers the envelope, as the tag of a step covers
+ * the words behind its header. */
 #define ENVELOPE_WORDS (OMNES_ENVELOPE_BYTES / 8)
 _Static_assert(8 * ENVELOPE_WORDS == OMNES_ENVELOPE_BYTES, "whole words");
 _Static_assert(ENVELOPE_WORDS <= OMNES_CARRIED_MAX - 1, "there is room for it");
 
-/* nic_is_tagged_first tells whether the first packet of a train to all is from
- * `member`. */
+/* nic_is_tagged_first returns whether `member` sent the first packet of a train to
+ * all. */
 static __noinline int nic_is_tagged_first(struct __sk_buff *skb, struct nic_packet *packet,
 					  const struct omnes_member *member)
 {
@@ -313,15 +315,14 @@ static __noinline int nic_is_tagged_first(struct __sk_buff *skb, struct nic_pack
 	return packet->head.tag == omnes_be64(tag);
 }
 
-/* nic_multisend_restore makes the headers of a packet that was addressed to others those
- * with which it came. */
+/* nic_multisend_restore restores the headers that a readdressed packet arrived with. */
 static __always_inline void nic_multisend_restore(struct __sk_buff *skb,
 						  struct nic_multisend_headers *headers, int is_v6)
 {
 	struct nic_frame *original = &headers->original;
 	u16 check = original->udp.check;
 
-	/* The sums that the kernel keeps go back first, then every byte. */
+	/* Restore the sums that the kernel keeps first, then every byte. */
 	nic_multisend_mend(skb, headers, original, is_v6);
 	original->udp.check = check;
 	if (is_v6)
@@ -331,9 +332,10 @@ static __always_inline void nic_multisend_restore(struct __sk_buff *skb,
 	nic_frame_store(skb, original, is_v6, 0);
 }
 
-/* nic_multisend_is_from_parent tells whether a packet from `source`, an index, has come from the
- * member that passes it on to this one; by MAC address it has the source's own IP address. So each
- * slot has one way in, and packets cannot multiply where slots name each other as children. */
+/* nic_multisend_is_from_parent returns whether a packet from `source`, an index, has arrived from
+ * this member's parent in the source's tree; a packet by MAC address carries the source's own IP
+ * address. Each slot thus has a single input, and packets cannot multiply where slots name each
+ * other as children. */
 static __always_inline int nic_multisend_is_from_parent(const struct nic_packet *packet, u32 source)
 {
 	u32 parent = omnes_multisend_parent(&packet->slot->multisend, source);
@@ -352,8 +354,8 @@ static __always_inline int nic_multisend_is_from_parent(const struct nic_packet 
 	return packet->tuple.from[3] == peer->v4.ip.daddr;
 }
 
-/* A packet to all has come from the wire. The host gets it whatever becomes
- * of the clones, and judges it by itself. */
+/* A packet to all has arrived from the wire. The host gets it whatever becomes of the
+ * clones, and checks it itself. */
 OMNES_VERIFIED_ONCE int nic_multisend_arrived(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_multisend_run run = { .skb = skb };
@@ -362,7 +364,7 @@ OMNES_VERIFIED_ONCE int nic_multisend_arrived(struct __sk_buff *skb, int class_o
 	struct omnes_member *member;
 	u32 mark = skb->mark;
 
-	/* What the network delivers to everybody needs no passing on. */
+	/* A packet that the network delivers to everybody needs no forwarding. */
 	if (skb->pkt_type != PACKET_HOST || nic_was_seen(skb) ||
 	    nic_find(skb, class_of_packet, NIC_INWARD, packet) ||
 	    !(packet->slot->flags & OMNES_SLOT_FORWARDS))
@@ -389,8 +391,8 @@ OMNES_VERIFIED_ONCE int nic_multisend_arrived(struct __sk_buff *skb, int class_o
 	return NIC_NEXT;
 }
 
-/* The host sends to all. What it passes on for another member it sends to each
- * child by itself, so that goes its way. */
+/* The host sends to all. What the host itself forwards for another member it sends to
+ * each child separately, so such packets pass unchanged. */
 OMNES_VERIFIED_ONCE int nic_multisend_sent(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_multisend_run run = { .skb = skb };
@@ -417,7 +419,7 @@ OMNES_VERIFIED_ONCE int nic_multisend_sent(struct __sk_buff *skb, int class_of_p
 		__sync_fetch_and_add(&packet->page->clone_failures, 1);
 		return NIC_DROP;
 	}
-	/* Also for the hook of an interface below, which this one may have. */
+	/* Also for the hook of a lower interface, if there is one. */
 	skb->mark = last;
 	if (last == MARK_SENT)
 		return NIC_NEXT;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Whose a packet is: which slot it concerns, and which member has sent it.
+ * Which slot a packet concerns, and which member has sent it.
  *
- * Order, cheapest first: magic number and addresses in the packet, the port's
- * slot, the sender's key, the tag. Nothing is written before the tag is right.
+ * Checks in order of cost, cheapest first: magic number and addresses in the
+ * packet, the port's slot, the sender's key, the tag. Nothing is written before
+ * the tag has been verified.
  */
 #ifndef OMNES_NIC_PACKET_H
 #define OMNES_NIC_PACKET_H
 
 #include "nic_maps.h"
 
-/* What tells a packet's class: the frame and the header up to its flags. Every
- * packet of ours has so many bytes, also over IPv4. */
+/* The bytes that determine a packet's class: the frame, and the header up to its flags.
+ * Every Omnes packet has at least as many bytes, over IPv4 too. */
 struct nic_start {
 	u16 in_front;
 	u8 bytes[OMNES_FRAME_BYTES_V6 + OMNES_OFFSET_SOURCE];
@@ -19,20 +20,21 @@ struct nic_start {
 #define START_BYTES (OMNES_FRAME_BYTES_V6 + OMNES_OFFSET_SOURCE)
 _Static_assert(START_BYTES <= STEP_BYTES_V4, "it is there");
 
-/* nic_fold gives a sum in one's complement, in 16 bits. */
+/* nic_fold folds a one's complement sum into 16 bits. */
 static __always_inline u16 nic_fold(u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (u16)(sum + (sum >> 16));
 }
 
-/* nic_is_v6 tells whether a frame says that it is IPv6. */
+/* nic_is_v6 returns whether a frame's type is IPv6. */
 static __always_inline int nic_is_v6(const void *frame)
 {
 	return ((const struct ethhdr *)frame)->h_proto == bpf_htons(ETH_P_IPV6);
 }
 
-/* nic_is_udp_v4 tells whether a frame is IPv4 without options, whole, and UDP. */
+/* nic_is_udp_v4 returns whether a frame is IPv4 without options, unfragmented, and
+ * UDP. */
 static __always_inline int nic_is_udp_v4(const void *frame)
 {
 	const struct ethhdr *eth = frame;
@@ -42,8 +44,8 @@ static __always_inline int nic_is_udp_v4(const void *frame)
 	       *(const u8 *)ip == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
 }
 
-/* nic_is_udp_v6 tells whether a frame of IPv6 is UDP, without another header
- * between: those of fragments and options are such. */
+/* nic_is_udp_v6 returns whether an IPv6 frame is UDP without an extension header before
+ * it: fragments and options have one. */
 static __always_inline int nic_is_udp_v6(const void *frame)
 {
 	const struct ipv6hdr *ip = frame + ETH_HLEN;
@@ -51,7 +53,7 @@ static __always_inline int nic_is_udp_v6(const void *frame)
 	return ip->nexthdr == IPPROTO_UDP && *(const u8 *)ip >> 4 == 6;
 }
 
-/* nic_class_of_head gives the class of a packet whose frame is UDP, or -1. */
+/* nic_class_of_head returns the class of a packet whose frame is UDP, or -1. */
 static __always_inline int nic_class_of_head(const void *start)
 {
 	const struct nic_head *head = start;
@@ -67,8 +69,8 @@ static __always_inline int nic_class_of_head(const void *start)
 	return OMNES_CLASS_OTHERS;
 }
 
-/* nic_class_of gives the class of a packet by its first START_BYTES bytes, with
- * OMNES_CLASS_V6 if it is of IPv6, or -1. */
+/* nic_class_of returns the class of a packet by its first START_BYTES bytes, with
+ * OMNES_CLASS_V6 if it is IPv6, or -1. */
 static __always_inline int nic_class_of(const void *start)
 {
 	const void *head = start + OMNES_FRAME_BYTES_V4;
@@ -86,8 +88,8 @@ static __always_inline int nic_class_of(const void *start)
 	return class_of_head < 0 ? -1 : class_of_head | OMNES_CLASS_V6;
 }
 
-/* nic_class_scattered is nic_class for packets whose first bytes do not lie
- * together: a train leaves with its data in pages behind the UDP header. */
+/* nic_class_scattered is nic_class for packets whose first bytes are not contiguous: a
+ * train leaves with its data in pages behind the UDP header. */
 OMNES_VERIFIED_ONCE int nic_class_scattered(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data;
@@ -104,9 +106,9 @@ OMNES_VERIFIED_ONCE int nic_class_scattered(struct __sk_buff *skb)
 	return nic_class_of(start.bytes);
 }
 
-/* nic_class tells from the first bytes whether a packet may concern a slot: its
- * class, with OMNES_CLASS_V6 if it is of IPv6, or -1. Three comparisons for most
- * packets that are not ours. */
+/* nic_class decides by the first bytes whether a packet may concern a slot: returns its
+ * class, with OMNES_CLASS_V6 if it is IPv6, or -1. Three comparisons for most packets
+ * that are not Omnes's. */
 static __always_inline int nic_class(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data;
@@ -117,20 +119,20 @@ static __always_inline int nic_class(struct __sk_buff *skb)
 	return nic_class_of(data);
 }
 
-/* Which of a packet's ports is this host's. */
+/* Which of a packet's ports belongs to this host. */
 enum nic_direction {
 	NIC_INWARD,
 	NIC_OUTWARD,
 };
 
-/* nic_is_same tells whether two addresses are the same. */
+/* nic_is_same returns whether two addresses are equal. */
 static __always_inline int nic_is_same(const u32 *one, const u32 *other)
 {
 	return !((one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]) |
 		 (one[3] ^ other[3]));
 }
 
-/* nic_is_group tells whether an address is a group's. */
+/* nic_is_group returns whether an address is a multicast group's. */
 static __always_inline int nic_is_group(const u32 *address)
 {
 	if (address[0] | address[1] | (address[2] ^ bpf_htonl(0xffff)))
@@ -138,8 +140,9 @@ static __always_inline int nic_is_group(const u32 *address)
 	return (address[3] & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
 }
 
-/* nic_read reads from where and to where a packet is, and `bytes` bytes behind
- * that, a constant, for which there is room. 0 if done. */
+/* nic_read reads a packet's addresses and UDP header into `tuple`, and the `bytes`
+ * bytes that follow behind it; `bytes` is a constant, and there must be room. Returns 0
+ * on success. */
 static __always_inline int nic_read(struct __sk_buff *skb, int is_v6, struct nic_tuple *tuple,
 				    u32 bytes)
 {
@@ -155,14 +158,14 @@ static __always_inline int nic_read(struct __sk_buff *skb, int is_v6, struct nic
 	return 0;
 }
 
-/* nic_was_seen tells whether a slot has taken in this packet already, at an interface
- * below. */
+/* nic_was_seen returns whether a slot has already processed this packet at a lower
+ * interface. */
 static __always_inline int nic_was_seen(const struct __sk_buff *skb)
 {
 	return skb->tc_index == INDEX_SEEN;
 }
 
-/* nic_page gives the page of a slot, or null. */
+/* nic_page returns the page of a slot, or null. */
 static __always_inline struct omnes_page *nic_page(u32 slot_number)
 {
 	void *pages = bpf_map_lookup_elem(&nic_pages, &slot_number);
@@ -171,9 +174,9 @@ static __always_inline struct omnes_page *nic_page(u32 slot_number)
 	return pages ? bpf_map_lookup_elem(pages, &zero) : 0;
 }
 
-/* nic_find fills `packet` for the slot at this host's port; 0 if there is one.
- * A frame of a virtual LAN belongs to that LAN's own interface, what is for
- * another address to whoever has that. */
+/* nic_find fills `packet` for the slot at this host's port; returns 0 if such a slot
+ * exists. A frame of a virtual LAN belongs to that LAN's own interface, and a packet
+ * for another address to the owner of that address. */
 static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 				    enum nic_direction direction, struct nic_packet *packet)
 {
@@ -185,7 +188,8 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 		return -1;
 	key.job = packet->head.job;
 	key.communicator = packet->head.communicator;
-	/* Packets to all go alike, whichever of the communicator's policies they follow. */
+	/* Packets to all share a slot, whichever of the communicator's policies they
+	 * follow. */
 	if ((class_of_packet & ~OMNES_CLASS_V6) != OMNES_CLASS_MULTISEND)
 		key.channel = packet->head.channel;
 	key.class_of_packet = class_of_packet;
@@ -204,9 +208,9 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 	return 0;
 }
 
-/* nic_is_own tells whether a packet on its way out comes from the slot's very
- * sockets: not from another address with the same port, not passed through, and not from
- * another socket that claims the address. */
+/* nic_is_own returns whether a packet on its way out comes from the slot's own sockets:
+ * not from another address with the same port, not forwarded, and not from another
+ * socket that claims the address. */
 static __always_inline int nic_is_own(struct __sk_buff *skb, const struct nic_packet *packet)
 {
 	const struct omnes_slot *slot = packet->slot;
@@ -221,11 +225,11 @@ static __always_inline int nic_is_own(struct __sk_buff *skb, const struct nic_pa
 	return cookie == slot->senders[0] || cookie == slot->senders[1];
 }
 
-/* nic_scratch gives this processor's scratch memory. Nobody else uses it before this
- * packet is dealt with: what its clones meet on their way out makes no steps. Assumes
- * that one packet's program is not preempted for another's on the same processor, as
- * it may be on a kernel with PREEMPT_RT: a step may then leave with another's words,
- * and a tag that is right for them. */
+/* nic_scratch returns this processor's scratch memory. Nothing else uses it until this
+ * packet has been processed: the hooks that its clones pass on their way out make no
+ * steps. Assumes that one packet's program is not preempted by another's on the same
+ * processor, as may happen on a kernel with PREEMPT_RT: a step may then leave with
+ * another step's words, and a tag that is valid for them. */
 static __always_inline struct nic_scratch *nic_scratch(void)
 {
 	u32 zero = 0;
@@ -233,7 +237,8 @@ static __always_inline struct nic_scratch *nic_scratch(void)
 	return bpf_map_lookup_elem(&nic_scratches, &zero);
 }
 
-/* nic_behind_load reads the words behind a header, which ends at `offset`; 0 if done. */
+/* nic_behind_load reads the words behind a header that ends at `offset`; returns 0 on
+ * success. */
 OMNES_VERIFIED_ONCE int nic_behind_load(struct __sk_buff *skb, struct nic_behind *behind,
 					u32 offset, u32 more)
 {
@@ -250,8 +255,8 @@ OMNES_UNROLL
 	return 0;
 }
 
-/* nic_behind_store writes the words behind a header, which ends at `offset`, into
- * `skb`, which is as long; 0 if done. */
+/* nic_behind_store writes the words behind a header that ends at `offset` into `skb`,
+ * which is already long enough; returns 0 on success. */
 OMNES_VERIFIED_ONCE int nic_behind_store(struct __sk_buff *skb, const struct nic_behind *behind,
 					u32 offset, u32 more)
 {
@@ -267,8 +272,8 @@ OMNES_UNROLL
 	return 0;
 }
 
-/* nic_read_words reads the words behind a header; 0 if the packet is as long as
- * its flags say. */
+/* nic_read_words reads the words behind a header; returns 0 if the packet's length
+ * matches its flags. */
 static __always_inline int nic_read_words(struct __sk_buff *skb, struct nic_packet *packet)
 {
 	u32 bytes = packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4;
@@ -286,7 +291,7 @@ static __always_inline int nic_read_words(struct __sk_buff *skb, struct nic_pack
 	return nic_behind_load(skb, &scratch->behind, bytes, more);
 }
 
-/* nic_words_in gives what a step that has been read brings, but for how it is
+/* nic_words_in returns what a step that has been read carries, except how it is
  * combined. */
 static __always_inline struct omnes_contribution *nic_words_in(const struct nic_packet *packet)
 {
@@ -310,7 +315,7 @@ OMNES_UNROLL
 	return &scratch->came;
 }
 
-/* nic_member gives the member that a packet says it is from, if there is one. */
+/* nic_member returns the member that a packet names as its sender, or null. */
 static __always_inline struct omnes_member *nic_member(const struct nic_packet *packet)
 {
 	struct omnes_member_key key = { packet->slot_number, bpf_ntohs(packet->head.source) };
@@ -318,16 +323,16 @@ static __always_inline struct omnes_member *nic_member(const struct nic_packet *
 	return bpf_map_lookup_elem(&nic_members, &key);
 }
 
-/* nic_tag gives the tag, in host order, of a packet without control body; `to`
- * is the receiver's rank. It stands where the tag is to be, afterwards. */
+/* nic_tag returns the tag, in host order, of a packet without control body; `to` is the
+ * receiver's rank. The call leaves `to` in the tag's field. */
 static __always_inline u64 nic_tag(const struct omnes_key *key, struct nic_head *head, u32 to)
 {
 	head->tag = omnes_be64((u64)to << 32);
 	return omnes_tag(key, head->words, 0);
 }
 
-/* nic_tag_long is nic_tag for a packet whose tag covers `more` words behind its header
- * too; those in `behind` that are no such words are 0. */
+/* nic_tag_long is nic_tag for a packet whose tag also covers `more` words behind its
+ * header; the words of `behind` after those are 0. */
 OMNES_VERIFIED_ONCE u64 nic_tag_long(const struct omnes_key *key, const struct nic_head *head,
 				     u32 to, const struct nic_behind *behind, u32 more)
 {
@@ -347,13 +352,14 @@ OMNES_UNROLL
 OMNES_UNROLL
 	for (i = 0; i < 2 * (OMNES_CARRIED_MAX - 1); i++)
 		tagged->halves[at + 1 + i] = halves[i];
-	/* The words are read again one by one: the stack has no room for all. */
+	/* Makes the compiler read the words again one by one: the stack has no room for
+	 * all. */
 	barrier();
 	return omnes_tag(key, tagged->words, more);
 }
 
-/* nic_is_tagged tells whether a step, or the request for one, is from `member`
- * and for this slot. */
+/* nic_is_tagged returns whether a step, or the request for one, is from `member` and
+ * for this slot. */
 static __always_inline int nic_is_tagged(struct nic_packet *packet,
 					 const struct omnes_member *member)
 {
@@ -372,7 +378,7 @@ static __always_inline int nic_is_tagged(struct nic_packet *packet,
 	return tag == right;
 }
 
-/* nic_now gives the time by which addresses grow old, in units of 2^30 ns. */
+/* nic_now returns the time by which addresses age, in units of 2^30 ns. */
 static __always_inline u32 nic_now(void)
 {
 	return (u32)(bpf_ktime_get_coarse_ns() >> 30);

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Small packets, put straight into a queue in the memory of the process that
- * they are for, which finds them by looking, without asking the kernel
- * [PM-R10].
+ * Small packets, put directly into a queue in the memory of their destination
+ * process, which finds them by polling, without a system call [PM-R10].
  *
- *     wire --> nic_queue_arrived --+--> the queue (small, in its turn)
+ *     wire --> nic_queue_arrived --+--> the queue (small, in order)
  *                                  +--> the process's socket (all others)
  *
- * The firmware does not look into the packet. The process decides whose it is
- * and what becomes of it, as with packets from its socket.
+ * The firmware does not inspect the packet's content. The process decides which
+ * rank it is for and what becomes of it, as with packets from its socket.
  *
- * Order. What goes to the socket is counted in `passed`. Until the process says
- * that it has emptied its sockets since then (`drained`), all that follows goes
- * there too, so that a small packet does not overtake the large one before it.
- * A process that looks at `passed` need not ask the kernel for nothing, either.
+ * Order. Packets to the socket are counted in `passed`. Until the process
+ * reports that it has drained its sockets since then (`drained`), all later
+ * packets go there too, so that a small packet does not overtake the large one
+ * before it. A process that polls `passed` also avoids system calls that would
+ * find nothing.
  *
- * Sleep. A process that sleeps is woken by its socket, so then all goes there. A
- * packet that was being put into the queue while the process fell asleep goes
- * both ways: the exchange that shows the entry comes before the look at
- * `is_sleeping`, and the process looks at the queue after it has set that.
- * A queue begins asleep, as nobody looks at it yet.
+ * Sleep. A sleeping process is woken by its socket, so all packets go there. A
+ * packet that is put into the queue while the process falls asleep goes both
+ * ways: the exchange that publishes the entry precedes the read of
+ * `is_sleeping`, and the process polls the queue after it has set that. A queue
+ * begins asleep, because no process polls it yet.
  *
- * Checksums. Of a packet that no device has vouched for, the sum is made here.
- * One that comes from this very machine has the pseudo header's sum in its
- * place; the kernel takes that for right, too.
+ * Checksums. The checksum of a packet that no device has verified is verified
+ * here. A packet from this machine holds the pseudo header's sum instead; the
+ * kernel accepts that, too.
  *
- * Several processors may be here for one queue; each takes an entry of its own.
+ * Several processors may serve one queue concurrently; each takes an entry of
+ * its own.
  */
 #ifndef OMNES_NIC_QUEUE_H
 #define OMNES_NIC_QUEUE_H
@@ -59,16 +60,16 @@ struct nic_address {
 #define ADDRESS_BYTES (sizeof(struct nic_address) - offsetof(struct nic_address, magic))
 _Static_assert(ADDRESS_BYTES == OMNES_OFFSET_COMMUNICATOR, "layout of the wire");
 
-/* nic_pseudo_sum is that of a packet's pseudo header. That of IPv4 has the same
- * words, and what maps its addresses adds nothing. */
+/* nic_pseudo_sum returns the sum of a packet's pseudo header. Over IPv4 it covers the
+ * same words: the prefix of the mapped addresses adds nothing. */
 static __always_inline u32 nic_pseudo_sum(const struct nic_tuple *tuple)
 {
 	return bpf_csum_diff(0, 0, (__be32 *)tuple->from, sizeof(tuple->from) + sizeof(tuple->to),
 			     (u32)tuple->udp.len + bpf_htons(IPPROTO_UDP));
 }
 
-/* nic_is_intact tells whether a packet is as it was sent; its data, with zeros
- * up to a multiple of four, are in the entry. */
+/* nic_is_intact returns whether a packet is as it was sent; the entry holds its data,
+ * with zeros up to a multiple of four. */
 static __always_inline int nic_is_intact(struct __sk_buff *skb, const struct nic_tuple *tuple,
 					 struct omnes_queue_entry *entry, u32 bytes)
 {
@@ -80,7 +81,7 @@ static __always_inline int nic_is_intact(struct __sk_buff *skb, const struct nic
 	if (nic_fold(sum) == tuple->udp.check)
 		return 1;
 	sum = bpf_csum_diff(0, 0, (__be32 *)&tuple->udp, sizeof(tuple->udp), sum);
-	/* The helper takes no more at once. */
+	/* The limit of one call of the helper. */
 OMNES_UNROLL
 	for (at = 0; at < OMNES_QUEUE_PACKET_BYTES_MAX; at += OMNES_QUEUE_SUM_BYTES) {
 		rest = bytes > at ? (bytes - at + 3) & ~3u : 0;
@@ -92,8 +93,8 @@ OMNES_UNROLL
 	return nic_fold(sum) == 0xffff;
 }
 
-/* nic_queue_put copies a packet's data into the next entry; 0 if it is there.
- * Of a packet that is not intact the entry stays empty. */
+/* nic_queue_put copies a packet's data into the next entry; returns 0 on success. The
+ * entry of a packet that is not intact stays empty. */
 static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_queue *queue,
 					 const struct nic_tuple *tuple, u32 frame_bytes, u32 bytes)
 {
@@ -105,7 +106,7 @@ static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_que
 	    __sync_val_compare_and_swap(&queue->head, head, head + 1) != head)
 		return -1;
 	entry = &queue->entries[head & (OMNES_QUEUE_ENTRIES - 1)];
-	/* Zeros behind the data, for the sum. */
+	/* Zeros after the data, for the sum. */
 	*(u32 *)(entry->data + ((bytes & ~3u) & (OMNES_QUEUE_DATA_BYTES - 1))) = 0;
 	failed = bpf_skb_load_bytes(skb, frame_bytes, entry->data, bytes) ||
 		 !nic_is_intact(skb, tuple, entry, bytes);
@@ -114,8 +115,9 @@ static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_que
 	return failed;
 }
 
-/* A packet of ours that no slot has taken has come from the wire. Not static, so that
- * the verifier looks at it once and not behind all that may have looked at the packet. */
+/* An Omnes packet that no slot has taken has arrived from the wire. Not static, so that
+ * the verifier checks it once and not after each path that a packet may have taken
+ * before. */
 OMNES_VERIFIED_ONCE int nic_queue_arrived(struct __sk_buff *skb, int is_v6)
 {
 	u32 frame_bytes = is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * SipHash-2-4 over whole bytes that lie in 64-bit words: the tag of a packet.
+ * SipHash-2-4 over whole bytes stored in 64-bit words: the tag of a packet.
  *
  * Source: Aumasson, Bernstein, "SipHash: a fast short-input PRF", 2012. The
  * same function as omnes-wire's tag.rs; a test compares them.
@@ -39,11 +39,11 @@ _Static_assert(sizeof(struct omnes_key) == 16, "layout shared with Rust");
 	} while (0)
 
 /*
- * omnes_siphash gives the hash of `bytes` bytes, which lie in memory order in
- * the 64-bit words of `words` (on a little-endian machine: just the bytes),
- * the rest of the last word being 0. `bytes` is at most `bytes_max`, a constant
- * at most 248, so that the loop has a known length; there are as many words as
- * that needs, and one more if it is a multiple of 8.
+ * omnes_siphash returns the hash of `bytes` bytes, stored in memory order in
+ * the 64-bit words of `words` (on a little-endian machine: the bytes as they
+ * are), the rest of the last word being 0. `bytes` is at most `bytes_max`, a
+ * constant at most 248, so that the loop has a known length; there are as many
+ * words as that needs, and one more if it is a multiple of 8.
  */
 static __always_inline u64 omnes_siphash(const struct omnes_key *key, const u64 *words, u32 bytes,
 					 u32 bytes_max)
@@ -55,8 +55,8 @@ static __always_inline u64 omnes_siphash(const struct omnes_key *key, const u64 
 	u64 last = (u64)bytes << 56;
 	u32 i;
 
-	/* First: were it read behind the loop, the verifier would follow the rest once for
-	 * each length. */
+	/* Read first: after the loop, the verifier would follow the remaining code once
+	 * for each length. */
 	if (bytes % 8)
 		last |= omnes_le64(words[bytes / 8]);
 OMNES_UNROLL

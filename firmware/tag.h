@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The tag of a packet with its receiver, and of the words that a step may carry
- * behind it.
+ * The tag of a packet, which covers its receiver, too, and the words that a
+ * step may carry behind it.
  */
 #ifndef OMNES_TAG_H
 #define OMNES_TAG_H
@@ -9,16 +9,16 @@
 #include "siphash.h"
 #include "wire.h"
 
-/* Words of 64 bits that a tag covers at most: a header, the receiver's rank, and
- * what stands behind the tag. */
+/* Maximum number of 64-bit words that a tag covers: a header, the receiver's rank, and
+ * the words behind the tag. */
 #define OMNES_TAGGED_WORDS (OMNES_HEADER_BYTES / 8 + OMNES_FLAG_WORDS_BEHIND + 1)
 #define OMNES_TAGGED_BYTES_MAX (OMNES_HEADER_BYTES + 4 + 8 * OMNES_FLAG_WORDS_BEHIND)
 
 /*
- * omnes_tag gives the tag of a packet. `words` has its header in memory order,
- * then the receiver's rank, big-endian, then `more` words, at most
- * OMNES_FLAG_WORDS_BEHIND, as they stand behind the tag, then zeros: in all
- * OMNES_TAGGED_WORDS, or, where `more` is a constant, as many as it needs.
+ * omnes_tag returns the tag of a packet. `words` holds its header in memory
+ * order, then the receiver's rank, big-endian, then `more` words, at most
+ * OMNES_FLAG_WORDS_BEHIND, as they stand behind the tag, then zeros:
+ * OMNES_TAGGED_WORDS in all or, if `more` is a constant, as many as it needs.
  */
 static __always_inline u64 omnes_tag(const struct omnes_key *key, const u64 *words, u32 more)
 {

@@ -22,7 +22,7 @@ typedef uint64_t u64;
 typedef int64_t s64;
 #endif
 
-/* Before a loop of known length; the verifier has less to follow then. */
+/* Precedes a loop of known length, so that the verifier has less to follow. */
 #ifdef __bpf__
 #define OMNES_UNROLL _Pragma("unroll")
 #else

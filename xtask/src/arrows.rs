@@ -1,13 +1,13 @@
 //! The arrows between crates: `wire ← topo ← firmware ← proto ← nic ← {net, sim} ←
 //! {omnes, papers} ← {capi, py} ← mpi ← cli`.
 //!
-//! A crate may need any crate of an earlier layer, none of its own layer and none of a later one.
-//! Tests may in addition use the simulator from beside it (net and nic run its conformance
-//! bodies). xtask stands apart: it needs no crate of ours, and none needs it.
+//! A crate may depend on any crate of an earlier layer, but on none of its own or of a later layer.
+//! Tests may also use the simulator from the same layer (net and nic run its conformance bodies).
+//! xtask stands apart: it depends on no crate of ours, and none depends on it.
 
 use crate::workspace::Workspace;
 
-/// Layer of each crate; a new crate gets its line here.
+/// Layer of each crate; a new crate needs a line here.
 const LAYERS: [(&str, u8); 13] = [
     ("omnes-wire", 0),
     ("omnes-topo", 1),
@@ -26,14 +26,14 @@ const LAYERS: [(&str, u8); 13] = [
 const SIMULATOR: &str = "omnes-sim";
 const APART: &str = "xtask";
 
-/// That package `from` needs package `to`.
+/// Package `from` depends on package `to`.
 struct Edge<'a> {
     from: &'a str,
     to: &'a str,
     only_tests: bool,
 }
 
-/// What is wrong with the dependencies inside the workspace, one line each.
+/// Errors in the dependencies inside the workspace, one line each.
 pub fn findings(workspace: &Workspace) -> Vec<String> {
     let mut findings: Vec<String> = Vec::new();
     for package in &workspace.packages {

@@ -1,12 +1,12 @@
-//! Everything that continuous integration runs: cheap checks first, all of them even when one
-//! fails, and a table at the end.
+//! Everything that continuous integration runs: cheap checks first, all of them even if one fails,
+//! and a summary table at the end.
 
 use crate::workspace::Workspace;
 use crate::{arrows, markers, purity, report, succeeds, tidy};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Name of a step and how to run it; true if it found nothing.
+/// Name of a step and the function that runs it; true if it found nothing.
 type Step = (&'static str, fn(&Workspace) -> anyhow::Result<bool>);
 
 const STEPS: [Step; 10] = [
@@ -30,12 +30,12 @@ const STEPS: [Step; 10] = [
     ("mpi4py", mpi4py),
 ];
 
-/// What a script returns when this machine cannot run it, which it says itself.
+/// Exit status of a script that this machine cannot run; the script prints the reason itself.
 const SKIPPED: i32 = 77;
 
 /// Runs every step; true if all found nothing.
 ///
-/// A step that cannot run counts as failed and the rest still run.
+/// A step that cannot run counts as failed, and the other steps still run.
 pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let mut results: Vec<(&str, bool, Duration)> = Vec::new();
     for (name, step) in STEPS {
@@ -55,9 +55,9 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     Ok(results.iter().all(|(_, passed, _)| *passed))
 }
 
-/// The documents of every item, private ones included, with warnings as errors.
+/// Builds the documentation of every item, private ones included, with warnings as errors.
 ///
-/// In two runs, since the command `omnes` and the library `omnes` would write the same folder.
+/// In two runs, because the command `omnes` and the library `omnes` would write to the same folder.
 fn document(workspace: &Workspace) -> anyhow::Result<bool> {
     let selections: [&[&str]; 2] =
         [&["--package", "omnes-cli"], &["--workspace", "--exclude", "omnes-cli"]];
@@ -71,7 +71,7 @@ fn document(workspace: &Workspace) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// mpi4py's own tests. They come from the Python index, so only where an MPI is asked for.
+/// Runs mpi4py's own tests. They come from the Python index, so only if an MPI is required.
 fn mpi4py(workspace: &Workspace) -> anyhow::Result<bool> {
     let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
     if !required.split(',').any(|name| name == "mpi") {

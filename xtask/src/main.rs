@@ -2,11 +2,11 @@
 //!
 //! `ci` is what continuous integration runs and nothing else; the other chores are its parts, or
 //! take longer than a check may. A chore that finds something prints one line per finding, as
-//! `path:line: what`, and the status is 1; 2 means that the chore itself could not run.
+//! `path:line: what`, and exits with status 1; status 2 means that the chore itself could not run.
 //!
 //! Sources are read by a small tokenizer (`source`), not by a parser: it knows comments, strings
-//! and braces, which is all that lengths, markers and banned names need. Code inside macros is
-//! read as if it were plain code.
+//! and braces, which is all that lengths, markers and banned names need. Code inside macros is read
+//! as plain code.
 
 mod arrows;
 mod ci;
@@ -35,7 +35,7 @@ struct Cli {
 enum Chore {
     /// Every check and every test, as continuous integration runs them
     Ci,
-    /// Check that crates need each other only in the allowed direction
+    /// Check that crates depend on each other only in the allowed direction
     Arrows,
     /// Check lengths, widths, banned words and dead files
     Tidy,
@@ -48,14 +48,14 @@ enum Chore {
         /// Time for each target, in seconds
         #[arg(long, default_value_t = 600)]
         seconds: u64,
-        /// `header`, `channel`, `broadcast` or `collective`; all of them when left out
+        /// `header`, `channel`, `broadcast` or `collective`; all of them if omitted
         target: Option<String>,
     },
     /// Look for data races and missing memory orderings (needs `make setup-fuzz`)
     Sanitize(sanitize::Args),
     /// Run the simulator over many seeds
     Swarm {
-        /// How many seeds
+        /// Number of seeds
         #[arg(long, default_value_t = 1000)]
         seeds: u64,
     },
@@ -96,7 +96,7 @@ fn run(chore: Chore) -> anyhow::Result<bool> {
     }
 }
 
-/// Prints the findings of a check to stderr, or one line when there are none; true if none.
+/// Prints the findings of a check to stderr, or one line if it has none; true if it has none.
 fn report(check: &str, findings: &[String]) -> bool {
     for finding in findings {
         eprintln!("{finding}");
@@ -110,7 +110,7 @@ fn report(check: &str, findings: &[String]) -> bool {
 
 /// Runs a command with our input and output; true if its status is 0.
 ///
-/// Errors when it cannot be started, naming it.
+/// Errors if the command cannot be started, naming it.
 fn succeeds(command: &mut Command) -> anyhow::Result<bool> {
     let status = command
         .status()
@@ -126,7 +126,7 @@ fn fuzz(workspace: &Workspace, seconds: u64, target: Option<String>) -> anyhow::
         Some(name) => anyhow::bail!("no fuzz target `{name}`; there are {}", all.join(", ")),
     };
     for target in targets {
-        // libfuzzer writes what it finds to the first folder: the checked-in corpus stays small.
+        // libfuzzer writes its findings to the first folder: the checked-in corpus stays small.
         let found = workspace.root.join("fuzz/target/corpus").join(target);
         std::fs::create_dir_all(&found).with_context(|| format!("{}", found.display()))?;
         let passed = succeeds(

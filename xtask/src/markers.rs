@@ -1,12 +1,12 @@
 //! Which requirement is met and tested where: the markers such as `[XY-R3]` in sources.
 //!
 //! A marker holds one requirement, a list or a range, on one line: `[XY-R3]`, `[XY-R3, R7]`,
-//! `[XY-R3–R6]`, `[XY-R3, ZW-R1]`, also a step of one, `[XY-R3 C2]`, where XY is one of the
-//! prefixes in [`SEEDS`]. It stands in a comment: what a literal of Rust or C says is no marker.
-//! Other entries in the same brackets are left alone. In code it says that
-//! the requirement is met, in a test that it is tested. The table names files, not lines, since
-//! lines change with every edit. Rows stand in the order of the seeds. A number that does not
-//! exist is an error: a wrong citation is a bug.
+//! `[XY-R3–R6]`, `[XY-R3, ZW-R1]`, or a step of one, `[XY-R3 C2]`, where XY is one of the prefixes
+//! in [`SEEDS`]. It stands in a comment: a literal of Rust or C cannot contain a marker. Other
+//! entries in the same brackets are ignored. In code the marker says that the requirement is met,
+//! in a test that it is tested. The table names files, not lines, because lines change with every
+//! edit. Rows are in the order of the seeds. A number that does not exist is an error: a wrong
+//! citation is a bug.
 
 use crate::modules::{Compiled, compiled, test_lines};
 use crate::source::{blanked, tokens, without_literals};
@@ -21,10 +21,10 @@ const SEEDS: [(&str, u8); 5] = [("MS", 25), ("BC", 26), ("PM", 25), ("CB", 14), 
 const DOCUMENT: &str = "docs/PROTOCOLS.md";
 const BEGIN: &str = "<!-- markers -->";
 const END: &str = "<!-- /markers -->";
-/// Our own sources, which speak about markers.
+/// Our own sources, which describe markers.
 const LEFT_OUT: &str = "xtask/";
 
-/// What to do with the table; without an option the one in the document has to be up to date.
+/// What to do with the table; without an option the table in the document must be up to date.
 #[derive(clap::Args, Default)]
 pub struct Args {
     /// Rewrite the table in docs/PROTOCOLS.md
@@ -33,7 +33,7 @@ pub struct Args {
     /// Print the table, whatever docs/PROTOCOLS.md says
     #[arg(long)]
     print: bool,
-    /// Fail when a requirement is met without being tested
+    /// Fail if a requirement is met without being tested
     #[arg(long)]
     strict: bool,
 }
@@ -48,7 +48,7 @@ struct Row {
     tests: BTreeSet<String>,
 }
 
-/// Collects the markers and does what `args` say; true if nothing is to be mended.
+/// Collects the markers and acts according to `args`; true if nothing must be fixed.
 pub fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
     let (rows, mut findings) = collect(workspace);
     if args.strict {
@@ -72,7 +72,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
     Ok(crate::report("markers", &findings))
 }
 
-/// Rows of the table, and what is wrong with markers.
+/// Rows of the table, and errors in markers.
 fn collect(workspace: &Workspace) -> (BTreeMap<Requirement, Row>, Vec<String>) {
     let (mut rows, mut findings) = (BTreeMap::<Requirement, Row>::new(), Vec::new());
     let compiled = compiled(workspace);
@@ -99,7 +99,7 @@ fn collect(workspace: &Workspace) -> (BTreeMap<Requirement, Row>, Vec<String>) {
     (rows, findings)
 }
 
-/// Tells of a line of `file`, from 1, whether it belongs to a test.
+/// Returns a predicate that is true for the lines of `file`, from 1, that belong to a test.
 fn test_judge(file: &TextFile, compiled: &Compiled) -> impl Fn(usize) -> bool + use<> {
     let (folders, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
     let by_place = folders.split('/').any(|folder| ["tests", "benches", "fuzz"].contains(&folder))
@@ -113,7 +113,8 @@ fn test_judge(file: &TextFile, compiled: &Compiled) -> impl Fn(usize) -> bool + 
 
 /// The requirements that the markers of one line name, in order.
 ///
-/// Errors when a marker does not end on the line, cannot be read, or names what does not exist.
+/// Errors if a marker does not end on the line, cannot be read, or names a requirement that does
+/// not exist.
 fn requirements(line: &str) -> anyhow::Result<Vec<Requirement>> {
     let mut found = Vec::new();
     for start in line.match_indices('[').map(|(at, _)| at + 1) {
@@ -139,7 +140,8 @@ fn requirements(line: &str) -> anyhow::Result<Vec<Requirement>> {
     Ok(found)
 }
 
-/// `PM-R21 C3`, step C3 of a requirement, without the step; a range with blanks stays whole.
+/// Returns `PM-R21 C3`, step C3 of a requirement, without the step; a range with blanks stays
+/// whole.
 fn without_step(entry: &str) -> &str {
     let entry = entry.trim();
     match entry.split_once(' ') {
@@ -152,13 +154,13 @@ fn opens_marker(rest: &str, prefix: &str) -> bool {
     rest.strip_prefix(prefix).is_some_and(|rest| rest.starts_with("-R"))
 }
 
-/// True for `R3` and what begins so, such as `R3–R6`.
+/// True for `R3` and entries that begin so, such as `R3–R6`.
 fn is_number_of_requirement(entry: &str) -> bool {
     let number = entry.strip_prefix('R');
     number.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// One entry of a marker, `XY-R3`, `R3`, `XY-R3–R6`, as the requirements it names.
+/// One entry of a marker, `XY-R3`, `R3`, `XY-R3–R6`, as the requirements that it names.
 fn range(entry: &str, prefix: &str) -> anyhow::Result<Vec<Requirement>> {
     let seed = SEEDS.iter().position(|(own, _)| *own == prefix);
     let seed = seed.with_context(|| format!("no seed has the prefix `{prefix}`"))?;
@@ -191,7 +193,7 @@ fn name((seed, number): Requirement) -> String {
     format!("{}-R{number}", SEEDS[seed].0)
 }
 
-/// The table and, below it, the requirements that no source names.
+/// The table, followed by the requirements that no source names.
 fn table(rows: &BTreeMap<Requirement, Row>) -> String {
     let mut out = String::from("| requirement | code | test |\n| --- | --- | --- |\n");
     let list = |paths: &BTreeSet<String>| {
@@ -210,7 +212,7 @@ fn table(rows: &BTreeMap<Requirement, Row>) -> String {
     out
 }
 
-/// The requirements of one seed that have no row, runs of them as one range.
+/// The requirements of one seed that have no row; consecutive ones as one range.
 fn absent(rows: &BTreeMap<Requirement, Row>, seed: usize) -> Vec<String> {
     let mut runs: Vec<(u8, u8)> = Vec::new();
     for number in (1..=SEEDS[seed].1).filter(|&number| !rows.contains_key(&(seed, number))) {
@@ -226,7 +228,7 @@ fn absent(rows: &BTreeMap<Requirement, Row>, seed: usize) -> Vec<String> {
     written.collect()
 }
 
-/// `document` with `table` between the two comments that hold its place.
+/// Returns `document` with `table` between the two comments that mark its place.
 fn with_table(document: &str, table: &str) -> anyhow::Result<String> {
     let place = document
         .split_once(BEGIN)

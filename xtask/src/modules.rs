@@ -1,8 +1,8 @@
-//! Which file is a module of which, and which lines are only compiled for tests.
+//! Which file is a module of which file, and which lines are compiled only for tests.
 //!
 //! Follows `mod name;` (with `#[path = "..."]`) and `include!("...")` from the root file of every
-//! target. Not followed: declarations inside an inline `mod name { }`, which would look in a
-//! folder of that name, and declarations made by macros.
+//! target. Not followed: declarations inside an inline `mod name { }`, which are in a folder of
+//! that name, and declarations made by macros.
 
 use crate::source::{Token, blanked, item_end, tokens};
 use crate::workspace::{TextFile, Workspace};
@@ -15,7 +15,7 @@ pub type Compiled = BTreeMap<String, bool>;
 /// A `mod name;` or `include!`, as found in a file.
 #[derive(Debug, PartialEq)]
 struct Declaration {
-    /// Paths to look at, relative to the workspace's root; at most one of them exists.
+    /// Possible paths, relative to the workspace's root; at most one of them exists.
     candidates: Vec<String>,
     only_tests: bool,
 }
@@ -47,7 +47,7 @@ fn follow(
     compiled: &mut Compiled,
 ) {
     let Some(file) = workspace.file(path) else { return };
-    // A file reached in both ways is code; go on only where this way says something new.
+    // A file reached in both ways is code; continue only if this way adds information.
     match compiled.get(path) {
         Some(false) => return,
         Some(true) if only_tests => return,
@@ -103,7 +103,7 @@ fn declarations(file: &TextFile, place: Place) -> Vec<Declaration> {
     found
 }
 
-/// The string of `path = "..."` among the attributes, taken from the original text.
+/// The string of `path = "..."` among the attributes, from the original text.
 fn given_path<'a>(text: &'a str, attributes: &[Token]) -> Option<&'a str> {
     let path = attributes.windows(2).find(|pair| pair[0].text == "path" && pair[1].text == "=")?;
     quoted(&text[path[1].at..])
@@ -113,7 +113,7 @@ fn quoted(text: &str) -> Option<&str> {
     text.split('"').nth(1)
 }
 
-/// `path` seen from `folder`, with `..` resolved.
+/// `path` relative to `folder`, with `..` resolved.
 fn join(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').collect();
     for part in path.split('/') {
@@ -164,7 +164,7 @@ pub fn test_lines(tokens: &[Token]) -> Vec<RangeInclusive<usize>> {
     ranges
 }
 
-/// Index behind the `]` of the attribute whose `#` is at `start`.
+/// Index after the `]` of the attribute whose `#` is at `start`.
 fn attribute_end(tokens: &[Token], start: usize) -> usize {
     let mut depth = 0_usize;
     for (index, token) in tokens.iter().enumerate().skip(start + 1) {

@@ -1,9 +1,9 @@
-//! What the pure crates must not touch: clocks, threads, sockets, hash maps, random sources.
+//! Names that the pure crates must not use: clocks, threads, sockets, hash maps, random sources.
 //!
-//! Same seed, same trace, byte for byte: that holds only if wire, topo, firmware, proto and sim
+//! The same seed gives the same trace, byte for byte, only if wire, topo, firmware, proto and sim
 //! take time and randomness as arguments and iterate in a fixed order. The scan reads names in
-//! blanked source text, tests included; a build for a bare target, where one is installed, is the
-//! second proof. Not seen: a re-export of such a thing by another crate under a new name.
+//! blanked source text, tests included; a build for a bare target, if one is installed, is the
+//! second proof. Not detected: a re-export of such an item by another crate under a new name.
 
 use crate::source::{Token, blanked, tokens};
 use crate::workspace::Workspace;
@@ -12,14 +12,14 @@ use std::path::Path;
 use std::process::Command;
 
 const PURE: [&str; 5] = ["omnes-wire", "omnes-topo", "omnes-firmware", "omnes-proto", "omnes-sim"];
-/// Crates that must build where there is no operating system; the firmware wants a C compiler, and
-/// whoever runs it.
+/// Crates that must build without an operating system; the firmware and its users need a C
+/// compiler.
 const BARE: [&str; 2] = ["omnes-wire", "omnes-topo"];
 const BARE_TARGET: &str = "wasm32-unknown-unknown";
 
-/// Banned wherever they stand.
+/// Banned everywhere.
 const WORDS: [&str; 4] = ["SystemTime", "HashMap", "HashSet", "RandomState"];
-/// Banned as `a::b`, also inside a `use` with braces; `Instant` alone is our own.
+/// Banned as `a::b`, also inside a `use` with braces; `Instant` alone is Omnes's own.
 const PATHS: [(&str, &str); 4] =
     [("std", "thread"), ("std", "net"), ("time", "Instant"), ("time", "*")];
 /// Banned crates.
@@ -57,7 +57,7 @@ fn findings(workspace: &Workspace) -> Vec<String> {
         }
         let sources = format!("{}/src/", package.folder);
         let own = workspace.files.iter().filter(|file| file.path.starts_with(&sources));
-        // Binaries may use threads: they run many worlds side by side, each by itself.
+        // Binaries may use threads: they run many worlds in parallel, each by itself.
         let binaries = format!("{sources}bin/");
         let own = own.filter(|file| !file.path.starts_with(&binaries));
         for file in own.filter(|file| file.is("rs")) {

@@ -1,9 +1,10 @@
-//! Whether what threads and processes share holds under the memory model, and without data races:
-//! ThreadSanitizer on the threaded tests, Miri on what orders memory that is shared.
+//! Checks that data shared by threads and processes are accessed without data races and correctly
+//! under the memory model: ThreadSanitizer on the threaded tests, Miri on the ordering of accesses
+//! to shared memory.
 //!
-//! Miri runs the tests of rings, wake-ups, sequence words and sleep with many seeds: each has
-//! other switches between threads, and stale values where the orderings allow them, as weakly
-//! ordered processors may show. Neither tool sees what the kernel writes.
+//! Miri runs the tests of rings, wake-ups, sequence words and sleep with many seeds: each has other
+//! switches between threads, and stale values where the orderings allow them, as on weakly ordered
+//! processors. Neither tool sees the kernel's writes.
 
 use crate::workspace::Workspace;
 use crate::{report, succeeds};
@@ -14,9 +15,9 @@ use std::process::Command;
 /// What to run.
 #[derive(Arguments)]
 pub struct Args {
-    /// Both when left out
+    /// Both if omitted
     tool: Option<Tool>,
-    /// How many seeds Miri runs the tests with
+    /// Number of seeds that Miri runs the tests with
     #[arg(long, default_value_t = 64)]
     seeds: u32,
 }
@@ -29,14 +30,14 @@ enum Tool {
     Miri,
 }
 
-/// Tests of rings that race by intention, or have one thread and take long.
+/// Tests of rings that race intentionally, or are single-threaded and take long.
 const NOT_FOR_THREADS: &str = "ring::hostile_tests";
-/// Tests of memory that threads or processes share, by names of `omnes-net`'s modules.
+/// Tests of memory that threads or processes share, by the names of `omnes-net`'s modules.
 const ORDERS: [&str; 3] = ["ring::order_tests", "live::sequence", "idle_sleep"];
 
-/// Runs the tools that are asked for; true if they found nothing.
+/// Runs the selected tools; true if they found nothing.
 ///
-/// Errors when the nightly compiler or a component of it is missing.
+/// Errors if the nightly compiler or a component of it is missing.
 pub fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
     check_nightly()?;
     let threads = || thread(workspace);
@@ -52,7 +53,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
     Ok(passed)
 }
 
-/// The nightly compiler is there, with the standard library's source and Miri.
+/// Checks that the nightly compiler is installed, with the standard library's source and Miri.
 fn check_nightly() -> anyhow::Result<()> {
     let listed = Command::new("rustup")
         .args(["component", "list", "--installed", "--toolchain", "nightly"])
@@ -67,7 +68,7 @@ fn check_nightly() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nightly cargo, with a folder of its own for what it builds.
+/// Nightly cargo, with a build folder of its own.
 fn nightly(workspace: &Workspace, folder: &str) -> Command {
     let mut command = Command::new("rustup");
     command
@@ -80,9 +81,9 @@ fn nightly(workspace: &Workspace, folder: &str) -> Command {
 fn thread(workspace: &Workspace) -> anyhow::Result<bool> {
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut command = nightly(workspace, "tsan");
-    // ThreadSanitizer sees only those system calls that go through libc: without them, memory that
-    // is unmapped and mapped again for something else looks like the same. What newer compilers
-    // warn of is no error here.
+    // ThreadSanitizer sees only system calls that go through libc: without them, memory that is
+    // unmapped and mapped again for another purpose looks like the same memory. Warnings of newer
+    // compilers are not errors here.
     command
         .env("RUSTFLAGS", "-Zsanitizer=thread --cfg=rustix_use_libc --cap-lints=warn")
         .env("CARGO_PROFILE_DEV_DEBUG", "1")
@@ -94,7 +95,7 @@ fn thread(workspace: &Workspace) -> anyhow::Result<bool> {
 
 fn miri(workspace: &Workspace, seeds: u32) -> anyhow::Result<bool> {
     let mut command = nightly(workspace, "miri");
-    // Files are the machine's.
+    // The tests access the machine's files.
     command
         .env("MIRIFLAGS", format!("-Zmiri-disable-isolation -Zmiri-many-seeds=0..{seeds}"))
         .args(["miri", "test", "--lib", "--package", "omnes-net", "--"])

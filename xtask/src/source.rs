@@ -1,18 +1,19 @@
-//! Source text of Rust and C as words and marks, with comments and the inside of literals blanked.
+//! Source text of Rust and C as words and marks, with comments and the contents of literals
+//! blanked.
 //!
 //! A tokenizer, not a parser: it follows Rust's rules for comments (nested), strings (plain and
-//! raw), characters and lifetimes; C's comments and strings are a subset of them that it reads
-//! well enough. Blanking keeps every byte's place, so offsets and line numbers fit the original.
-//! What is not done: macros are not expanded.
+//! raw), characters and lifetimes; C's comments and strings are a subset that it reads well enough.
+//! Blanking keeps the position of every byte, so offsets and line numbers match the original. Not
+//! done: macros are not expanded.
 
 /// One word (letters, digits, `_`) or one mark of the blanked text.
 #[derive(Clone, Copy, Debug)]
 pub struct Token<'a> {
     /// Word, or mark of one byte.
     pub text: &'a str,
-    /// Offset in bytes, in the blanked text as in the original.
+    /// Offset in bytes, in the blanked text and in the original.
     pub at: usize,
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
 }
 
@@ -27,7 +28,7 @@ pub struct Function {
     pub lines: usize,
 }
 
-/// `text` with comments and the inside of literals replaced by blanks, newlines kept.
+/// Returns `text` with comments and the contents of literals replaced by blanks, newlines kept.
 ///
 /// The result is ASCII and has the length of `text` in bytes.
 pub fn blanked(text: &str) -> String {
@@ -46,7 +47,7 @@ pub fn blanked(text: &str) -> String {
     out
 }
 
-/// `text` with the inside of literals replaced by blanks, comments and newlines kept.
+/// Returns `text` with the contents of literals replaced by blanks, comments and newlines kept.
 pub fn without_literals(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -127,7 +128,7 @@ fn character_length(text: &str, at: usize) -> usize {
     if rest.get(1 + inside) == Some(&b'\'') { inside + 2 } else { 0 }
 }
 
-/// Length of the raw string that `rest` starts with; 0 if it is a word with `r`.
+/// Length of the raw string that `rest` starts with; 0 if it is a word that begins with `r`.
 fn raw_string_length(rest: &[u8]) -> usize {
     let hashes = rest[1..].iter().take_while(|&&byte| byte == b'#').count();
     if rest.get(1 + hashes) != Some(&b'"') {
@@ -203,7 +204,7 @@ pub fn c_functions(blanked: &str) -> Vec<Function> {
 
 /// Index of the `;`, or of the brace that closes the body, of the item that starts at `start`.
 ///
-/// None if the text ends before.
+/// `None` if the text ends earlier.
 pub fn item_end(tokens: &[Token], start: usize) -> Option<usize> {
     let (mut nested, mut braces) = (0_i32, 0_i32);
     for (index, token) in tokens.iter().enumerate().skip(start) {

@@ -1,9 +1,9 @@
 //! Lengths, widths, banned words and dead files.
 //!
-//! Limits: a function 70 lines, a file 1000 (from 600 on a question is printed), a line 100
-//! characters with a tab as 8. Functions that were longer when the check came are listed in
-//! xtask/tidy.txt as `path name lines`; an entry may only get smaller and the list only shorter,
-//! so the count of its entries is a constant here.
+//! Limits: 70 lines per function, 1000 per file (from 600 on a question is printed), 100 characters
+//! per line with a tab as 8. Functions that were longer when the check was introduced are listed in
+//! xtask/tidy.txt as `path name lines`; an entry may only become smaller and the list only shorter,
+//! so the number of its entries is a constant here.
 
 use crate::modules::compiled;
 use crate::report;
@@ -15,11 +15,11 @@ const FILE_LINES_MAX: usize = 1000;
 const FILE_LINES_QUESTION: usize = 600;
 const LINE_CHARACTERS_MAX: usize = 100;
 const TAB_CHARACTERS: usize = 8;
-/// Entries of xtask/tidy.txt; lower it whenever one goes, never raise it.
+/// Entries of xtask/tidy.txt; to be lowered when an entry is removed, never raised.
 const OLD_OFFENDERS: usize = 0;
 const OLD_OFFENDERS_FILE: &str = "xtask/tidy.txt";
 
-/// Words banned everywhere. In two parts, so that this file does not ban itself.
+/// Words banned everywhere, each in two parts, so that this file does not ban itself.
 const BANNED_WORDS: [&str; 6] = [
     concat!("FIX", "ME"),
     concat!("TO", "DO"),
@@ -28,21 +28,21 @@ const BANNED_WORDS: [&str; 6] = [
     concat!("ha", "cks"),
     concat!("ha", "cky"),
 ];
-/// Folders of some machine, banned at the start of a path.
+/// Folders of a particular machine, banned at the start of a path.
 const MACHINE_FOLDERS: [&str; 3] =
     [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 const DEBUG_MACRO: &str = concat!("db", "g!");
 
-/// What tidy says of the workspace.
+/// Result of the check of a workspace.
 #[derive(Default)]
 pub struct Verdict {
-    /// What must be mended.
+    /// Findings that must be fixed.
     pub findings: Vec<String>,
-    /// What a reader may want to be asked.
+    /// Questions to the reader.
     pub questions: Vec<String>,
 }
 
-/// Runs the check and prints; true if nothing must be mended.
+/// Runs the check and prints its result; true if nothing must be fixed.
 pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let verdict = verdict(workspace);
     for question in &verdict.questions {
@@ -98,7 +98,7 @@ fn check_words(file: &TextFile, findings: &mut Vec<String>) {
     }
 }
 
-/// True if `folder` stands in `line` with nothing of a path before it.
+/// True if `folder` occurs in `line` as the start of a path.
 fn starts_a_path(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -106,7 +106,7 @@ fn starts_a_path(line: &str, folder: &str) -> bool {
     })
 }
 
-/// Text on the line of a heading becomes part of the heading.
+/// Text on the line of a heading would become part of the heading.
 fn check_headings(file: &TextFile, findings: &mut Vec<String>) {
     for (index, line) in file.text.lines().enumerate() {
         let heading = line.trim_start().strip_prefix("/// # ");
@@ -121,7 +121,7 @@ fn check_width(file: &TextFile, findings: &mut Vec<String>) {
     for (index, line) in file.text.lines().enumerate() {
         let width: usize =
             line.chars().map(|mark| if mark == '\t' { TAB_CHARACTERS } else { 1 }).sum();
-        // An address cannot be broken.
+        // A URL cannot be broken.
         if width > LINE_CHARACTERS_MAX && !line.contains("://") {
             findings.push(format!(
                 "{}:{}: {width} characters wide, over {LINE_CHARACTERS_MAX}",
@@ -150,12 +150,12 @@ struct Entry {
 }
 
 fn workspace_list(workspace: &Workspace) -> String {
-    // No list is an empty list.
+    // A missing list is an empty list.
     std::fs::read_to_string(workspace.root.join(OLD_OFFENDERS_FILE)).unwrap_or_default()
 }
 
-/// Compares functions that are too long with the list of those that may be, and the list's length
-/// with `entries_max`.
+/// Compares functions that are too long with the list of permitted ones, and the list's length with
+/// `entries_max`.
 fn ratchet(long: &[(String, Function)], list: &str, entries_max: usize) -> Vec<String> {
     let mut findings = Vec::new();
     let mut entries = Vec::new();

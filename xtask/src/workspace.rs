@@ -1,4 +1,4 @@
-//! The workspace as the chores see it: what cargo says of its packages, and its text files.
+//! The workspace as the chores see it: its packages according to cargo, and its text files.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders whose content is made or is data.
+/// Folders whose content is generated or is data.
 const FOLDERS_LEFT_OUT: [&str; 5] = ["target", "corpus", "artifacts", "__pycache__", "build"];
-/// Folders with a leading dot that hold our text all the same.
+/// Folders with a leading dot that contain our text nevertheless.
 const DOT_FOLDERS: [&str; 3] = [".ci", ".cargo", ".github"];
 const EXTENSIONS: [&str; 8] = ["rs", "c", "h", "py", "pyi", "sh", "toml", "md"];
 const NAMES: [&str; 2] = ["Makefile", ".ci/run"];
@@ -17,7 +17,7 @@ const NAMES: [&str; 2] = ["Makefile", ".ci/run"];
 pub struct Workspace {
     /// Folder of the workspace's Cargo.toml.
     pub root: PathBuf,
-    /// Members of the workspace; fuzz/ is not one.
+    /// Members of the workspace; fuzz/ is not a member.
     pub packages: Vec<Package>,
     /// Every text file that people write, ascending by path.
     pub files: Vec<TextFile>,
@@ -25,27 +25,27 @@ pub struct Workspace {
 
 /// One member of the workspace.
 pub struct Package {
-    /// As in its Cargo.toml.
+    /// Name, as in its Cargo.toml.
     pub name: String,
     /// Its folder, relative to the root.
     pub folder: String,
     /// Root file of each target, relative to the workspace's root.
     pub targets: Vec<String>,
-    /// What it needs, inside and outside of the workspace.
+    /// Dependencies, inside and outside of the workspace.
     pub dependencies: Vec<Dependency>,
 }
 
 /// One line of a package's dependency tables.
 pub struct Dependency {
-    /// Name of the package, also where it is renamed.
+    /// Name of the package, even if it is renamed.
     pub name: String,
-    /// True in `[dev-dependencies]`, false for the others, those of build scripts included.
+    /// True in `[dev-dependencies]`; false in the other tables, including that of build scripts.
     pub only_tests: bool,
 }
 
 /// One text file.
 pub struct TextFile {
-    /// Relative to the root, with `/`.
+    /// Path relative to the root, with `/`.
     pub path: String,
     /// Its content.
     pub text: String,
@@ -67,7 +67,7 @@ impl TextFile {
 impl Workspace {
     /// Asks cargo for the packages and reads the files.
     ///
-    /// Errors when cargo cannot read some Cargo.toml or a file cannot be read.
+    /// Errors if cargo cannot read a Cargo.toml or a file cannot be read.
     pub fn load() -> anyhow::Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
@@ -80,12 +80,12 @@ impl Workspace {
         Ok(Self { root, packages, files })
     }
 
-    /// Cargo, to be run in the root: the one that runs us, if one does.
+    /// Cargo, to be run in the root: the cargo that runs this program, if any.
     pub fn cargo(&self) -> Command {
         cargo_in(&self.root)
     }
 
-    /// The file of this path relative to the root, if there is one.
+    /// The file with this path relative to the root, if it exists.
     pub fn file(&self, path: &str) -> Option<&TextFile> {
         self.files
             .binary_search_by(|file| file.path.as_str().cmp(path))
@@ -101,7 +101,7 @@ fn cargo_in(root: &Path) -> Command {
 }
 
 fn read_packages(root: &Path) -> anyhow::Result<Vec<Package>> {
-    // --no-deps reads the Cargo.toml files and resolves nothing: quick, and needs no network.
+    // --no-deps reads the Cargo.toml files and resolves nothing: fast, and needs no network.
     let output = cargo_in(root)
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .output()

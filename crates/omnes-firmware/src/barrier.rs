@@ -15,7 +15,7 @@ struct Step {
     receive_from: u32,
 }
 
-/// What a member does in each barrier. Members are known by their index in the group.
+/// What a member does in each barrier. Members are identified by their index in the group.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Table {
@@ -46,8 +46,8 @@ fn party(index: u32) -> Party {
 }
 
 impl Table {
-    /// The table of member `own` of `size` in `algorithm`; `is_multicast` if what goes to
-    /// everybody goes as one packet.
+    /// The table of member `own` of `size` in `algorithm`; `is_multicast` if a message to everybody
+    /// is one packet.
     ///
     /// # Errors
     /// [`TopoError`] if `own` is not below `size` or `size` is 0.
@@ -83,7 +83,7 @@ impl Table {
         })
     }
 
-    /// Members of the group.
+    /// Number of members of the group.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -93,22 +93,22 @@ impl Table {
         self.own
     }
 
-    /// Steps of the barrier.
+    /// Number of steps of the barrier.
     pub fn steps(&self) -> u32 {
         self.steps
     }
 
-    /// Whether what goes to everybody goes as one packet.
+    /// True if a message to everybody is one packet.
     pub fn is_multicast(&self) -> bool {
         self.is_multicast != 0
     }
 
-    /// Whom the message of `step` goes to.
+    /// The destination of the message of `step`.
     pub fn send_to(&self, step: u32) -> Party {
         self.step.get(step as usize).map_or(Party::Nobody, |step| party(step.send_to))
     }
 
-    /// Whose message `step` waits for.
+    /// The sender of the message that `step` waits for.
     pub fn receive_from(&self, step: u32) -> Party {
         self.step.get(step as usize).map_or(Party::Nobody, |step| party(step.receive_from))
     }
@@ -119,7 +119,7 @@ impl Table {
     }
 }
 
-/// What makes one word of two, where a barrier combines words of 64 bits: `firmware/combine.h`.
+/// The operation by which a barrier combines two 64-bit words into one: `firmware/combine.h`.
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Combine {
@@ -130,9 +130,9 @@ pub enum Combine {
     Sum = 1,
     /// The product, which wraps around.
     Product = 2,
-    /// The smaller one of signed integers.
+    /// The lesser of two signed integers.
     Min = 3,
-    /// The larger one of signed integers.
+    /// The greater of two signed integers.
     Max = 4,
     /// Bitwise and.
     And = 5,
@@ -140,12 +140,12 @@ pub enum Combine {
     Or = 6,
     /// Bitwise exclusive or.
     Xor = 7,
-    /// The sum of doubles, rounded to the nearest; every NaN is the same one.
+    /// The sum of doubles, rounded to the nearest; every NaN has the same bits.
     SumF64 = 8,
 }
 
 impl Combine {
-    /// All of them but [`Self::Nothing`].
+    /// All operations except [`Self::Nothing`].
     pub const ALL: [Self; 8] = [
         Self::Sum,
         Self::Product,
@@ -158,11 +158,11 @@ impl Combine {
     ];
 }
 
-/// In place of a [`Combine`]: the word is the result.
+/// In place of a [`Combine`]: the word is already the result.
 pub(crate) const COMBINE_KNOWN: u32 = 9;
 
 /// True if the barriers of such a group can combine words: those of a tree, whose root has the
-/// result before anybody else.
+/// result before any other member.
 pub fn can_combine(algorithm: BarrierAlgorithm, size: u32) -> bool {
     match algorithm {
         BarrierAlgorithm::GatherBroadcast => true,
@@ -171,7 +171,7 @@ pub fn can_combine(algorithm: BarrierAlgorithm, size: u32) -> bool {
     }
 }
 
-/// What a member brings into a barrier.
+/// What a member contributes to a barrier.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Contribution {
@@ -181,17 +181,19 @@ pub struct Contribution {
 }
 
 impl Contribution {
-    /// Up to [`CARRIED_MAX`] words, as many as every member brings, and how all combine theirs.
+    /// Up to [`CARRIED_MAX`] words, as many as every member contributes, and the operation that
+    /// combines them.
     pub fn new(combine: Combine, words: &[u64]) -> Self {
         Self::numbered(combine as u32, Words::new(words))
     }
 
-    /// As [`Self::new`], by the number of the way of combining; one that does not exist makes 0.
+    /// As [`Self::new`], with the number of the operation; an operation that does not exist yields
+    /// 0.
     pub fn numbered(combine: u32, words: Words) -> Self {
         Self { combine, reserved: 0, words }
     }
 
-    /// How words are combined, by its number.
+    /// Number of the operation that combines the words.
     pub fn combine(&self) -> u32 {
         self.combine
     }
@@ -201,13 +203,13 @@ impl Contribution {
         self.words
     }
 
-    /// The same with the words of others: what a member brings for several.
+    /// Combined with the words of others: the contribution of a member that enters for several.
     #[must_use]
     pub fn with(self, others: impl IntoIterator<Item = Words>) -> Self {
         if self.combine == Combine::Nothing as u32 {
             return self;
         }
-        // SAFETY: the function has no memory of its own.
+        // SAFETY: the function has no state.
         let combined = |a, b| unsafe { omnes_native_combined(self.combine, a, b) };
         let words = others.into_iter().fold(self.words, |own, others| own.zip(others, combined));
         Self { words, ..self }
@@ -221,7 +223,7 @@ struct Record {
     count: u32,
 }
 
-/// At the start nothing has been entered, and the first barrier is epoch 1.
+/// Initially nothing has been entered, and the first barrier is epoch 1.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct State {
@@ -233,10 +235,10 @@ struct State {
     own: [Contribution; 2],
 }
 
-/// Bytes of a state without its bits.
+/// Bytes of a state, without its bits.
 pub(crate) const STATE_BYTES: usize = size_of::<State>();
 
-/// Where the bits of both records lie, and how many words each has.
+/// The bits of both records, and the number of words of each.
 #[repr(C)]
 pub(crate) struct Arrived {
     bits: *mut u64,
@@ -244,19 +246,19 @@ pub(crate) struct Arrived {
     bit_words: u32,
 }
 
-/// What messages of two barriers have carried.
+/// Words that messages of two barriers have carried.
 type Carried = [u64; 2 * COMBINING_MEMBERS_MAX * CARRIED_MAX];
 
-/// A member's state: a few words, and at one that waits for everybody two bits for each member;
-/// 4 KiB more once words have been combined.
+/// A member's state: a few words, and two bits for each member if a step waits for everybody; 4 KiB
+/// more once words have been combined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Barrier {
     state: State,
-    /// The bits of both records where a word each is enough.
+    /// The bits of both records if one word each is enough.
     few: [u64; 2],
-    /// The bits where it is not.
+    /// The bits otherwise.
     many: Box<[u64]>,
-    /// Words of both records, once there are some that are not 0.
+    /// Words of both records, once one of them is not 0.
     carried: Option<Box<Carried>>,
 }
 
@@ -264,9 +266,9 @@ pub struct Barrier {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Action {
-    /// A bit for each step whose message is to be sent.
+    /// A bit for each step whose message has to be sent.
     pub sends: u64,
-    /// The barrier that they belong to.
+    /// The barrier that these steps belong to.
     pub epoch: u32,
     is_done: u32,
 }
@@ -277,7 +279,7 @@ impl Action {
         self.is_done != 0
     }
 
-    /// The steps whose messages are to be sent, ascending.
+    /// The steps whose messages have to be sent, ascending.
     pub fn steps(&self) -> impl Iterator<Item = u32> + use<> {
         let mut sends = self.sends;
         std::iter::from_fn(move || {
@@ -288,16 +290,16 @@ impl Action {
     }
 }
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It counts.
+    /// The message or entry counts.
     Taken,
-    /// It has come before.
+    /// The message has arrived before.
     Duplicate,
     /// It is of no use now.
     Ignored,
-    /// No member would send this.
+    /// No correct member sends this.
     Nonsense,
 }
 
@@ -348,8 +350,8 @@ unsafe extern "C" {
 }
 
 impl Barrier {
-    /// The state of a member with that table that is done with barrier `epoch` and has heard of
-    /// none after it. Groups begin with epoch 0.
+    /// The state of a member with this table that is done with barrier `epoch` and has received
+    /// nothing of a later one. Groups begin with epoch 0.
     pub fn after(table: &Table, epoch: u32) -> Self {
         let words = match table.waits_for_all {
             0 => 1,
@@ -360,7 +362,7 @@ impl Barrier {
         Self { state, few: [0; 2], many, carried: None }
     }
 
-    /// Memory that this state takes.
+    /// Memory of this state, in bytes.
     pub fn bytes(&self) -> usize {
         let carried = self.carried.as_deref().map_or(0, size_of_val);
         size_of::<Self>() + size_of_val(&*self.many) + carried
@@ -380,7 +382,7 @@ impl Barrier {
         (&raw mut self.state, Arrived { bits: bits.as_mut_ptr(), carried, bit_words })
     }
 
-    /// Words have to be kept from now on. Those before were 0.
+    /// Stores words from now on; all earlier ones were 0.
     fn keep_words(&mut self) {
         self.carried.get_or_insert_with(|| Box::new([0; 2 * COMBINING_MEMBERS_MAX * CARRIED_MAX]));
     }
@@ -395,13 +397,13 @@ impl Barrier {
         self.state.done
     }
 
-    /// The step that waits, while a barrier is under way.
+    /// The waiting step, while a barrier is in progress.
     pub fn waits_at(&self) -> Option<u32> {
         (self.state.entered != self.state.done).then_some(self.state.at)
     }
 
-    /// Begins barrier `epoch`: the one after [`Self::done`], or nothing happens. A contribution
-    /// that combines something is for groups that [`can_combine`].
+    /// Begins barrier `epoch`, if it is the one after [`Self::done`]; otherwise nothing happens. A
+    /// contribution that combines words requires a group that [`can_combine`].
     pub fn enter(&mut self, table: &Table, epoch: u32, own: Contribution) -> (Verdict, Action) {
         if own.combine != Combine::Nothing as u32 {
             self.keep_words();
@@ -409,15 +411,15 @@ impl Barrier {
         let mut action = Action::default();
         let (state, arrived) = self.parts();
         let (arrived, own, action_out) = (&raw const arrived, &raw const own, &raw mut action);
-        // SAFETY: the function reads and writes nothing but what it is given, and of the bits no
-        // more than it is told there are.
+        // SAFETY: the function accesses nothing but its arguments, and of the bits no more than the
+        // number it is given.
         let code =
             unsafe { omnes_native_barrier_enter(state, arrived, table, epoch, own, action_out) };
         (verdict(code), action)
     }
 
-    /// Barrier `epoch`, the one after [`Self::done`], is over, as another member says, with these
-    /// results. What is sent of it from now on carries them.
+    /// Ends barrier `epoch`, the one after [`Self::done`], with these results, because another
+    /// member reports so. Messages of that barrier carry them from now on.
     pub fn end(&mut self, table: &Table, epoch: u32, results: Words) {
         let State { entered, done, at, own, .. } = &mut self.state;
         (*entered, *done, *at) = (epoch, epoch, table.steps);
@@ -427,7 +429,7 @@ impl Barrier {
         }
     }
 
-    /// Takes the message of `step` in barrier `epoch` from member `from`, which carries `words`.
+    /// Records the message of `step` in barrier `epoch` from member `from`, which carries `words`.
     pub fn arrive(
         &mut self,
         table: &Table,
@@ -448,7 +450,8 @@ impl Barrier {
         (verdict(code), action)
     }
 
-    /// Whether member `to`, which misses the message of `step` in barrier `epoch`, gets it again.
+    /// Decides whether member `to`, which misses the message of `step` in barrier `epoch`, gets it
+    /// again.
     pub fn repeat(&self, table: &Table, epoch: u32, step: u32, to: u32) -> Verdict {
         // SAFETY: as above; nothing is written.
         verdict(unsafe {
@@ -456,8 +459,8 @@ impl Barrier {
         })
     }
 
-    /// The words of the message of `step` in barrier `epoch`, which has been sent or is to be;
-    /// [`Words::NONE`] in barriers that combine nothing.
+    /// The words of the message of `step` in barrier `epoch`, which has been sent or is about to
+    /// be; [`Words::NONE`] in barriers that combine nothing.
     pub fn words(&self, table: &Table, epoch: u32, step: u32) -> Words {
         let carried = self.carried.as_deref();
         let carried = carried.map_or(ptr::null(), |words| words.as_ptr());
@@ -469,13 +472,13 @@ impl Barrier {
         words
     }
 
-    /// What the words of all members make in barrier [`Self::done`]; [`Words::NONE`] if it combined
+    /// The words of all members combined in barrier [`Self::done`]; [`Words::NONE`] if it combined
     /// nothing.
     pub fn results(&self, table: &Table) -> Words {
         self.words(table, self.state.done, table.steps)
     }
 
-    /// The members whose messages the step that waits misses; none if it does not wait.
+    /// The members whose messages the waiting step misses; empty if no step waits.
     pub fn missing(&self, table: &Table) -> Vec<u32> {
         let Some(at) = self.waits_at() else { return Vec::new() };
         match table.receive_from(at) {

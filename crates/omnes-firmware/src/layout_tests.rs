@@ -1,11 +1,11 @@
-//! Both sides of each layout agree, and of each constant that they share.
+//! Both sides of each layout agree, and so do the constants that they share.
 
 use crate::{Key, barrier, multisend, slot};
 use omnes_wire::{CARRIED_MAX, Words};
 use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
 
-/// A size, an offset or a constant of the C side, by the expression that gives it.
+/// A size, an offset or a constant of the C side, with the expression that yields it.
 #[repr(C)]
 struct Fact {
     name: *const c_char,
@@ -13,7 +13,7 @@ struct Fact {
 }
 
 unsafe extern "C" {
-    /// Null behind the last.
+    /// Null after the last.
     safe fn omnes_native_fact_at(index: u32) -> *const Fact;
 }
 
@@ -21,14 +21,14 @@ fn native() -> Vec<(String, usize)> {
     // SAFETY: null, or a constant that is never freed.
     let facts = (0..).map_while(|index| unsafe { omnes_native_fact_at(index).as_ref() });
     let entry = |fact: &Fact| {
-        // SAFETY: every fact has a literal for its name.
+        // SAFETY: every fact has a literal as its name.
         let name = unsafe { CStr::from_ptr(fact.name) };
         (name.to_string_lossy().into_owned(), fact.value as usize)
     };
     facts.map(entry).collect()
 }
 
-/// What step functions take and give.
+/// Arguments and results of the step functions.
 fn of_steps() -> Vec<(&'static str, usize)> {
     vec![
         ("OMNES_GROUP_MAX", crate::GROUP_MAX),
@@ -112,7 +112,7 @@ fn of_slots() -> Vec<(&'static str, usize)> {
     ]
 }
 
-/// The same of a receive queue.
+/// The layout that user space and the kernel share of a receive queue.
 fn of_queues() -> Vec<(&'static str, usize)> {
     vec![
         ("OMNES_QUEUE_ENTRIES", slot::QUEUE_ENTRIES as usize),

@@ -28,11 +28,11 @@ unsafe extern "C" {
 }
 
 impl Table {
-    /// The table of member `own` for a tree; `own` must be below its size.
+    /// The table of member `own` for a tree; `own` must be below the tree's size.
     ///
     /// # Panics
-    /// If the tree has more than [`KERNEL_GROUP_MAX`] members: larger ones are for user space,
-    /// which asks the [`TreeTable`] itself.
+    /// If the tree has more than [`KERNEL_GROUP_MAX`] members: larger trees are for user space,
+    /// which uses the [`TreeTable`] itself.
     pub fn new(tree: &TreeTable, own: u32) -> Self {
         let size = tree.size() as usize;
         assert!(size <= KERNEL_GROUP_MAX, "the kernel NIC serves {KERNEL_GROUP_MAX} members");
@@ -47,20 +47,21 @@ impl Table {
         table
     }
 
-    /// A table by which nothing is passed on.
+    /// A table by which nothing is forwarded.
     pub fn none() -> Self {
         let (first, none) = ([0; KERNEL_GROUP_MAX + 4], [0; KERNEL_GROUP_MAX]);
         Self { size: 0, own: 0, first, child: none, parent: none }
     }
 
-    /// The member from which this one has what `source` sends to all; nobody at the source itself.
+    /// The member from which this one receives what `source` sends to all; `None` at the source
+    /// itself.
     pub fn parent(&self, source: u32) -> Option<u32> {
         // SAFETY: the function reads the table.
         let parent = unsafe { omnes_native_multisend_parent(self, source) };
         (parent != u32::MAX).then_some(parent)
     }
 
-    /// This member's children where `source` is the root, in the order of sending.
+    /// This member's children in the tree of `source`, in the order of sending.
     pub fn children(&self, source: u32) -> impl Iterator<Item = u32> + '_ {
         let mut run = Run::default();
         // SAFETY: the function reads the table and writes the run.

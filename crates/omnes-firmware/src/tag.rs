@@ -1,8 +1,8 @@
-//! The firmware's own SipHash-2-4, for comparing it with that of `omnes-wire`.
+//! The firmware's own SipHash-2-4, for comparison with that of `omnes-wire`.
 
 use omnes_wire::{CARRIED_MAX, HEADER_BYTES, Rank};
 
-/// A sender's key, as the firmware keeps it: two words.
+/// A sender's key, as the firmware stores it: two words.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Key {
@@ -13,7 +13,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key whose 16 bytes are given.
+    /// The key made of these 16 bytes.
     pub fn new(bytes: [u8; 16]) -> Self {
         let all = u128::from_le_bytes(bytes);
         Self { k0: all as u64, k1: (all >> 64) as u64 }
@@ -26,14 +26,14 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// 64-bit words that a tag covers at most.
+/// Maximum number of 64-bit words that a tag covers.
 const TAGGED_WORDS: usize = HEADER_BYTES / 8 + CARRIED_MAX;
 
-/// The tag of a packet for `to` with the words that follow it, whole ones and at most three, as the
-/// firmware computes it.
+/// The tag of a packet for `to`, as the firmware computes it, with the words that follow the
+/// packet's header: whole words, at most three.
 ///
 /// # Panics
-/// If more follows.
+/// If `behind` has more bytes or no whole words.
 pub fn tag(key: Key, header: &[u8; HEADER_BYTES], to: Rank, behind: &[u8]) -> u64 {
     unsafe extern "C" {
         fn omnes_native_tag(key: *const Key, words: *const u64, more: u32) -> u64;
@@ -46,7 +46,7 @@ pub fn tag(key: Key, header: &[u8; HEADER_BYTES], to: Rank, behind: &[u8]) -> u6
     let (chunks, _) = bytes.as_chunks::<8>();
     let mut words = [0u64; TAGGED_WORDS];
     words.iter_mut().zip(chunks).for_each(|(word, chunk)| *word = u64::from_ne_bytes(*chunk));
-    // SAFETY: the function reads the key and so many words.
+    // SAFETY: the function reads the key and `TAGGED_WORDS` words.
     unsafe { omnes_native_tag(&raw const key, words.as_ptr(), (behind.len() / 8) as u32) }
 }
 

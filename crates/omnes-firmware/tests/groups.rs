@@ -1,4 +1,4 @@
-//! Whole groups of native members on a network that reorders, repeats and loses.
+//! Whole groups of native members on a network that reorders, duplicates and loses messages.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_firmware::barrier::{
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A message, or the request for one, on its way.
+/// A message, or the request for one, in flight.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     from: u32,
@@ -22,19 +22,19 @@ struct Packet {
     is_request: bool,
 }
 
-/// What a member brings into a barrier of a group that combines words.
+/// The contribution of a member to a barrier of a group that combines words.
 fn brings(own: u32, epoch: u32) -> Contribution {
     let combine = Combine::ALL[epoch as usize % Combine::ALL.len()];
     let words: [u64; CARRIED_MAX] = std::array::from_fn(|which| {
         let word = (u64::from(own) + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let word = word.rotate_left(epoch.wrapping_add(13 * which as u32));
-        // Rounded, so that the order counts.
+        // Rounded, so that the order matters.
         if combine == Combine::SumF64 { (word as f64).sqrt().to_bits() } else { word }
     });
     Contribution::new(combine, &words[..1 + epoch as usize % CARRIED_MAX])
 }
 
-/// What the network does, drawn from a seed.
+/// The network's behaviour, drawn from a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -54,9 +54,9 @@ struct Group {
     tables: Vec<Table>,
     members: Vec<Barrier>,
     network: Vec<Packet>,
-    /// Newest barrier that each has entered.
+    /// Newest barrier that each member has entered.
     entered: Vec<u32>,
-    /// What barriers have made of the words, where they combine them: the first result of each.
+    /// The first result of each barrier that combines words.
     results: BTreeMap<u32, Words>,
     combines: bool,
     sent: u64,
@@ -98,7 +98,7 @@ impl Group {
             }
         }
         if action.is_done() {
-            // Safety: nobody leaves a barrier that somebody has not entered.
+            // Safety: no member leaves a barrier that another has not entered.
             let behind = |entered: &u32| (action.epoch.wrapping_sub(*entered) as i32) > 0;
             assert!(!self.entered.iter().any(behind), "member {own} has left too early");
             let result = self.members[own].results(&self.tables[own]);
@@ -126,7 +126,7 @@ impl Group {
         }
     }
 
-    /// Everybody asks for what it misses.
+    /// Every member asks for the messages that it misses.
     fn ask(&mut self) {
         for (own, (member, table)) in self.members.iter().zip(&self.tables).enumerate() {
             let Some(step) = member.waits_at() else { continue };
@@ -147,7 +147,7 @@ impl Group {
     }
 }
 
-/// Runs some barriers after `start`; what the network does follows from `seed`.
+/// Runs some barriers after `start`; the network's behaviour follows from `seed`.
 fn run(
     algorithm: BarrierAlgorithm,
     size: u32,
@@ -179,7 +179,7 @@ fn run(
                 group.network.swap_remove(at);
                 continue;
             }
-            // A packet may come again later, also after the barrier is over.
+            // A packet may arrive again later, even after the barrier is over.
             if !chance.happens(15) {
                 group.network.swap_remove(at);
             }
@@ -245,7 +245,7 @@ fn a_group_as_large_as_the_kernels_ends_its_barriers() {
     }
 }
 
-/// One barrier after `done` of a group whose messages come in the order of sending; messages sent.
+/// Runs one barrier after `done` with messages in the order of sending; returns the messages sent.
 fn run_in_order(tables: &[Table], members: &mut [Barrier], done: u32) -> u64 {
     let epoch = done + 1;
     let (mut queue, mut sent, mut ends) = (VecDeque::new(), 0, 0);
@@ -300,7 +300,7 @@ fn a_member_that_waits_for_65535_others_knows_each_of_them() {
     let absent = [1, 64, 1024, 40_000, size - 1];
     for from in (1..size).filter(|from| !absent.contains(from)) {
         assert_eq!(member.arrive(&table, (1, 0), from, Words::NONE).0, Verdict::Taken);
-        // Of the next barrier: both records are in use.
+        // A message of the next barrier: both records are in use.
         assert_eq!(member.arrive(&table, (2, 0), from, Words::NONE).0, Verdict::Taken);
         assert_eq!(member.arrive(&table, (1, 0), from, Words::NONE).0, Verdict::Duplicate);
     }
@@ -314,7 +314,7 @@ fn a_member_that_waits_for_65535_others_knows_each_of_them() {
 
 #[test]
 fn who_is_missing_is_named() {
-    // The counter's root waits for each of the others.
+    // The counter's root waits for every other member.
     let mut group = Group::new(BarrierAlgorithm::Counter, 70, 0);
     group.enter(0);
     for own in (1..70).filter(|own| ![3, 64, 69].contains(own)) {
@@ -331,7 +331,7 @@ fn who_is_missing_is_named() {
 
 #[test]
 fn a_group_combines_words_in_the_order_of_its_table() {
-    // Doubles whose sum depends on the order: of 1 and many halves of its last bit.
+    // Doubles whose sum depends on the order: 1 and many halves of its last bit.
     let (one, half) = (1f64.to_bits(), (f64::EPSILON / 2.0).to_bits());
     let sum = |algorithm, size: u32| {
         let mut group = Group::new(algorithm, size, 0);
@@ -346,7 +346,8 @@ fn a_group_combines_words_in_the_order_of_its_table() {
         }
         f64::from_bits(group.results[&1].first())
     };
-    // The counter adds one half after the other to 1, which stays; a tree adds halves first.
+    // The counter adds one half after another to 1, which does not change; a tree adds halves
+    // first.
     assert_eq!(sum(BarrierAlgorithm::Counter, 8), 1.0);
     assert_eq!(sum(BarrierAlgorithm::GatherBroadcast, 8), 1.0 + 3.0 * f64::EPSILON);
 }

@@ -1,4 +1,4 @@
-//! The native steps against a plain model that knows neither bits nor masks.
+//! The native steps against a simple model without bits and masks.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_firmware::barrier::{Barrier, Contribution, Table, Verdict};
@@ -8,14 +8,14 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::BTreeSet;
 
-/// A member of a group, told in words: it keeps every message that counts, and walks its steps one
+/// A plain model of a member: it keeps every message that counts, and walks through its steps one
 /// by one.
 struct Model {
     schedule: Vec<Step>,
     size: u32,
     own: u32,
     done: u32,
-    /// In barrier `done + 1`: how many steps have begun, each of which has sent.
+    /// In barrier `done + 1`: number of steps that have begun, each of which has sent.
     begun: Option<usize>,
     /// Epoch, step and sender.
     arrived: BTreeSet<(u32, u32, u32)>,
@@ -37,7 +37,8 @@ impl Model {
         awaited.iter().all(|from| self.arrived.contains(&(epoch, step as u32, *from)))
     }
 
-    /// Walks on as far as messages allow: the steps that send now, and whether the barrier ends.
+    /// Advances as far as messages allow: returns the steps that send now, and whether the barrier
+    /// ends.
     fn walk(&mut self, mut begun: usize) -> (Vec<u32>, bool) {
         let mut sends = Vec::new();
         while begun == 0 || self.has_all(begun - 1) {
@@ -100,7 +101,7 @@ impl Model {
         if is_sent { Verdict::Taken } else { Verdict::Ignored }
     }
 
-    /// The senders that the step at which the barrier waits misses.
+    /// The senders whose messages the waiting step of the barrier misses.
     fn missing(&self) -> Vec<u32> {
         let Some(begun) = self.begun else { return Vec::new() };
         let (epoch, step) = (self.done.wrapping_add(1), begun - 1);
@@ -110,14 +111,15 @@ impl Model {
     }
 }
 
-/// What happens to a member. Numbers are made to fit, or to miss closely.
+/// What happens to a member. Numbers are made to fit, or to miss narrowly.
 #[derive(Clone, Debug)]
 enum Input {
-    /// Enters the barrier that is so many after the newest done.
+    /// Enters the barrier that is this many after the newest one done.
     Enter(u32),
-    /// A message of such an epoch, for such a step, from whom the step awaits, or from anybody.
+    /// A message of such an epoch, for such a step, from the sender that the step awaits, or from
+    /// any.
     Arrive { ahead: u32, step: u32, from: Option<u32>, pick: u32 },
-    /// Somebody misses a message.
+    /// A member misses a message.
     Repeat { ahead: u32, step: u32, to: Option<u32>, pick: u32 },
 }
 
@@ -151,7 +153,7 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// One of the ranks that `party` stands for, if it stands for any.
+/// One of the ranks that `party` stands for, if any.
 fn one_of(party: Option<Party>, model: &Model, pick: u32) -> u32 {
     let others: Vec<u32> =
         party.map(|party| model.others(party)).unwrap_or_default().into_iter().collect();
@@ -170,7 +172,7 @@ fn place() -> impl Strategy<Value = (u32, u32, u32)> {
 }
 
 proptest! {
-    // Same samples in every run: a failure must be seen by everybody.
+    // The same samples in every run, so that everybody sees a failure.
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(0x6669_726d),
         failure_persistence: None,

@@ -1,4 +1,4 @@
-//! To whom the firmware passes on: what the tree says, for every member and source.
+//! To whom the firmware forwards: as the tree says, for every member and source.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_firmware::multisend::Table;

@@ -1,7 +1,7 @@
-//! The native form under the compiler's sanitizers of memory and arithmetic, with random input from
-//! `firmware/native_test.c`.
+//! The native form under the compiler's sanitizers for memory and arithmetic, with random input
+//! from `firmware/native_test.c`.
 //!
-//! Without a compiler that has them the test prints `skipped: needs sanitizers`, which
+//! Without a compiler that supports them the test prints `skipped: needs sanitizers`, which
 //! `OMNES_REQUIRE=sanitizers` turns into a failure.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
@@ -24,7 +24,8 @@ fn compile(sources: &[PathBuf], out: &Path) -> Result<(), String> {
     }
 }
 
-/// False, with a word, where nothing can be compiled with sanitizers, or run.
+/// True if programs with sanitizers can be compiled and run; otherwise prints that the test is
+/// skipped.
 fn has_sanitizers(folder: &Path) -> bool {
     let (source, program) = (folder.join("empty.c"), folder.join("empty"));
     std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();

@@ -1,6 +1,6 @@
-//! The firmware's sum of two numbers: what the processor's addition gives, bit for bit.
+//! The firmware's sum of two numbers equals the processor's addition, bit for bit.
 //!
-//! `OMNES_SUM_CASES` is the number of cases of each property; 20,000 without it.
+//! `OMNES_SUM_CASES` is the number of cases of each property; 20,000 by default.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_firmware::sum_f64;
@@ -10,7 +10,7 @@ use proptest::test_runner::RngSeed;
 const NAN: u64 = 0x7ff8_0000_0000_0000;
 const SIGN: u64 = 1 << 63;
 const FRACTION: u64 = (1 << 52) - 1;
-/// The highest exponent, as a number has it.
+/// The highest exponent, as a number stores it.
 const EXPONENT_MAX: u64 = 0x7fe;
 
 fn number(is_negative: bool, exponent: u64, fraction: u64) -> f64 {
@@ -31,7 +31,7 @@ fn is_the_processors(a: f64, b: f64) {
     assert!(turned == expected, "{terms:x?} turned: {turned:x}, not {expected:x}");
 }
 
-/// Fractions of any bits, and of such as decide how a sum is rounded.
+/// Fractions of any bits, and fractions that decide how a sum is rounded.
 fn fraction() -> impl Strategy<Value = u64> {
     prop_oneof![
         3 => 0..=FRACTION,
@@ -44,7 +44,7 @@ fn fraction() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Exponents of numbers, the lowest and highest more often.
+/// Exponents of numbers, with the lowest and the highest more often.
 fn exponent() -> impl Strategy<Value = u64> {
     prop_oneof![2 => 0..=EXPONENT_MAX, 1 => 0..=80u64, 1 => EXPONENT_MAX - 80..=EXPONENT_MAX]
 }
@@ -53,7 +53,7 @@ fn cases() -> u32 {
     std::env::var("OMNES_SUM_CASES").map_or(20_000, |cases| cases.parse().unwrap())
 }
 
-/// Zeros, subnormals, numbers about one and about the limits, infinities and NaNs.
+/// Zeros, subnormals, numbers near one and near the limits, infinities and NaNs.
 fn special() -> Vec<f64> {
     let tiny = f64::from_bits(1);
     let numbers = [

@@ -1,5 +1,5 @@
-//! Words that messages of a barrier carry: how two make one, how many there are, and whose they
-//! are.
+//! Words that messages of a barrier carry: how two combine into one, how many they are, and whose
+//! they are.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_firmware::COMBINING_MEMBERS_MAX;
@@ -7,7 +7,7 @@ use omnes_firmware::barrier::{Barrier, Combine, Contribution, Table, Verdict, ca
 use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CARRIED_MAX, Words};
 
-/// What two words make, told without the firmware.
+/// Two words combined, without the firmware.
 fn combined(combine: Combine, a: u64, b: u64) -> u64 {
     let (signed_a, signed_b) = (a.cast_signed(), b.cast_signed());
     match combine {
@@ -26,7 +26,7 @@ fn combined(combine: Combine, a: u64, b: u64) -> u64 {
 #[test]
 fn two_words_make_what_the_processor_makes_of_them() {
     let words = [0, 1, 2, 3, 10, 12, 1 << 62, i64::MAX as u64, i64::MIN as u64, (-1i64) as u64];
-    // Processors do not agree on NaN.
+    // Processors differ in their NaNs.
     let is_nan = |word: u64| f64::from_bits(word).is_nan();
     for combine in [Combine::Nothing].into_iter().chain(Combine::ALL) {
         for a in words {
@@ -43,7 +43,7 @@ fn two_words_make_what_the_processor_makes_of_them() {
     assert_eq!(unknown.words().first(), 0);
 }
 
-/// The root of a counter, which hears from all others in step 0.
+/// The root of a counter, which receives from all others in step 0.
 fn root(size: usize) -> (Table, Barrier) {
     let table = Table::new(BarrierAlgorithm::Counter, 0, size as u32, false).unwrap();
     let member = Barrier::after(&table, 0);
@@ -61,9 +61,9 @@ fn messages_with_more_or_fewer_words_than_the_own_ones_are_nonsense() {
             let (verdict, action) = member.arrive(&table, (1, 0), 1, words);
             let expected = if own == other { Verdict::Taken } else { Verdict::Nonsense };
             assert_eq!((verdict, action.is_done()), (expected, false), "{own} {other}");
-            // What was refused is still missed.
+            // A rejected message is still missing.
             assert_eq!(member.missing(&table).contains(&1), own != other);
-            // Of the next barrier nobody knows yet how many words it will have.
+            // Of the next barrier the number of words is not known yet.
             let (verdict, _) = member.arrive(&table, (2, 0), 2, words);
             assert_eq!(verdict, Verdict::Taken);
         }
@@ -76,7 +76,7 @@ fn as_many_members_combine_as_there_is_room_for_and_no_more() {
     assert!(can_combine(BarrierAlgorithm::Counter, most as u32));
     assert!(!can_combine(BarrierAlgorithm::Counter, most as u32 + 1));
     let (table, mut member) = root(most);
-    // A bit for each, so that the result shows whose words are in it.
+    // A bit for each member, so that the result shows whose words it contains.
     let bit = |own: usize| [0, 1 << own, 0, u64::MAX >> own];
     for epoch in 1..=3 {
         member.enter(&table, epoch, Contribution::new(Combine::Xor, &bit(0)));

@@ -1,8 +1,8 @@
-//! What each path through the firmware costs, by the kernel's own statistics of program run time.
+//! Cost of each path through the firmware, by the kernel's own statistics of program run time.
 //!
 //! Packets are handed to the programs without a network, one by one, so caches are as warm as
-//! between two packets of a busy host. The kernel's clock reads are measured with an empty path,
-//! a packet that is too short to be looked at, and not subtracted. Needs root.
+//! between two packets of a busy host. The cost of the kernel's clock reads shows in an empty path,
+//! a packet that is too short to be examined; it is not subtracted. Needs root.
 //!
 //! ```text
 //! cargo run --release -p omnes-nic --example cost
@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 
 const ROUNDS: usize = 15;
 
-/// A host with the firmware, nothing attached.
+/// A host with loaded but unattached firmware.
 struct Rig {
     host: Host,
     kernel: Kernel,
@@ -67,14 +67,14 @@ impl Rig {
     }
 }
 
-/// Prints the median and the least of several rounds.
+/// Prints the median and the minimum of several rounds.
 fn report(what: &str, mut round: impl FnMut(u32) -> u64) {
     let mut times: Vec<u64> = (1..=ROUNDS as u32).map(&mut round).collect();
     times.sort_unstable();
     println!("{what:56} {:5} {:5}", times[ROUNDS / 2], times[0]);
 }
 
-/// Packets of a measurement.
+/// Number of packets of a measurement.
 const MANY: usize = 1000;
 
 fn main() {
@@ -92,7 +92,7 @@ fn main() {
     }
 }
 
-/// Packets of others, and a root that counts reports.
+/// Packets of other programs, and a root that counts reports.
 fn foreign_and_counting() {
     let Some(rig) = Rig::new(&barrier_plan(0, MANY, "counter", true)) else { return };
     let repeated = |frame: Vec<u8>| vec![frame; MANY];
@@ -122,7 +122,7 @@ fn foreign_and_counting() {
     report("ingress: a wrong tag", |_| rig.time("nic_ingress", &bad));
 }
 
-/// A member whose steps follow each other: three packets a barrier.
+/// A member whose steps follow each other: three packets per barrier.
 fn chained() {
     let Some(rig) = Rig::new(&barrier_plan(0, 4, "dissemination", false)) else { return };
     let mut times = [const { Vec::new() }; 3];

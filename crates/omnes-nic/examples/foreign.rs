@@ -1,9 +1,9 @@
-//! What the firmware adds to packets that are not ours [MS-R11].
+//! What the firmware adds to the cost of packets that are not Omnes's [MS-R11].
 //!
-//! One host floods another with ordinary UDP datagrams over a link of their own, in rounds with and
-//! without the firmware at both ends, in turn. A packet passes two programs: at the sender's egress
-//! and the receiver's ingress. The receiver's work is done in the sender's system call, so the
-//! processor time of the sending thread is that of the whole way. Needs root;
+//! One host floods another with ordinary UDP datagrams over a link of their own, in alternating
+//! rounds with and without the firmware at both ends. A packet passes two programs: at the sender's
+//! egress and the receiver's ingress. The receiver's work is done in the sender's system call, so
+//! the processor time of the sending thread covers the whole path. Needs root;
 //! `tools/bench-foreign.sh` builds and runs it.
 #![allow(clippy::unwrap_used)] // A failure ends the program.
 
@@ -18,14 +18,14 @@ use std::net::{SocketAddr, UdpSocket};
 const ROUNDS: usize = 41;
 const PACKETS: u32 = 50_000;
 const BYTES: usize = 200;
-/// What a packet may cost more for both programs together.
+/// Maximum additional cost of a packet for both programs together.
 const TARGET_NS: f64 = 150.0;
 
 fn main() {
     let Some(hosts) = pair() else { return };
     pin();
     let to = SocketAddr::new(hosts[1].address, 9000);
-    // Never read: what comes is dropped once the buffer is full, at a constant price.
+    // Never read: arriving packets are dropped once the buffer is full, at a constant cost.
     let receiver = hosts[1].inside(|| UdpSocket::bind(to).unwrap());
     let sender = hosts[0].inside(|| {
         let socket = UdpSocket::bind((hosts[0].address, 9001)).unwrap();
@@ -37,7 +37,7 @@ fn main() {
     let mut added = Vec::new();
     let mut without = Vec::new();
     for round in 0..ROUNDS {
-        // Which comes first alternates, too.
+        // The order alternates, too.
         let mut times = [0.0; 2];
         for half in 0..2 {
             let is_attached = (round + half) % 2 == 0;
@@ -94,7 +94,7 @@ fn processor_time() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Sends a round's packets; nanoseconds for each.
+/// Sends a round's packets; returns nanoseconds per packet.
 fn flood(sender: &UdpSocket) -> f64 {
     let start = processor_time();
     for _ in 0..PACKETS {
@@ -103,7 +103,7 @@ fn flood(sender: &UdpSocket) -> f64 {
     (processor_time() - start) as f64 / f64::from(PACKETS)
 }
 
-/// Median and quartiles; the median.
+/// Prints median and quartiles; returns the median.
 fn print(what: &str, values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = |quarter: usize| values[values.len() * quarter / 4];
@@ -111,7 +111,7 @@ fn print(what: &str, values: &mut [f64]) -> f64 {
     at(2)
 }
 
-/// The same by the kernel's statistics of time in programs, which contain two reads of the clock.
+/// Prints the same by the kernel's statistics of time in programs, which contain two clock reads.
 fn statistics(hosts: &[Host; 2], kernels: &[Kernel; 2], sender: &UdpSocket) {
     set_attached(hosts, kernels, true);
     let _statistics = Statistics::keep().unwrap();
@@ -129,7 +129,7 @@ fn statistics(hosts: &[Host; 2], kernels: &[Kernel; 2], sender: &UdpSocket) {
     }
 }
 
-/// The programs alone, over and over on one packet: neither clock nor cache misses.
+/// The programs alone, repeatedly on one packet: neither clock reads nor cache misses.
 fn hot(kernel: &Kernel, bytes: &[u8]) {
     for program in ["nic_egress", "nic_ingress"] {
         let packet = TestPacket { bytes, ..TestPacket::default() };

@@ -1,13 +1,13 @@
 //! Attaching programs to an interface's tc hook.
 //!
-//! tcx (kernel 6.6) where it is: several programs may share a hook, and a link vanishes with the
-//! last descriptor of it. Below, clsact filters.
+//! tcx if the kernel has it (6.6): several programs may share a hook, and a link vanishes with its
+//! last descriptor. Otherwise clsact filters.
 
 use crate::error::{NicError, checked};
 use crate::log;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// From the wire.
@@ -16,22 +16,22 @@ pub enum Direction {
     Egress,
 }
 
-/// A program at a hook; goes when it is dropped.
+/// A program attached to a hook; detached when dropped.
 pub enum Attachment {
     /// Held by its descriptor.
     Tcx(OwnedFd),
-    /// A filter that has to be removed.
+    /// A filter, which must be removed.
     Clsact {
-        /// The interface it is at.
+        /// The interface.
         interface: u32,
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// The program's identity: somebody may have removed it since and put another there.
+        /// The program's identity: the filter may since have been replaced by another program's.
         program: u32,
     },
 }
 
-/// Handle and priority by which clsact filters of Omnes are known.
+/// Handle and priority that identify clsact filters of Omnes.
 const CLSACT_HANDLE: u32 = 0x4f6d;
 const CLSACT_PRIORITY: u32 = 1;
 
@@ -46,7 +46,7 @@ pub fn attach(
 ) -> Result<Attachment, NicError> {
     match tcx(program, interface, direction) {
         Ok(link) => Ok(Attachment::Tcx(link)),
-        // What kernels before 6.6 say.
+        // The error of kernels before 6.6.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let attached = clsact(program, interface, direction);
             attached.map(|program| Attachment::Clsact { interface, direction, program })
@@ -56,8 +56,8 @@ pub fn attach(
     .map_err(|source| NicError::Attach { interface, source })
 }
 
-/// Removes clsact filters of Omnes that a process which was killed has left at an interface; how
-/// many there were. Filters of others stay, and so does their qdisc.
+/// Removes clsact filters of Omnes that a killed process has left at an interface; returns their
+/// number. Filters of others stay, and so does their qdisc.
 pub fn sweep(interface: u32) -> u32 {
     let directions = [Direction::Ingress, Direction::Egress];
     directions.into_iter().filter(|direction| detach(interface, *direction).is_ok()).count() as u32
@@ -76,7 +76,7 @@ fn tcx(program: BorrowedFd<'_>, interface: u32, direction: Direction) -> std::io
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// The program's identity.
+/// Attaches a clsact filter; returns the program's identity.
 fn clsact(program: BorrowedFd<'_>, interface: u32, direction: Direction) -> std::io::Result<u32> {
     let mut hook = hook(interface, direction);
     // SAFETY: the hook is described in full; it is there already if others use it.
@@ -92,7 +92,7 @@ fn clsact(program: BorrowedFd<'_>, interface: u32, direction: Direction) -> std:
     Ok(options.prog_id)
 }
 
-/// Identity of the program that is attached as a filter of Omnes, if there is one.
+/// Identity of the program that is attached as a filter of Omnes, if any.
 fn attached(interface: u32, direction: Direction) -> Option<u32> {
     let (hook, mut options) = (hook(interface, direction), filter());
     // SAFETY: hook and options are described in full.
@@ -132,7 +132,7 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         let Self::Clsact { interface, direction, program } = self else { return };
         if attached(*interface, *direction) == Some(*program) {
-            // The interface may be gone by now.
+            // The interface may no longer exist.
             let _ = detach(*interface, *direction);
         }
     }
@@ -149,7 +149,7 @@ mod tests {
     /// Loopback is the first interface of every network namespace.
     const LOOPBACK: u32 = 1;
 
-    /// Runs `body` in a network namespace of its own; not without root.
+    /// Runs `body` in a network namespace of its own; skipped without root.
     fn in_namespace(body: impl FnOnce() + Send) {
         if !is_root() {
             return;
@@ -186,7 +186,7 @@ mod tests {
                 assert_eq!(sweep(LOOPBACK), 1);
                 assert_eq!(attached(), None);
                 assert_eq!(sweep(LOOPBACK), 0);
-                // One that was removed by hand does not take the next one with it.
+                // An attachment whose filter was removed by hand leaves the next one alone.
                 let removed = attach(&kernels[0]).unwrap();
                 assert_eq!(sweep(LOOPBACK), 1);
                 let next = attach(&kernels[1]).unwrap();

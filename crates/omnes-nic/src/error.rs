@@ -3,11 +3,11 @@
 use std::io;
 use thiserror::Error;
 
-/// Why the kernel NIC cannot be used; the texts are for people and say what would help.
+/// Why the kernel NIC cannot be used; the messages are for people and say what would help.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NicError {
-    /// The build had no clang, or one that does not know BPF.
+    /// The build had no clang, or one without BPF support.
     #[error("this build has no kernel NIC: build again with a clang that has a BPF target")]
     NoFirmware,
     /// The process may not load programs.
@@ -15,33 +15,33 @@ pub enum NicError {
         "loading the firmware needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; omnesd can lend a slot"
     )]
     NotPermitted,
-    /// The kernel refuses the firmware.
+    /// The kernel rejects the firmware.
     #[error("the kernel refuses the firmware: {reason}")]
     Refused {
-        /// What the kernel says.
+        /// The kernel's message.
         reason: String,
     },
-    /// An interface that the firmware cannot be attached to.
+    /// The firmware cannot be attached to an interface.
     #[error("cannot attach the firmware to interface {interface}: {source}")]
     Attach {
-        /// Its index.
+        /// The interface's index.
         interface: u32,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// All slots are taken.
+    /// All slots are in use.
     #[error("all {limit} slots of the kernel NIC are in use")]
     Full {
-        /// How many there are.
+        /// Number of slots.
         limit: u32,
     },
-    /// The addresses of open queues leave no room for one more.
+    /// The addresses of open queues leave no room for another queue.
     #[error("all {limit} addresses for receive queues are in use")]
     QueuesFull {
-        /// How many there are.
+        /// Maximum number of addresses.
         limit: usize,
     },
-    /// Somebody else has a slot with the same name.
+    /// Another owner has a slot with the same name.
     #[error("job {job:#x} already has a slot for communicator {communicator} at port {port}")]
     Taken {
         /// The job.
@@ -51,7 +51,7 @@ pub enum NicError {
         /// The UDP port.
         port: u16,
     },
-    /// A plan that makes no sense.
+    /// The plan is invalid.
     #[error("{what}")]
     Plan {
         /// What is wrong.
@@ -63,14 +63,14 @@ pub enum NicError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A negative error number of libbpf as an error.
+/// Converts a negative error number of libbpf to an error.
 pub(crate) fn checked(code: i32) -> io::Result<i32> {
     if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(code) }
 }

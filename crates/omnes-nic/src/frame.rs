@@ -1,4 +1,4 @@
-//! The headers below Omnes's own: Ethernet, IP and UDP of a packet without data.
+//! The headers in front of Omnes's own: Ethernet, IP and UDP of a packet without data.
 
 use omnes_firmware::slot::FRAME_BYTES_V6;
 use omnes_wire::PACKET_OVERHEAD_BYTES;
@@ -9,9 +9,9 @@ const UDP_BYTES: usize = 8;
 const UDP: u8 = 17;
 const TTL: u8 = 64;
 
-/// The headers of a step from `from` to `to`, which are of one version of IP, at the end of the
-/// room for them; without MAC addresses, unless `to` is a group, whose address follows, and which
-/// `mac` sends to with a TTL of `group_ttl`.
+/// The headers of a step from `from` to `to`, which have the same version of IP, at the end of the
+/// array; without MAC addresses, unless `to` is a group: then the destination follows from its
+/// address, the source is `mac`, and the TTL is `group_ttl`.
 pub(crate) fn step(
     from: SocketAddr,
     to: SocketAddr,
@@ -39,7 +39,7 @@ pub(crate) fn step(
     room
 }
 
-/// Type of the frame, and the header.
+/// The frame's type, and an IPv4 header.
 fn ipv4(from: Ipv4Addr, to: Ipv4Addr, ttl: u8, udp_bytes: u16) -> Vec<u8> {
     const BYTES: u16 = 20;
     let mut ip = vec![0x45, 0];
@@ -52,7 +52,7 @@ fn ipv4(from: Ipv4Addr, to: Ipv4Addr, ttl: u8, udp_bytes: u16) -> Vec<u8> {
     [&[0x08, 0x00], &ip[..]].concat()
 }
 
-/// The same.
+/// The frame's type, and an IPv6 header.
 fn ipv6(from: Ipv6Addr, to: Ipv6Addr, ttl: u8, udp_bytes: u16) -> Vec<u8> {
     let mut ip = vec![0x86, 0xdd, 0x60, 0, 0, 0];
     ip.extend(udp_bytes.to_be_bytes());
@@ -61,7 +61,7 @@ fn ipv6(from: Ipv6Addr, to: Ipv6Addr, ttl: u8, udp_bytes: u16) -> Vec<u8> {
     ip
 }
 
-/// The sum of what a UDP checksum over IPv6 covers beside the datagram (RFC 8200, section 8.1).
+/// The sum of what a UDP checksum over IPv6 covers besides the datagram (RFC 8200, section 8.1).
 fn pseudo_sum(from: Ipv6Addr, to: Ipv6Addr, udp_bytes: u16) -> u16 {
     let rest = [udp_bytes, UDP.into()].map(u16::to_be_bytes).concat();
     sum(&[&from.octets()[..], &to.octets(), &rest].concat())
@@ -81,8 +81,8 @@ fn group_mac(group: IpAddr) -> [u8; MAC_BYTES] {
     }
 }
 
-/// The sum in one's complement of an even number of bytes, whose complement is the Internet
-/// checksum (RFC 1071).
+/// The one's complement sum of an even number of bytes, whose complement is the Internet checksum
+/// (RFC 1071).
 fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let mut sum: u32 = words.sum();
@@ -105,7 +105,7 @@ mod tests {
             0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
         ];
         assert_eq!(!sum(&header), 0xb861);
-        // The carry of the carry counts, too.
+        // The carry of the carry is added, too.
         assert_eq!(sum(&[0xff, 0xff, 0, 1, 0xff, 0xff]), 1);
     }
 

@@ -1,4 +1,4 @@
-//! Looking at loaded programs: runs on single packets, sizes, time taken.
+//! Inspection of loaded programs: runs on single packets, sizes, run time.
 
 use crate::error::{NicError, checked};
 use crate::kernel::Kernel;
@@ -6,35 +6,35 @@ use omnes_wire::CARRIED_MAX;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Words of the kernel's `struct __sk_buff`, and where some of them stand.
+/// Words of the kernel's `struct __sk_buff`, and the positions of some of them.
 const CONTEXT_WORDS: usize = 48;
 const CONTEXT_MARK: usize = 2;
 const CONTEXT_INTERFACE: usize = 10;
 const CONTEXT_TRAIN: usize = 44;
 
-/// What a packet brings along in a test run, beside its bytes.
+/// A packet for a test run, and its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TestPacket<'a> {
     /// The packet from its Ethernet header on, at least 14 bytes.
     pub bytes: &'a [u8],
     /// `skb->mark`.
     pub mark: u32,
-    /// The interface it is at; 0 for loopback of the caller's network namespace.
+    /// The interface it is at; 0 for the loopback interface of the caller's network namespace.
     pub interface: u32,
     /// Payload bytes of each packet of a train; 0 for a single packet.
     pub train_bytes: u32,
 }
 
-/// What became of a packet in a test run.
+/// Outcome of a packet's test run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TestRun {
-    /// The program's verdict, a `TC_ACT_` number; -1 lets the packet go on.
+    /// The program's verdict, a `TC_ACT_` number; -1 lets the packet continue.
     pub verdict: i32,
-    /// The packet afterwards.
+    /// The packet after the run.
     pub bytes: Vec<u8>,
-    /// Its mark afterwards.
+    /// Its mark after the run.
     pub mark: u32,
-    /// Mean time of a run.
+    /// Mean time per run.
     pub time: Duration,
 }
 
@@ -43,24 +43,24 @@ pub struct TestRun {
 pub struct ProgramInfo {
     /// Instructions of the program with all its functions, as the kernel runs them.
     pub instructions: u32,
-    /// Instructions that the verifier looked at, over all paths; at most a million may be.
+    /// Instructions that the verifier processed, over all paths; the limit is a million.
     pub verified: u32,
     /// Bytes of machine code.
     pub machine_bytes: u32,
-    /// Time in the program, while [`Statistics`] were kept.
+    /// Time spent in the program, while [`Statistics`] were kept.
     pub run_time: Duration,
-    /// Runs of it, likewise.
+    /// Number of its runs, likewise.
     pub runs: u64,
 }
 
-/// As long as this lives, the kernel counts runs and time of all programs of the machine, which
+/// While this value lives, the kernel counts runs and time of all programs of the machine, which
 /// costs each run some 20 ns more.
 pub struct Statistics {
     _descriptor: OwnedFd,
 }
 
 impl Statistics {
-    /// Begins to count.
+    /// Begins counting.
     ///
     /// # Errors
     /// [`NicError::System`] if the kernel refuses, as it does without CAP_SYS_ADMIN.
@@ -75,21 +75,21 @@ impl Statistics {
 }
 
 impl Kernel {
-    /// Runs a program on a packet, without any network, `repeat` times, at least once; what the
-    /// last run has made of it. Clones do leave, by the interface.
+    /// Runs a program on a packet, without any network, `repeat` times, at least once; returns the
+    /// outcome of the last run. Clones do leave, through the interface.
     ///
     /// # Errors
     /// [`NicError::System`] if the kernel refuses.
     ///
     /// # Panics
-    /// If there is no program of that name.
+    /// If no program has that name.
     pub fn test_run_with(
         &self,
         program: &str,
         packet: TestPacket<'_>,
         repeat: u32,
     ) -> Result<TestRun, NicError> {
-        // The answer to a request may carry words, which that does not.
+        // The answer to a request may carry words, which the request does not.
         let mut out = vec![0; packet.bytes.len() + 8 * CARRIED_MAX];
         let mut context = [0u32; CONTEXT_WORDS];
         context[CONTEXT_MARK] = packet.mark;
@@ -132,7 +132,7 @@ impl Kernel {
     /// [`NicError::System`] if the kernel refuses.
     ///
     /// # Panics
-    /// If there is no program of that name.
+    /// If no program has that name.
     pub fn program_info(&self, program: &str) -> Result<ProgramInfo, NicError> {
         let mut info = libbpf_sys::bpf_prog_info::default();
         let mut bytes = size_of::<libbpf_sys::bpf_prog_info>() as u32;

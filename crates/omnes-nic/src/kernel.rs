@@ -23,14 +23,14 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-/// The compiled object; empty when it was built without a clang that knows BPF.
+/// The compiled object; empty if the build had no clang with BPF support.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/nic.bpf.o"));
 
-/// Firmware that is loaded, and attached to some interfaces; goes with this value.
+/// Loaded firmware, attached to some interfaces; unloaded when this value is dropped.
 ///
 /// The kernel waits for all of its processors, 5 to 20 ms, after each change of a link or of a map
-/// of maps. Opening waits for that, and so does closing a queue, but closing a slot does not; and
-/// what one thread waits for keeps another one only from attaching.
+/// of maps. Opening waits for that, and so does closing a queue, but closing a slot does not. While
+/// one thread waits, another one is blocked only from attaching.
 pub struct Kernel {
     object: Object,
     attachments: Mutex<BTreeMap<u32, [Attachment; 2]>>,
@@ -38,14 +38,14 @@ pub struct Kernel {
     opened: Mutex<Opened>,
 }
 
-/// What is open, by number.
+/// Open slots and queues, by number.
 #[derive(Default)]
 struct Opened {
     slots: BTreeMap<u32, OpenedSlot>,
     queues: BTreeMap<u32, OpenedQueue>,
 }
 
-/// What must be undone when a slot is closed.
+/// What must be undone to close a slot.
 struct OpenedSlot {
     ports: Vec<PortKey>,
     members: Vec<u32>,
@@ -54,7 +54,7 @@ struct OpenedSlot {
 }
 
 impl Kernel {
-    /// Loads the firmware, for which the verifier takes some 30 ms of a core.
+    /// Loads the firmware, which costs some 30 ms of a core in the verifier.
     ///
     /// # Errors
     /// [`NicError::NoFirmware`], [`NicError::NotPermitted`] or [`NicError::Refused`].
@@ -68,7 +68,7 @@ impl Kernel {
     fn load_object(bytes: &[u8]) -> Result<Self, NicError> {
         let load = || ObjectBuilder::default().open_memory(bytes).and_then(|object| object.load());
         let (loaded, said) = log::listening(load);
-        // The verifier denies permission, too, for a program's mistakes; but it gives its reasons.
+        // The verifier denies permission for a program's mistakes, too, but then gives its reasons.
         let has_verified = said.contains("PROG LOAD LOG");
         let object = loaded.map_err(|error| match error.kind() {
             libbpf_rs::ErrorKind::PermissionDenied if !has_verified => NicError::NotPermitted,
@@ -77,7 +77,7 @@ impl Kernel {
         Ok(Self { object, attachments: Mutex::default(), opened: Mutex::default() })
     }
 
-    /// Attaches the firmware to an interface, unless it is.
+    /// Attaches the firmware to an interface, unless it is attached already.
     ///
     /// # Errors
     /// [`NicError::Attach`].
@@ -92,24 +92,25 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes the firmware off an interface. Slots there stay open, but no packet finds them.
+    /// Detaches the firmware from an interface. Slots there stay open, but no packet finds them.
     pub fn detach(&self, interface: u32) {
         lock(&self.attachments).remove(&interface);
     }
 
-    /// True if a descriptor holds each attachment, so that none outlives the process, however it
-    /// ends.
+    /// True if every attachment is held by a descriptor, so that none outlives the process, however
+    /// it ends.
     pub(crate) fn is_held_by_descriptors(&self) -> bool {
         let attachments = lock(&self.attachments);
         attachments.values().flatten().all(|it| matches!(it, Attachment::Tcx(_)))
     }
 
-    /// Opens a slot on an interface that the firmware is attached to; its number. What the host
-    /// sends from the plan's address is for the slot only if it leaves by `socket` or the plan's
-    /// doorbell; with no `socket`, by whichever it leaves, as packets of test runs do.
+    /// Opens a slot on an interface that the firmware is attached to; returns its number. A packet
+    /// that the host sends from the plan's address is for the slot only if it leaves through
+    /// `socket` or the plan's doorbell; without `socket`, whichever socket it leaves through, as
+    /// for packets of test runs.
     ///
     /// # Errors
-    /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`], [`NicError::Full`],
+    /// [`NicError::Plan`] for an invalid plan, [`NicError::Taken`], [`NicError::Full`],
     /// [`NicError::System`].
     pub fn open(
         &self,
@@ -134,7 +135,7 @@ impl Kernel {
         opened.map(|()| number)
     }
 
-    /// The number of a slot that is being opened.
+    /// Reserves a number for a slot that is being opened.
     fn reserve(
         &self,
         plan: &SlotPlan,
@@ -154,8 +155,8 @@ impl Kernel {
         Ok(number)
     }
 
-    /// Puts a slot's own maps in the place of those that the last one of its number has left.
-    /// The kernel waits until no program uses those any more, for both at the same time.
+    /// Installs a slot's own maps in place of those that the number's previous slot has left. The
+    /// kernel waits until no program uses the old maps any more, for both at the same time.
     fn install(
         &self,
         number: u32,
@@ -171,13 +172,13 @@ impl Kernel {
             put("nic_pages", page)?;
             match thread.map(std::thread::ScopedJoinHandle::join) {
                 Ok(Ok(outcome)) => outcome,
-                // One after the other.
+                // Without a thread: one after the other.
                 Ok(Err(_)) | Err(_) => put("nic_peers", peers),
             }
         })
     }
 
-    /// From here on packets find the slot, whose maps no program uses yet.
+    /// Lets packets find the slot, whose maps no program uses yet.
     fn open_to_packets(&self, number: u32, plan: &SlotPlan, slot: &Slot) -> Result<(), NicError> {
         self.update("nic_slots", &number.to_ne_bytes(), bytes(slot))?;
         self.update("nic_states", &number.to_ne_bytes(), &[0; STATE_BYTES])?;
@@ -192,13 +193,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// Closes a slot or a queue: packets do not find it any more. A slot's own maps stay where they
-    /// are until its number is used again: taking them away would wait for the kernel's processors.
+    /// Closes a slot or a queue: packets do not find it any more. A slot's own maps stay in place
+    /// until its number is used again: removing them would wait for the kernel's processors.
     pub fn close(&self, number: u32) {
         self.close_queues([number]);
         let slots = &mut lock(&self.opened).slots;
         let Some(opened) = slots.remove(&number) else { return };
-        // What is not there needs no removal.
+        // A missing entry needs no removal.
         for port in &opened.ports {
             let _ = self.map("nic_ports").delete(bytes(port));
         }
@@ -206,16 +207,16 @@ impl Kernel {
             let key = MemberKey { slot: number, rank: *rank };
             let _ = self.map("nic_members").delete(bytes(&key));
         }
-        // Nobody keeps a key whose job is over.
+        // No key is kept after its job is over.
         let _ = self.update("nic_slots", &number.to_ne_bytes(), &[0; size_of::<Slot>()]);
     }
 
-    /// The map behind a slot's page, for [`crate::Page::map`] here or in another process.
+    /// The map that holds a slot's page, for [`crate::Page::map`] here or in another process.
     pub fn page(&self, number: u32) -> Option<Arc<OwnedFd>> {
         lock(&self.opened).slots.get(&number).map(|slot| Arc::clone(&slot.page))
     }
 
-    /// The slots that are open, each with its interface.
+    /// Open slots, each with its interface.
     pub fn slots(&self) -> Vec<(u32, u32)> {
         let slots = &lock(&self.opened).slots;
         slots.iter().map(|(number, slot)| (*number, slot.interface)).collect()
@@ -253,10 +254,10 @@ impl Kernel {
         &self.object
     }
 
-    /// A program by its name.
+    /// Returns a program by its name.
     ///
     /// # Panics
-    /// If there is none of that name.
+    /// If no program has that name.
     pub(crate) fn program(&self, name: &str) -> BorrowedFd<'_> {
         let found = self.object.progs().find(|program| program.name() == name);
         let program = found.expect("the object has this program").as_fd().as_raw_fd();
@@ -264,10 +265,10 @@ impl Kernel {
         unsafe { BorrowedFd::borrow_raw(program) }
     }
 
-    /// A map by its name.
+    /// Returns a map by its name.
     ///
     /// # Panics
-    /// If there is none of that name.
+    /// If no map has that name.
     fn map(&self, name: &str) -> Map<'_> {
         let found = self.object.maps().find(|map| map.name() == name);
         found.expect("the object has this map")
@@ -280,7 +281,7 @@ impl Kernel {
     }
 }
 
-/// By which ports packets find the slot.
+/// The ports by which packets find the slot.
 fn port_keys(plan: &SlotPlan) -> Vec<PortKey> {
     let ports = [Some(plan.socket.port()), plan.group.map(|group| group.port())];
     let version = if plan.socket.is_ipv6() { CLASS_V6 } else { 0 };
@@ -294,7 +295,7 @@ fn port_keys(plan: &SlotPlan) -> Vec<PortKey> {
     ports.into_iter().flatten().map(key).collect()
 }
 
-/// Cookies of the sockets that a slot's member sends by.
+/// Cookies of the sockets that a slot's member sends through.
 fn senders(plan: &SlotPlan, socket: BorrowedFd<'_>) -> Result<[u64; SENDERS], NicError> {
     let cookie = rustix::net::sockopt::socket_cookie(socket)
         .map_err(|error| NicError::System { what: "a slot's socket", source: error.into() })?;
@@ -320,7 +321,7 @@ fn describe(plan: &SlotPlan, interface: u32, senders: [u64; SENDERS]) -> Result<
     })
 }
 
-/// An IPv6 address, or an IPv4 one as IPv6 maps it.
+/// An IPv6 address, or an IPv4 address mapped to one.
 fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -328,7 +329,7 @@ fn mapped(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A map for one slot.
+/// Creates a map for one slot.
 fn inner_map(
     name: &std::ffi::CStr,
     value_bytes: usize,
@@ -356,7 +357,7 @@ fn inner_map(
     Ok(unsafe { OwnedFd::from_raw_fd(map) })
 }
 
-/// The MAC address of an interface; zeros where it has none.
+/// The MAC address of an interface; zeros if it has none.
 fn mac_address(interface: u32) -> Result<[u8; 6], NicError> {
     let what = "cannot ask for the interface's address";
     let failed = |source| NicError::System { what, source };
@@ -364,12 +365,12 @@ fn mac_address(interface: u32) -> Result<[u8; 6], NicError> {
     interfaces::link(&name).map(|link| link.mac).map_err(failed)
 }
 
-/// The bytes of a value without padding, as maps hold it.
+/// The bytes of a value without padding, as maps store it.
 fn bytes<T: Copy>(value: &T) -> &[u8] {
     bytes_of(std::slice::from_ref(value))
 }
 
-/// The same of several.
+/// The bytes of several such values.
 fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
     // SAFETY: the layouts of `omnes_firmware::slot` have no padding; a test compares their sizes.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
@@ -383,7 +384,7 @@ mod tests {
     use crate::root::{is_root, skip};
     use std::process::Command;
 
-    /// An object of one program that reads where it may not.
+    /// An object with one program that reads where it may not.
     fn bad_object() -> Option<Vec<u8>> {
         let name = format!("omnes-nic-bad-{}", std::process::id());
         let (source, object) =
@@ -448,7 +449,7 @@ mod tests {
             return;
         }
         let kernel = Kernel::load().unwrap();
-        // More than the firmware has room for, in all slots together.
+        // More members than the firmware has room for in all slots together.
         let member = |rank| MemberPlan { rank, index: 0, key: [7; 16] };
         let crowded = SlotPlan { members: (0..20_000).map(member).collect(), ..plan() };
         let refused = kernel.open(&crowded, 1, None);
@@ -485,7 +486,7 @@ mod tests {
         }
         let kernel = Kernel::load().unwrap();
         let number = kernel.open(&plan(), 1, None).unwrap();
-        // Each is known by the number that the kernel has given it.
+        // Each map is known by the number that the kernel has given it.
         let inner_maps = || {
             let inner = |map| kernel.map(map).lookup(&number.to_ne_bytes(), MapFlags::ANY);
             ["nic_pages", "nic_peers"].map(|map| inner(map).unwrap())
@@ -504,7 +505,7 @@ mod tests {
         }
         let plan = |job, ports: std::ops::Range<u16>| crate::QueuePlan {
             job,
-            // The first twice.
+            // The first port twice.
             sockets: std::iter::once(ports.start)
                 .chain(ports)
                 .map(|port| std::net::SocketAddr::new([127, 0, 0, 1].into(), port))
@@ -518,7 +519,7 @@ mod tests {
         assert_eq!(keys(&kernel), 31 + 31 + 1);
         kernel.close(numbers[0]);
         assert_eq!(keys(&kernel), 31 + 1);
-        // The first is not there: the others go, one by one.
+        // The first key is missing: the others are deleted one by one.
         let missing = queues::keys(&plan(2, 1..32));
         kernel.map("nic_queues").delete(bytes(&missing[0])).unwrap();
         kernel.close_queues(numbers);
@@ -539,7 +540,7 @@ mod tests {
             }
             other => panic!("{other}"),
         }
-        // What is no object at all is refused too.
+        // Bytes that are not an object are rejected, too.
         let refused = Kernel::load_object(b"no object").map(|_| ()).unwrap_err();
         assert!(matches!(refused, NicError::Refused { .. }), "{refused}");
     }

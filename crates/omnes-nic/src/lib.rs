@@ -4,7 +4,7 @@
 //!
 //! [`Kernel`] loads `firmware/nic.bpf.c`, attaches it to interfaces, and opens *slots*: one for
 //! each member of a group. A slot's [`Page`] is mapped by the member's process, which polls it
-//! instead of asking the kernel.
+//! without system calls.
 //!
 //! ```text
 //!   process  ──first step, a UDP packet──▶ tc egress ─▶ wire
@@ -16,7 +16,7 @@
 //! the node agent `omnesd` ([`agent`]), or runs the same steps itself: the user-space form is in
 //! `omnes-proto`, which drives the native firmware.
 //!
-//! Programs are attached by tcx links where the kernel has these (from 6.6): they vanish with the
+//! Programs are attached by tcx links if the kernel supports them (from 6.6): these vanish with the
 //! process. On older kernels they are clsact filters, which stay if the process is killed;
 //! [`attach::sweep`] removes them.
 

@@ -1,4 +1,4 @@
-//! Locks whose holders leave nothing half done: after a panic elsewhere they go on.
+//! Locks whose holders leave nothing half done: they stay usable after a panic elsewhere.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,21 +1,21 @@
-//! What libbpf says while it loads the firmware: kept instead of printed.
+//! What libbpf prints while it loads the firmware: kept instead of printed.
 
 use libbpf_rs::PrintLevel;
 use std::cell::RefCell;
 
-/// Of all that is said, the end is kept: there the verifier says what it refuses.
+/// Maximum number of lines kept, from the end: there the verifier says what it rejects.
 const LINES_MAX: usize = 16;
 
 thread_local! {
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// From here on libbpf prints nothing: its error values say the same again.
+/// Stops libbpf from printing: its error values say the same again.
 pub(crate) fn silence() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
 }
 
-/// Does `work`, and gives the end of what libbpf said meanwhile in this thread.
+/// Does `work`; returns its result and the end of what libbpf said meanwhile in this thread.
 pub(crate) fn listening<T>(work: impl FnOnce() -> T) -> (T, String) {
     silence();
     SAID.set(Some(String::new()));
@@ -31,7 +31,7 @@ fn keep(_: PrintLevel, text: String) {
     });
 }
 
-/// The last lines, in one line of text.
+/// The last lines, joined to one.
 fn tail(said: &str) -> String {
     let mut lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     lines.drain(..lines.len().saturating_sub(LINES_MAX));

@@ -1,23 +1,23 @@
-//! A map of the firmware's in the process's memory.
+//! A map of the firmware in the process's memory.
 
 use crate::NicError;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-/// The value of a map that can be mapped, laid out as `T`; both sides see what the other writes.
+/// The value of a mappable map, laid out as `T`; each side sees what the other writes.
 pub(crate) struct Mapping<T> {
     base: NonNull<T>,
 }
 
-// SAFETY: shared memory that belongs to no thread; who touches it, its users see to.
+// SAFETY: shared memory that belongs to no thread; its users control access.
 unsafe impl<T> Send for Mapping<T> {}
 
 impl<T> Mapping<T> {
-    /// Mappings are made of whole pages.
+    /// Mappings consist of whole pages.
     const BYTES: usize = size_of::<T>().next_multiple_of(4096);
 
-    /// Maps what is behind a descriptor.
+    /// Maps the map behind a descriptor.
     ///
     /// # Errors
     /// [`NicError::System`] with `what` if the kernel refuses.
@@ -38,12 +38,12 @@ impl<T> Mapping<T> {
             .ok_or_else(|| NicError::System { what, source: std::io::Error::last_os_error() })
     }
 
-    /// Where it lies.
+    /// Address of the mapping.
     pub(crate) fn base(&self) -> *mut T {
         self.base.as_ptr()
     }
 
-    /// A word of it.
+    /// A word of the mapping.
     pub(crate) fn word(&self, field: *mut u32) -> &AtomicU32 {
         // SAFETY: an aligned word of the mapping, which lives as long as `self`.
         unsafe { AtomicU32::from_ptr(field) }

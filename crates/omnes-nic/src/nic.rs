@@ -1,9 +1,10 @@
-//! The kernel NIC as a process gets it: lent by the node's agent, or loaded by itself.
+//! The kernel NIC as a process obtains it: lent by the node's agent, or loaded by the process
+//! itself.
 //!
-//! The agent comes first, for it has loaded and attached the firmware already and serves ordinary
-//! users. Without one, a process with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN loads the firmware
-//! itself: once, when the first NIC is obtained, and for as long as there is a NIC or a slot. A
-//! process with neither gets the reasons, in words for people.
+//! The agent is tried first, because it has already loaded and attached the firmware and serves
+//! ordinary users. Without one, a process with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN loads the
+//! firmware itself: once, when the first NIC is obtained, and for as long as a NIC or a slot
+//! exists. A process that has neither gets the reasons in words.
 
 use crate::agent::interfaces;
 use crate::agent::{AgentError, Client, Lent, LentQueue};
@@ -19,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Which form of the kernel NIC is wanted.
+/// The form of the kernel NIC that is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preference {
     /// The agent's, else one that this process loads.
@@ -33,16 +34,16 @@ pub enum Preference {
 /// The form of a NIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NicForm {
-    /// This process has loaded it.
+    /// Loaded by this process.
     Kernel,
-    /// The node's agent lends its slots.
+    /// Slots are lent by the node's agent.
     Agent,
 }
 
-/// Why there is no NIC in the kernel for this process.
+/// Why this process has no kernel NIC.
 #[derive(Debug)]
 pub struct Unavailable {
-    /// One reason for each form that was wanted, in the order of trying.
+    /// One reason for each form that was wanted, in the order tried.
     pub reasons: Vec<NicError>,
 }
 
@@ -65,7 +66,7 @@ enum Access {
     Agent(Arc<Client>),
 }
 
-/// A slot of the kernel NIC; given back when dropped.
+/// A slot of the kernel NIC; returned when dropped.
 pub struct OpenSlot(Slot);
 
 enum Slot {
@@ -74,7 +75,7 @@ enum Slot {
 }
 
 impl Nic {
-    /// Gets access in the calling thread's network namespace.
+    /// Obtains access in the calling thread's network namespace.
     ///
     /// # Errors
     /// [`Unavailable`] with a reason for each form that was wanted.
@@ -95,7 +96,7 @@ impl Nic {
         Err(Unavailable { reasons })
     }
 
-    /// Its form.
+    /// The NIC's form.
     pub fn form(&self) -> NicForm {
         match self.0 {
             Access::Kernel(_) => NicForm::Kernel,
@@ -104,7 +105,8 @@ impl Nic {
     }
 
     /// Opens a slot. `socket` is bound to the plan's address, shares its port with no other socket,
-    /// and must stay open while the slot is; `group` likewise for the plan's group, but shared.
+    /// and must stay open as long as the slot; `group` likewise for the plan's group, but its port
+    /// may be shared.
     ///
     /// # Errors
     /// [`NicError`].
@@ -118,7 +120,7 @@ impl Nic {
             Access::Kernel(kernel) => open_own(kernel, plan, socket),
             Access::Agent(client) => {
                 if client.is_gone() {
-                    // The agent was started again; slots it lent before are lost.
+                    // The agent was restarted; slots that it lent before are lost.
                     *client = connect()?;
                 }
                 client.lend(plan, socket, group).map(|lent| OpenSlot(Slot::Lent(lent)))
@@ -126,8 +128,8 @@ impl Nic {
         }
     }
 
-    /// Opens a receive queue. `sockets` are those of the plan, then its group's, and stay open
-    /// while the queue is.
+    /// Opens a receive queue. `sockets` are the plan's, then its group's, and stay open as long as
+    /// the queue.
     ///
     /// # Errors
     /// [`NicError`].
@@ -146,11 +148,11 @@ impl Nic {
     }
 }
 
-/// A receive queue of the kernel NIC; packets go to the sockets again when it is dropped.
+/// A receive queue of the kernel NIC; when it is dropped, packets go to the sockets again.
 pub struct OpenQueue(HeldQueue);
 
 enum HeldQueue {
-    /// `entry` is there until it is dropped.
+    /// `entry` is present until the drop.
     Own {
         entry: Option<QueueEntry>,
         queue: Queue,
@@ -167,7 +169,7 @@ impl OpenQueue {
         }
     }
 
-    /// The queue, to read from it.
+    /// The queue, for reading.
     pub fn queue_mut(&mut self) -> &mut Queue {
         match &mut self.0 {
             HeldQueue::Own { queue, .. } => queue,
@@ -176,7 +178,7 @@ impl OpenQueue {
     }
 }
 
-/// What lets packets find a queue.
+/// The entry by which packets find a queue.
 struct QueueEntry {
     kernel: Arc<Loaded>,
     number: u32,
@@ -184,7 +186,7 @@ struct QueueEntry {
 
 impl Drop for QueueEntry {
     fn drop(&mut self) {
-        // Where nothing else is open, all of it goes.
+        // If nothing else is open, the whole firmware is unloaded.
         if Arc::strong_count(&self.kernel) > 1 {
             self.kernel.close(self.number);
         }
@@ -196,7 +198,7 @@ impl Drop for OpenQueue {
         let HeldQueue::Own { entry, .. } = &mut self.0 else { return };
         match entry.take() {
             Some(entry) if entry.kernel.is_held_by_descriptors() => drop_behind(entry),
-            // It may hold the last of the firmware, which has to go before the process does.
+            // It may hold the last of the firmware, which must be detached before the process ends.
             entry => drop(entry),
         }
     }
@@ -219,7 +221,7 @@ fn open_own_queue(kernel: &Arc<Loaded>, plan: &QueuePlan) -> Result<OpenQueue, N
     }
 }
 
-/// The Ethernet interface that has an address.
+/// The Ethernet interface with an address.
 fn interface_of(address: IpAddr) -> Result<u32, NicError> {
     let what = "cannot list the interfaces";
     let interface = interfaces::with_address(address);
@@ -257,7 +259,7 @@ impl OpenSlot {
     }
 
     /// True if no packet finds the slot any more, because the agent that lent it has taken it back
-    /// or has gone. Costs a system call: to be asked when a barrier takes long.
+    /// or has gone. Costs a system call: call it only when a barrier takes long.
     pub fn is_lost(&self) -> bool {
         match &self.0 {
             Slot::Own { .. } => false,
@@ -265,7 +267,7 @@ impl OpenSlot {
         }
     }
 
-    /// Who has loaded it.
+    /// Who has loaded the firmware.
     pub fn form(&self) -> NicForm {
         match self.0 {
             Slot::Own { .. } => NicForm::Kernel,
@@ -282,7 +284,8 @@ impl Drop for OpenSlot {
     }
 }
 
-/// Firmware that this process has loaded; taking it off its interfaces keeps nobody waiting.
+/// Firmware that this process has loaded; dropping it does not wait for the detaching, unless
+/// filters have to be removed.
 struct Loaded(Option<Kernel>);
 
 impl Deref for Loaded {
@@ -296,27 +299,27 @@ impl Deref for Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         let kernel = self.0.take();
-        // A filter that nobody has removed would stay.
+        // A filter that is not removed would stay.
         if kernel.as_ref().is_some_and(Kernel::is_held_by_descriptors) {
             drop_behind(kernel);
         }
     }
 }
 
-/// Drops a value on a thread of its own, where the kernel waits for tens of milliseconds; here if
-/// there is no thread to be had. The process does not end before the kernel is done.
+/// Drops a value on a thread of its own, because the kernel waits for tens of milliseconds; on this
+/// thread if no other can be started. The process does not end before the kernel is done.
 fn drop_behind(value: impl Send + 'static) {
     let thread = std::thread::Builder::new().name("omnes-close".to_owned());
     let _ = without_signals(|| thread.spawn(move || drop(value)));
 }
 
-/// A network namespace, by device and inode of the kernel's file for it.
+/// A network namespace, identified by device and inode of the kernel's file for it.
 type Space = (u64, u64);
 
-/// What this process has loaded, for each network namespace: indices of interfaces are theirs.
+/// What this process has loaded in each network namespace, whose interface indices are its own.
 static LOADED: Mutex<BTreeMap<Space, Weak<Loaded>>> = Mutex::new(BTreeMap::new());
 
-/// Its connection to the agent of each.
+/// This process's connection to the agent of each namespace.
 static CONNECTED: Mutex<BTreeMap<Space, Weak<Client>>> = Mutex::new(BTreeMap::new());
 
 /// The calling thread's network namespace.
@@ -325,8 +328,8 @@ fn space() -> io::Result<Space> {
     Ok((space.dev(), space.ino()))
 }
 
-/// The firmware that this process has loaded for the calling thread's network namespace; loaded now
-/// if it is not.
+/// The firmware that this process has loaded for the calling thread's network namespace; loads it
+/// if necessary.
 fn load() -> Result<Arc<Loaded>, NicError> {
     let what = "cannot look at the network namespace";
     let space = space().map_err(|source| NicError::System { what, source })?;
@@ -341,8 +344,8 @@ fn load() -> Result<Arc<Loaded>, NicError> {
     Ok(kernel)
 }
 
-/// The connection to the agent of the calling thread's network namespace; made now if there is none
-/// that still holds.
+/// The connection to the agent of the calling thread's network namespace; made now if no live
+/// connection exists.
 fn connect() -> Result<Arc<Client>, AgentError> {
     let what = "cannot look at the network namespace";
     let space = space().map_err(|source| AgentError::System { what, source })?;

@@ -8,15 +8,15 @@ use omnes_wire::CARRIED_MAX;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// What the firmware shows of a slot, and what the process tells it; see
+/// What the firmware shows of a slot, and what the process requests of the firmware; see
 /// [`omnes_firmware::slot::Page`].
 pub struct Page(Mapping<Layout>);
 
-// SAFETY: shared memory that is only touched atomically.
+// SAFETY: shared memory that is only accessed atomically.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Maps the page behind a slot's map.
+    /// Maps the page that a slot's map holds.
     ///
     /// # Errors
     /// [`NicError::System`] if the kernel refuses.
@@ -30,8 +30,8 @@ impl Page {
         self.0.word(unsafe { &raw mut (*self.0.base()).done }).load(Ordering::Acquire)
     }
 
-    /// What the words of all members have made in barrier [`Self::done`], until the next one is
-    /// entered; 0 behind those that they have brought.
+    /// The words of all members combined in barrier [`Self::done`], until the next one is entered;
+    /// words beyond those that the members contributed are 0.
     pub fn results(&self) -> [u64; CARRIED_MAX] {
         // SAFETY: a field of the mapping.
         let words = unsafe { (&raw mut (*self.0.base()).results).cast::<u64>() };
@@ -47,14 +47,15 @@ impl Page {
         self.0.word(unsafe { &raw mut (*self.0.base()).entered }).load(Ordering::Acquire)
     }
 
-    /// The step that waits while a barrier is under way.
+    /// The waiting step while a barrier is in progress.
     pub fn at(&self) -> u32 {
         // SAFETY: as above.
         self.0.word(unsafe { &raw mut (*self.0.base()).at }).load(Ordering::Acquire)
     }
 
-    /// Where this member waits for everybody: who has arrived in barrier [`Self::entered`], a bit
-    /// for each index of the group, from the lowest bit of the first word on. Zeros elsewhere.
+    /// Members that have arrived in barrier [`Self::entered`], if this member waits for everybody:
+    /// a bit for each index of the group, from the lowest bit of the first word on. Otherwise
+    /// zeros.
     pub fn arrived(&self) -> [u64; KERNEL_GROUP_MAX / 64] {
         // SAFETY: as above.
         let words = unsafe { (&raw mut (*self.0.base()).arrived).cast::<u64>() };
@@ -64,14 +65,15 @@ impl Page {
         })
     }
 
-    /// How many have arrived, as [`Self::arrived`]; read at another time than the bits.
+    /// Number of members that have arrived, as [`Self::arrived`]; read at another time than the
+    /// bits.
     pub fn arrived_count(&self) -> u32 {
         // SAFETY: a field of the mapping.
         self.0.word(unsafe { &raw mut (*self.0.base()).arrived_count }).load(Ordering::Relaxed)
     }
 
-    /// Asks for the packet that ends a barrier, or not any more. What is done before the request
-    /// is seen has to be looked for afterwards.
+    /// Requests that the packet that ends a barrier be passed on, or no longer. The caller must
+    /// check afterwards for a barrier that was done before the request is seen.
     pub fn set_sleeping(&self, sleeps: bool) {
         // SAFETY: as above.
         let word = self.0.word(unsafe { &raw mut (*self.0.base()).is_sleeping });
@@ -79,12 +81,12 @@ impl Page {
         fence(Ordering::SeqCst);
     }
 
-    /// True if whoever lent the slot has taken it back: no packet finds it any more.
+    /// True if the lender has taken the slot back: no packet finds it any more.
     pub fn is_lost(&self) -> bool {
         self.lost().load(Ordering::Acquire) != 0
     }
 
-    /// Says that the slot is taken back.
+    /// Marks the slot as taken back.
     pub(crate) fn set_lost(&self) {
         self.lost().store(1, Ordering::Release);
     }
@@ -94,21 +96,21 @@ impl Page {
         self.0.word(unsafe { &raw mut (*self.0.base()).is_lost })
     }
 
-    /// Trains to all that the firmware has seen leave.
+    /// Number of trains to all that the firmware has seen leave.
     pub fn sent_to_all(&self) -> u64 {
         // SAFETY: a field of the mapping.
         let field = unsafe { AtomicU64::from_ptr(&raw mut (*self.0.base()).sent_to_all) };
         field.load(Ordering::Relaxed)
     }
 
-    /// Trains that the firmware has seen come, of those that this member passes on.
+    /// Number of arriving trains that the firmware has seen, of those that this member forwards.
     pub fn arrived_for_all(&self) -> u64 {
         // SAFETY: as above.
         let field = unsafe { AtomicU64::from_ptr(&raw mut (*self.0.base()).arrived_for_all) };
         field.load(Ordering::Relaxed)
     }
 
-    /// What the firmware has counted.
+    /// The firmware's counters.
     pub fn counters(&self) -> Counters {
         // SAFETY: as above.
         let field = |field: *mut u64| unsafe { AtomicU64::from_ptr(field) }.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a slot is to do.
+//! What a slot or a queue has to do.
 
 use crate::NicError;
 use omnes_firmware::{KERNEL_GROUP_MAX, barrier, multisend, slot};
@@ -8,17 +8,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Sockets of one receive queue.
+/// Maximum number of sockets of one receive queue.
 pub(crate) const QUEUE_SOCKETS_MAX: usize = 32;
 
-/// One rank that a slot has to do with.
+/// One rank that a slot deals with.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct MemberPlan {
     /// Its rank in the job.
     pub rank: u32,
-    /// Where it stands in the group: the index of its node.
+    /// Its position in the group: the index of its node.
     pub index: u32,
-    /// The key under which it tags its packets.
+    /// The key that it tags its packets with.
     pub key: [u8; 16],
 }
 
@@ -29,58 +29,58 @@ impl fmt::Debug for MemberPlan {
     }
 }
 
-/// What a slot is to do.
+/// What a slot has to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SlotPlan {
     /// The job's number.
     pub job: u32,
     /// The communicator's number.
     pub communicator: u32,
-    /// The header's channel; 0 for multi-send, whose slot is for packets of any.
+    /// The header's channel; 0 for multi-send, whose slot serves packets of any channel.
     pub channel: u8,
     /// This member's rank in the job.
     pub rank: u32,
     /// This member's index in the group.
     pub own: u32,
-    /// The address of the socket that this member's packets leave by and come to. The others' are
-    /// of the same version of IP.
+    /// The address of the socket that this member's packets leave from and arrive at. The others'
+    /// addresses have the same version of IP.
     pub socket: SocketAddr,
-    /// The cookie (`SO_COOKIE`) of a second socket that this member sends by, from the same address
-    /// and port.
+    /// The cookie (`SO_COOKIE`) of a second socket that this member sends through, from the same
+    /// address and port.
     pub doorbell: Option<u64>,
     /// For each index of the group: the rank that packets go to, and its socket.
     pub peers: Vec<(u32, SocketAddr)>,
-    /// All ranks whose packets are taken.
+    /// All ranks whose packets the slot accepts.
     pub members: Vec<MemberPlan>,
-    /// The group's multicast address, if what goes to all is to go there.
+    /// The group's multicast address, if packets to all are to go there.
     pub group: Option<SocketAddr>,
-    /// TTL, or hop limit, of the steps that the slot sends to the group: routers that they may
-    /// cross, plus one.
+    /// TTL, or hop limit, of the steps that the slot sends to the group: the number of routers that
+    /// they may cross, plus one.
     pub group_ttl: u8,
-    /// The barrier's algorithm, if the slot runs barriers; in text form.
+    /// The barrier's algorithm in text form, if the slot runs barriers.
     pub barrier: Option<String>,
-    /// The tree of packets to all, if the slot passes them on; in text form.
+    /// The tree of packets to all in text form, if the slot forwards them.
     pub tree: Option<String>,
-    /// Pass on to the children what comes in; else the host does.
+    /// True if the slot forwards arriving packets to the children; otherwise the host does.
     pub forwards: bool,
-    /// Leave the group's address on packets to all that have it, and send them to each child's MAC
-    /// address; else by unicast. Needs `group`, and a TTL from which whoever passes them on can
-    /// count down.
+    /// True if packets to all that carry the group's address keep it and go to each child's MAC
+    /// address; otherwise they go by unicast. Needs `group`, and a TTL that the forwarding members
+    /// can decrement.
     pub by_mac: bool,
 }
 
 impl SlotPlan {
-    /// Members of the group.
+    /// Number of members of the group.
     pub fn size(&self) -> u32 {
         self.peers.len() as u32
     }
 
-    /// Which packets find the slot.
+    /// The class of the packets that find the slot.
     pub fn class(&self) -> slot::Class {
         if self.barrier.is_some() { slot::Class::Steps } else { slot::Class::MultiSend }
     }
 
-    /// Refuses what the firmware cannot serve.
+    /// Rejects a plan that the firmware cannot serve.
     ///
     /// # Errors
     /// [`NicError::Plan`].
@@ -114,7 +114,7 @@ impl SlotPlan {
         Ok(())
     }
 
-    /// The own member's key.
+    /// This member's key.
     pub(crate) fn own_key(&self) -> Result<[u8; 16], NicError> {
         let own = self.members.iter().find(|member| member.rank == self.rank);
         own.map(|member| member.key).ok_or(NicError::Plan { what: "the slot's key is missing" })
@@ -139,7 +139,7 @@ impl SlotPlan {
     }
 }
 
-/// Refuses addresses that are not all of one version of IP, as they are on the wire.
+/// Rejects addresses that are not all of one version of IP, in the form that is on the wire.
 fn check_version(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<(), NicError> {
     let wrong = |what| Err(NicError::Plan { what });
     let mut addresses = addresses.into_iter().map(|address| address.ip());
@@ -155,19 +155,19 @@ fn check_version(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<(), 
     Ok(())
 }
 
-/// Whose packets a receive queue is to take.
+/// Which packets a receive queue takes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QueuePlan {
     /// The job's number.
     pub job: u32,
-    /// The sockets that this rank's packets come to; all on one address.
+    /// The sockets that this rank's packets arrive at; all on one address.
     pub sockets: Vec<SocketAddr>,
     /// The job's multicast group, if no other rank of this host listens to it.
     pub group: Option<SocketAddr>,
 }
 
 impl QueuePlan {
-    /// Refuses what the firmware cannot serve.
+    /// Rejects a plan that the firmware cannot serve.
     ///
     /// # Errors
     /// [`NicError::Plan`].

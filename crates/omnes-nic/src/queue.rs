@@ -1,8 +1,8 @@
 //! A process's receive queue, mapped: small packets that the firmware has put there.
 //!
-//! What is in the queue is read without asking the kernel, and so is whether there is anything in
-//! the sockets ([`Queue::passed`]). One thread reads; see `firmware/nic_queue.h` for how order
-//! and sleep are kept.
+//! The queue is read without system calls, and so is the information whether the sockets hold
+//! packets ([`Queue::passed`]). One thread reads; `firmware/nic_queue.h` describes how order and
+//! sleep are kept.
 
 use crate::NicError;
 use crate::mapping::Mapping;
@@ -11,12 +11,12 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// See the module header. Its words are only touched atomically, its packets only between the two
+/// See the module header. Its words are accessed only atomically, its packets only between the two
 /// accesses that hand them over.
 pub struct Queue(Mapping<Layout>);
 
 impl Queue {
-    /// Maps the queue behind a map.
+    /// Maps the queue that a map holds.
     ///
     /// # Errors
     /// [`NicError::System`] if the kernel refuses.
@@ -29,7 +29,7 @@ impl Queue {
         self.0.word(unsafe { &raw mut (*self.0.base()).tail })
     }
 
-    /// The next entry and its sequence number, if it is filled.
+    /// The next entry and its sequence number, if the entry is filled.
     fn filled(&self) -> Option<(NonNull<QueueEntry>, u32)> {
         let tail = self.tail().load(Ordering::Relaxed);
         let place = (tail % QUEUE_ENTRIES) as usize;
@@ -41,13 +41,13 @@ impl Queue {
         (seq == tail.wrapping_add(1)).then_some((entry, seq))
     }
 
-    /// True if there is a packet.
+    /// True if the queue holds a packet.
     pub fn has_packets(&self) -> bool {
         self.filled().is_some()
     }
 
-    /// Hands the next packet to `read`; false if there is none. A packet that was not intact is
-    /// empty.
+    /// Passes the next packet to `read`; false if the queue is empty. A packet that was not intact
+    /// is empty.
     pub fn take(&mut self, read: impl FnOnce(&[u8])) -> bool {
         let Some((entry, seq)) = self.filled() else { return false };
         // SAFETY: the firmware does not touch a filled entry before it has been read.
@@ -57,28 +57,28 @@ impl Queue {
         true
     }
 
-    /// Entries filled so far, modulo 2^32.
+    /// Number of entries filled so far, modulo 2^32.
     pub fn filled_so_far(&self) -> u32 {
         // SAFETY: a field of the mapping.
         self.0.word(unsafe { &raw mut (*self.0.base()).head }).load(Ordering::Relaxed)
     }
 
-    /// Packets that have gone on to the sockets so far, modulo 2^32.
+    /// Number of packets that have gone on to the sockets so far, modulo 2^32.
     pub fn passed(&self) -> u32 {
         // SAFETY: a field of the mapping.
         self.0.word(unsafe { &raw mut (*self.0.base()).passed }).load(Ordering::Acquire)
     }
 
-    /// Says that all packets have been read from the sockets that had gone there when
-    /// [`Self::passed`] was `passed`. Small packets come into the queue again.
+    /// Reports that the packets that had gone to the sockets when [`Self::passed`] was `passed`
+    /// have all been read. Small packets then go to the queue again.
     pub fn set_drained(&self, passed: u32) {
         // SAFETY: as above.
         let word = self.0.word(unsafe { &raw mut (*self.0.base()).drained });
         word.store(passed, Ordering::Release);
     }
 
-    /// Asks for all packets by the sockets, which wake a sleeper, or not any more. Packets that
-    /// came before the request is seen have to be looked for afterwards.
+    /// Requests that all packets go to the sockets, which wake a sleeper, or no longer. The caller
+    /// must poll afterwards for packets that arrived before the request is seen.
     pub fn set_sleeping(&self, sleeps: bool) {
         // SAFETY: as above.
         let word = self.0.word(unsafe { &raw mut (*self.0.base()).is_sleeping });

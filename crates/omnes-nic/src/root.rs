@@ -1,9 +1,9 @@
-//! Unit tests need root where they load programs or make namespaces. Without it they print
+//! Unit tests need root if they load programs or create namespaces. Without it they print
 //! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 
-/// False, with a word, without root.
+/// True as root; otherwise prints that the test is skipped.
 pub(crate) fn is_root() -> bool {
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     let is_root = unsafe { libc::geteuid() } == 0;
     if !is_root {
         skip("root");
@@ -11,7 +11,7 @@ pub(crate) fn is_root() -> bool {
     is_root
 }
 
-/// Says that a test is skipped for want of `ability`.
+/// Prints that a test is skipped because `ability` is missing.
 ///
 /// # Panics
 /// With `OMNES_REQUIRE=root`.

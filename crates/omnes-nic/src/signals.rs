@@ -1,10 +1,10 @@
-//! Threads that no signal of the program reaches: a signal that all the program's threads block
-//! waits for one of them, and does not end the process on a thread that the program knows nothing
-//! of.
+//! Threads that receive none of the program's signals: a signal that all the program's threads
+//! block stays pending for one of them, instead of ending the process on a thread that the program
+//! does not know of.
 
 use std::mem::MaybeUninit;
 
-/// Runs `body`, which starts threads, with all signals blocked, as those threads then have them.
+/// Runs `body` with all signals blocked, as they then are for the threads that it starts.
 pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: both sets are ours; the first is filled before it is used, and the second is read

@@ -1,4 +1,4 @@
-//! The agent lends to whom it should, and takes back whatever happens.
+//! The agent lends to the processes that it should lend to, and takes back in every case.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -100,7 +100,7 @@ fn a_killed_process_gives_its_slots_back_also_if_a_child_of_it_lives() {
     agent.wait_for(&["returned slot 0 (its process has left)"]);
     // SAFETY: the child of the actor, which waits for this.
     unsafe { libc::kill(child, libc::SIGKILL) };
-    // Name and port are free for the next.
+    // Name and port are free for the next process.
     wait_until("the port is free", || {
         hosts[0].inside(|| UdpSocket::bind(socket_address(0))).is_ok()
     });
@@ -132,7 +132,7 @@ fn a_slot_whose_port_is_given_up_is_taken_back() {
         let lent = agent.client().lend(&plan, socket.as_fd(), None).unwrap();
         assert!(!lent.is_lost());
         give_port_up(&socket);
-        // Whoever has the port next is not the tenant, also if the socket gets another one.
+        // The port's next owner is not the tenant, even if the socket gets another port.
         let _next = hosts[0].inside(|| UdpSocket::bind(plan.socket).unwrap());
         if takes_another {
             let any = SocketAddr::new(plan.socket.ip(), 0);
@@ -147,7 +147,7 @@ fn a_slot_whose_port_is_given_up_is_taken_back() {
 fn who_has_lost_a_slot_cannot_return_the_next_one_of_that_number() {
     let Some(hosts) = network(2) else { return };
     let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
-    // Two who have lost slot 0: one returns it, the other ends.
+    // Two actors have lost slot 0: one returns it, the other ends.
     let mut losers = [Actor::start(&hosts[0]), Actor::start(&hosts[0])];
     for loser in &mut losers {
         let said = loser.tell("borrow-and-unbind");
@@ -164,7 +164,7 @@ fn who_has_lost_a_slot_cannot_return_the_next_one_of_that_number() {
     let [returns, ends] = &mut losers;
     assert_eq!(returns.tell("return-number 0"), "returned");
     ends.kill();
-    // What they have said is handled before these are served.
+    // Their requests are handled before these are served.
     (0..2).for_each(|_| drop(agents[0].client().report().unwrap()));
     let its_log = || agents[0].log().into_iter().filter(|line| line.starts_with("returned"));
     assert!(its_log().all(|line| line.contains("port has been given up")), "{:?}", agents[0].log());
@@ -184,11 +184,11 @@ fn a_port_of_somebody_else_is_not_lent() {
     let mut thief = Actor::start(&hosts[0]);
     let refused = thief.tell("borrow-port-of 0");
     assert!(refused.contains("not bound to the address"), "{refused}");
-    // The socket itself, which is root's: the thief was given it.
+    // The socket itself, which is root's: the thief has received it.
     let mut thief = Actor::start_as(&hosts[0], NOBODY, Some(victim.socket.as_fd()));
     let refused = thief.tell("borrow-given 0");
     assert!(refused.contains("another user's"), "{refused}");
-    // A socket of a network in which the address is the thief's.
+    // A socket of a network in which the thief has the address.
     let far = hosts[1].inside(|| {
         let [words, _] = settings(socket_address(0).ip(), "lo");
         assert!(
@@ -198,7 +198,7 @@ fn a_port_of_somebody_else_is_not_lent() {
     });
     let refused = hosts[0].inside(|| borrow(&victim.plan, far.as_fd(), None)).err().unwrap();
     assert!(refused.to_string().contains("another network namespace"), "{refused}");
-    // The same port at another address of the host, or as a group's.
+    // The same port at another address of the host, or at a group's.
     let other = address(900);
     hosts[0].command(&format!("ip {}", settings(other, "eth0")[0]));
     let mut thief = Actor::start(&hosts[0]);
@@ -208,7 +208,7 @@ fn a_port_of_somebody_else_is_not_lent() {
         assert!(refused.contains("another user has a socket with the same port"), "{refused}");
     }
     assert_eq!(thief.tell("borrow-group 20001"), "lent");
-    // The victim itself gets it.
+    // The victim itself gets the slot.
     hosts[0].inside(|| borrow(&victim.plan, victim.socket.as_fd(), None)).unwrap();
 }
 
@@ -225,10 +225,10 @@ fn a_slot_has_one_owner_and_other_jobs_have_others() {
     assert!(refused.to_string().contains("by MAC address are not lent"), "{refused}");
     let again = client.lend(&first.plan, first.socket.as_fd(), None).err().unwrap();
     assert!(again.to_string().contains("already has a slot"), "{again}");
-    // Another user's process with the first one's name, whatever socket it has.
+    // Another user's process that uses the first one's name, whatever socket it has.
     let mut thief = Actor::start(&hosts[0]);
     assert!(thief.tell("borrow-port-of 0").contains("not bound"));
-    // Another job at another port, though everything else is the same.
+    // Another job at another port, with everything else the same.
     let mut second = first.plan.clone();
     let socket = hosts[0].inside(|| UdpSocket::bind((second.socket.ip(), 0)).unwrap());
     second.job += 1;
@@ -260,7 +260,7 @@ fn forged_and_replayed_packets_complete_no_barrier() {
     let stranger = hosts[2].inside(|| UdpSocket::bind((address(2), 0)).unwrap());
     let send = |packet: &[u8]| stranger.send_to(packet, socket_address(0)).unwrap();
     let genuine = step(rank(1), rank(0), 4, 0);
-    // With another key, without one, for somebody else, of a rank that is no member.
+    // With another key, without a tag, for another receiver, of a rank that is not a member.
     let forged = header(Kind::Step, rank(1), 4, 0).emit();
     let key = JobKey::new([9; 16]).sender(Rank(rank(1)));
     let with_other_key = key.tag(&forged, Rank(rank(0)), &[]).0.to_be_bytes();
@@ -268,7 +268,7 @@ fn forged_and_replayed_packets_complete_no_barrier() {
     send(&[&forged[..], &[0; 8]].concat());
     send(&step(rank(1), rank(2), 4, 0));
     send(&step(rank(2), rank(0), 4, 0));
-    // The genuine one with a bit changed, in the step, the number, the tag; cut and too long.
+    // The genuine packet with a bit changed in the step, the number or the tag; cut, and too long.
     for byte in [19, 31, 39] {
         let mut changed = genuine.clone();
         changed[byte] ^= 1;
@@ -276,7 +276,7 @@ fn forged_and_replayed_packets_complete_no_barrier() {
     }
     send(&[&genuine[..], &[0]].concat());
     let bad = 8;
-    // Replayed: all that the second has sent before, and a request for a step.
+    // Replayed: all that the second member has sent before, and a request for a step.
     (1..=3).for_each(|epoch| {
         send(&step(rank(1), rank(0), epoch, 0));
     });
@@ -294,7 +294,7 @@ fn forged_and_replayed_packets_complete_no_barrier() {
     let now = pages[0].counters();
     assert_eq!(now.duplicates - before.duplicates, 3, "{now:?}");
     assert_eq!((pages[0].done(), pages[1].done(), pages[1].entered()), (3, 3, 3));
-    // Only the one who has the key can do it.
+    // Only the owner of the key can do it.
     members[1].enter(4);
     pages.iter().for_each(|page| wait_done(page, 4));
 }
@@ -313,7 +313,7 @@ fn what_a_process_loads_itself_and_what_the_agent_lends_work_side_by_side() {
         address.set_port(6000 + index as u16);
         address
     };
-    // The same group once more, of another job, at other ports.
+    // The same group again, of another job, at other ports.
     let own = [0, 1].map(|index: usize| {
         let mut plan = members[index].plan.clone();
         plan.job += 1;
@@ -366,7 +366,7 @@ fn users_have_limits_and_see_their_own_slots_only() {
     let _lent = [lend(&sockets[0], 4096).unwrap(), lend(&sockets[1], 2).unwrap()];
     let refused = lend(&sockets[2], 2).err().unwrap().to_string();
     assert!(refused.contains("all 2 slots"), "{refused}");
-    // Another user has limits of his own.
+    // Another user has separate limits.
     let mut actor = Actor::start(&hosts[0]);
     assert_eq!(actor.tell("manage"), "3 refused, 2 hidden");
     let crowd = actor.tell("crowd 80");
@@ -388,13 +388,13 @@ fn one_user_leaves_room_for_the_queues_of_others() {
         plan.job += 1;
         client.lend_queue(&plan, &given)
     };
-    // The same sockets for one job after the other.
+    // The same sockets for one job after another.
     let lent: Vec<_> = (0..32).map(|_| lend().unwrap()).collect();
     let refused = lend().err().unwrap().to_string();
     assert!(refused.contains("more than 1024 addresses"), "{refused}");
     let mut actor = Actor::start(&hosts[0]);
     assert_eq!(actor.tell("borrow-queue"), "lent");
-    // Nobody waits long while they are taken back, at once or one by one.
+    // Taking them back blocks nobody for long, whether together or one by one.
     let start = std::time::Instant::now();
     drop(lent);
     drop(actor);
@@ -420,20 +420,20 @@ fn a_tree_is_kept_in_its_own_words() {
 fn hostile_processes_keep_nobody_waiting() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
-    // The first keeps what belongs to its user waiting, so the others are somebody else's. All are
-    // there before any acts: a process that begins later would inherit the socket that lingers, and
-    // wait for it instead of the agent's helper.
+    // The first actor blocks other processes of its own user, so the others belong to another user.
+    // All are started before any of them acts: a process that starts later would inherit the
+    // lingering socket, and wait for it instead of the agent's helper.
     let orders = [(NOBODY - 1, "linger"), (NOBODY, "half"), (NOBODY, "endless"), (NOBODY, "deaf")];
     let mut hostile: Vec<Actor> =
         orders.map(|(user, _)| Actor::start_as(&hosts[0], user, None)).into();
-    // Among thousands of others' sockets a port is to be found.
+    // A port has to be found among thousands of others' sockets.
     let mut hoarder = Actor::start_as(&hosts[0], NOBODY - 2, None);
     let hoarded: usize = hoarder.tell("hoard 20000").parse().unwrap();
     assert!(hoarded > 900, "{hoarded}");
     hostile.iter_mut().zip(orders).for_each(|(actor, (_, what))| actor.order(what));
     let refused = hostile[0].hear();
     assert!(refused.contains("no UDP socket"), "{refused}");
-    // One who asks sensibly is served, while the others do what they can.
+    // A well-behaved process is served while the others do what they can.
     let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
     let start = std::time::Instant::now();
     for _ in 0..20 {
@@ -441,13 +441,13 @@ fn hostile_processes_keep_nobody_waiting() {
         wait_until("it is back", || agent.client().report().unwrap().slots.is_empty());
     }
     assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
-    // They are sent away.
+    // The hostile processes are disconnected.
     for actor in &mut hostile[1..] {
         assert_eq!(actor.hear(), "closed");
     }
     agent.wait_for(&["refused uid 65534", "stopped in the middle of a line"]);
     agent.wait_for(&["refused uid 65534", "too long"]);
-    // Whoever has made the agent's helper wait waits himself until that is over.
+    // A user who has blocked the agent's helper has to wait until it is done.
     let mut waiting = Actor::start_as(&hosts[0], NOBODY - 1, None);
     waiting.order("garbage");
     assert_eq!(agent.client().report().unwrap().slots.len(), 0);
@@ -474,7 +474,7 @@ fn there_is_one_agent_and_only_root_is_believed() {
     };
     let second = hosts[0].inside(start);
     assert!(second.contains(&format!("process {pid} of user 65534")), "{second}");
-    // Root does without an agent then.
+    // Root then works without an agent.
     let nic = hosts[0].inside(|| Nic::obtain(Preference::Any)).unwrap();
     assert_eq!(nic.form(), NicForm::Kernel);
     squatter.kill();
@@ -493,7 +493,7 @@ fn a_process_gets_what_there_is_or_the_reasons() {
     let obtain = |preference| hosts[0].inside(|| Nic::obtain(preference));
     let none = obtain(Preference::Agent).err().unwrap();
     assert_eq!(none.reasons.len(), 1);
-    // Loaded once, and gone with the last that needs it.
+    // Loaded once, and unloaded with its last user.
     let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
     let mut first = obtain(Preference::Any).unwrap();
     let second = obtain(Preference::Kernel).unwrap();
@@ -534,7 +534,7 @@ fn root_attaches_and_detaches() {
     };
     let found = hooked();
     assert_eq!(found.iter().map(|it| &*it.name).collect::<Vec<_>>(), hooks::PROGRAMS);
-    // A child that another test is about to start has them for a moment, too.
+    // A child process that another test is about to start has them for a moment, too.
     assert!(found.iter().all(|it| it.owners.contains(&std::process::id())), "{found:?}");
 
     let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
@@ -543,7 +543,7 @@ fn root_attaches_and_detaches() {
     let busy = client.detach("eth0", false).err().unwrap().to_string();
     assert!(busy.contains("1 slots are lent on eth0"), "{busy}");
     client.detach("eth0", true).unwrap();
-    // Such a child keeps them attached until it executes.
+    // Such a child keeps them attached until it calls exec.
     wait_until("nothing is attached", || hooked().is_empty());
     agent.wait_for(&["returned slot 0 (detached by hand)"]);
     assert!(lent.is_lost());
@@ -551,7 +551,7 @@ fn root_attaches_and_detaches() {
     assert!(off.contains("omnes nic attach eth0"), "{off}");
     client.attach("eth0").unwrap();
     assert_eq!(hooked().len(), 2);
-    // Its owner may give back what it has no more, and keeps the next one of that number.
+    // Its owner may return what it no longer has, and keeps the next slot of that number.
     let next = lender.lend(&plan, socket.as_fd(), None).unwrap();
     assert_eq!((next.slot(), lent.slot()), (0, 0));
     drop(lent);
@@ -586,7 +586,7 @@ fn an_agent_that_is_late_mutes_nobody_and_keeps_what_is_lent() {
     let stopped = agents[0].stop();
     std::thread::scope(|scope| {
         let asks = scope.spawn(|| lend(&asked).err().unwrap().to_string());
-        // Meanwhile others look at what they have, and give it back.
+        // Meanwhile other threads check their loans, and return them.
         while !asks.is_finished() {
             let start = std::time::Instant::now();
             assert!(!lent[0].is_lost());
@@ -600,7 +600,7 @@ fn an_agent_that_is_late_mutes_nobody_and_keeps_what_is_lent() {
     drop(spare);
     assert!(start.elapsed().as_secs() < 4, "{:?}", start.elapsed());
     drop(stopped);
-    // The late answer is taken, and what it lends given back.
+    // The late answer is read, and the slot that it lends is returned.
     let next = lend(&another(3)).unwrap();
     assert_eq!(clients[0].report().unwrap().slots.len(), 2);
     assert!(!lent[0].is_lost() && !next.is_lost());
@@ -625,7 +625,7 @@ fn when_the_agent_ends_nothing_is_left_and_its_clients_know() {
     assert_eq!(programs.len(), 2);
     agent.client().end().unwrap();
     drop(agent);
-    // A process that another test starts now has the agent's connections until it executes.
+    // A process that another test starts now has the agent's connections until it calls exec.
     wait_until("the slot is lost", || slot.is_lost());
     wait_until("nothing is attached", || hosts[0].inside(at).is_empty());
     wait_until("its programs are gone", || {
@@ -634,7 +634,7 @@ fn when_the_agent_ends_nothing_is_left_and_its_clients_know() {
     });
     let gone = hosts[0].inside(|| nic.open(&plan, socket.as_fd(), None)).err().unwrap();
     assert!(matches!(gone, NicError::Agent(AgentError::Absent)), "{gone}");
-    // Another one is found without obtaining the NIC again.
+    // Another agent is found without obtaining the NIC again.
     let _agent = Served::usual(&hosts[0]);
     let again = hosts[0].inside(|| nic.open(&plan, socket.as_fd(), None)).unwrap();
     assert!(!again.is_lost());

@@ -1,4 +1,4 @@
-//! Barriers between hosts, run by their kernels: nobody leaves before all have entered.
+//! Barriers between hosts, run by their kernels: no member leaves before all have entered.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -18,19 +18,19 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A barrier that takes longer does not end.
+/// A barrier that takes longer will not end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How a member waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wait {
-    /// It looks at the page.
+    /// It polls the page.
     Poll,
     /// It sleeps on its socket.
     Sleep,
 }
 
-/// A member of a group with its slot.
+/// A member of a group, with its slot.
 struct Member {
     host: Host,
     own: usize,
@@ -39,7 +39,7 @@ struct Member {
     table: Table,
     combines: bool,
     socket: UdpSocket,
-    /// Where releases to all come to, if they do.
+    /// The socket that receives releases to all, if any.
     _group: Option<UdpSocket>,
 }
 
@@ -48,7 +48,7 @@ impl Member {
         Self::at(host, plan, &["eth0"])
     }
 
-    /// One whose kernel has the firmware at several interfaces; the last has the address.
+    /// A member whose kernel has the firmware at several interfaces; the last one has the address.
     fn at(host: &Host, plan: &SlotPlan, interfaces: &[&str]) -> Self {
         let own = plan.own as usize;
         let algorithm: BarrierAlgorithm = plan.barrier.as_deref().unwrap().parse().unwrap();
@@ -69,7 +69,7 @@ impl Member {
         Self { host, own, kernel, page, table, combines, socket, _group: group }
     }
 
-    /// Enters a barrier: sends the first message that the table has.
+    /// Enters a barrier: sends the first message of the table.
     fn enter(&self, epoch: u32) {
         let first = self.table.first_send().unwrap();
         let (to, address) = match self.table.send_to(first) {
@@ -81,7 +81,7 @@ impl Member {
         self.socket.send_to(&packet, socket_address(address)).unwrap();
     }
 
-    /// What a member brings into a barrier, where they combine words.
+    /// What a member contributes to a barrier, if barriers combine words.
     fn brings(&self, own: usize, epoch: u32) -> Contribution {
         if !self.combines {
             return Contribution::default();
@@ -90,7 +90,7 @@ impl Member {
         let words: [u64; CARRIED_MAX] = std::array::from_fn(|which| {
             let word = (own as u64 + 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let word = word.rotate_left(epoch.wrapping_add(13 * which as u32));
-            // No sum of these is rounded.
+            // No sum of these values is rounded.
             if combine == Combine::SumF64 { f64::from(word as i32).to_bits() } else { word }
         });
         Contribution::new(combine, &words[..1 + epoch as usize % CARRIED_MAX])
@@ -129,7 +129,7 @@ impl Member {
     fn sleep(&self, epoch: u32) {
         self.page.set_sleeping(true);
         let start = Instant::now();
-        // A packet that came for the barrier before, while this member was up already, wakes too.
+        // A packet for the previous barrier that arrived with this member awake wakes it, too.
         while !self.is_done(epoch) {
             let mut polls = [self.socket.as_raw_fd(), -1].map(|fd| libc::pollfd {
                 fd,
@@ -155,7 +155,7 @@ impl Member {
     }
 }
 
-/// All members run `epochs` barriers, each in a thread of its own; what they have counted.
+/// All members run `epochs` barriers, each in a thread of its own; returns their counters.
 fn run(
     size: usize,
     algorithm: &str,
@@ -166,7 +166,7 @@ fn run(
     run_on(&network(size)?, algorithm, is_multicast, how, epochs).into()
 }
 
-/// As [`run`], on hosts that are there.
+/// As [`run`], on existing hosts.
 fn run_on(hosts: &[Host], algorithm: &str, is_multicast: bool, how: Wait, epochs: u32) -> Counters {
     let size = hosts.len();
     let member = |(own, host): (usize, &Host)| {
@@ -175,7 +175,7 @@ fn run_on(hosts: &[Host], algorithm: &str, is_multicast: bool, how: Wait, epochs
     run_members(&hosts.iter().enumerate().map(member).collect::<Vec<_>>(), how, epochs)
 }
 
-/// As [`run`], with members that are there.
+/// As [`run`], with existing members.
 fn run_members(members: &[Member], how: Wait, epochs: u32) -> Counters {
     members.iter().filter_map(|member| member._group.as_ref()).for_each(|group| {
         group.set_nonblocking(true).unwrap();
@@ -213,7 +213,7 @@ fn run_members(members: &[Member], how: Wait, epochs: u32) -> Counters {
     }
 }
 
-/// Packets are as many as the algorithm says, and no more.
+/// Asserts that exactly as many packets are sent as the algorithm says.
 fn assert_runs(
     size: usize,
     algorithm: BarrierAlgorithm,
@@ -285,8 +285,8 @@ fn a_packet_that_passes_two_hooks_makes_its_step_once() {
 
 #[test]
 fn steps_wake_whoever_computes_their_checksums() {
-    // A host throws away what has a wrong one, and what its firmware has sent is summed by nobody
-    // or by the sender's device.
+    // A host drops packets with a wrong checksum, and what its firmware has sent is summed by
+    // nobody or by the sender's device.
     for offload in ["on", "off"] {
         let Some(hosts) = network(3) else { return };
         for host in &hosts {
@@ -307,7 +307,7 @@ fn a_step_that_was_lost_is_sent_again_when_it_is_missed() {
     let plans = [0, 1].map(|own| barrier_plan(own, 2, "dissemination", false));
     let first = Member::new(&hosts[0], &plans[0]);
     let mut second = Member::new(&hosts[1], &plans[1]);
-    // While member 1 has no slot, what is sent to it is lost: its host has no use for it.
+    // While member 1 has no slot, packets to it are lost: its host ignores them.
     second.host.clone().inside(|| second.kernel.close(0));
     first.enter(1);
     let mut poll = libc::pollfd { fd: second.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };

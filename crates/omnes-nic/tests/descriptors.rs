@@ -1,5 +1,5 @@
-//! A process that has no descriptors left: what it asks of the firmware is an error, and what it
-//! has is given back. A program of its own, since the limit is the process's.
+//! A process without descriptors left: its requests to the firmware fail with an error, and what it
+//! has is returned. A program of its own, because the limit is the process's.
 //!
 //! Without root it prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
@@ -10,10 +10,10 @@ use common::group::barrier_plan;
 use common::root::is_root;
 use omnes_nic::{Kernel, NicError};
 
-/// The loopback interface: no packet need come.
+/// The loopback interface: no packet needs to arrive.
 const INTERFACE: u32 = 1;
 
-/// Lets the process open nothing more.
+/// Prevents the process from opening anything more.
 fn take_descriptors_away() {
     let limit = libc::rlimit { rlim_cur: 3, rlim_max: 1 << 10 };
     // SAFETY: the kernel reads one limit, which lives as long as the call.

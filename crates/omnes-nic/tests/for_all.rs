@@ -1,4 +1,4 @@
-//! How packets to all are passed on: of every kind and channel, once, with the hops of unicast.
+//! Forwarding of packets to all: of every kind and channel, once, with the hops of unicast.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -15,12 +15,12 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The verdict on packets that go on.
+/// The verdict on packets that continue.
 const NEXT: i32 = -1;
-/// A packet that takes longer does not come.
+/// A packet that takes longer does not arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Member 0 of three in a chain: what member 2 sends to all comes to it, and goes on to member 1.
+/// Member 0 of three in a chain: packets to all from member 2 arrive at it and go on to member 1.
 struct Middle {
     host: Host,
     kernel: Kernel,
@@ -28,7 +28,7 @@ struct Middle {
 }
 
 impl Middle {
-    /// With the firmware at several interfaces; the last is the slot's.
+    /// With the firmware at several interfaces; the last one is the slot's.
     fn at(host: &Host, interfaces: &[&str]) -> Self {
         let interfaces = interfaces.iter().map(|name| host.interface_named(name));
         let interfaces: Vec<u32> = interfaces.collect();
@@ -96,7 +96,7 @@ fn receive(socket: &UdpSocket) -> Vec<u8> {
 fn a_packet_to_all_that_passes_two_hooks_is_passed_on_once() {
     let Some(hosts) = network(3) else { return };
     let host = &hosts[0];
-    // With the MAC address of the interface below, so that the packet is the host's at both.
+    // With the MAC address of the lower interface, so that the packet is the host's at both.
     host.command("ip link add link eth0 name own0 type macvlan mode passthru");
     host.command("ip addr flush dev eth0");
     host.command("ip link set own0 up");
@@ -106,7 +106,7 @@ fn a_packet_to_all_that_passes_two_hooks_is_passed_on_once() {
     for seq in 1..=3 {
         let packet = cast(rank(2), seq, false, b"once");
         source.send_to(&packet, socket_address(0)).unwrap();
-        // It has passed both hooks then.
+        // The packet has then passed both hooks.
         assert_eq!(receive(&own), packet);
         assert_eq!(receive(&child), packet);
         let Middle { page, .. } = &middle;

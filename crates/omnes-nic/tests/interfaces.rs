@@ -1,4 +1,4 @@
-//! The agent takes its firmware off the interface that has a name now.
+//! The agent detaches its firmware from the interface that currently has a name.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -12,7 +12,7 @@ use common::hosts::{Host, network};
 use omnes_nic::agent::hooks;
 use std::collections::BTreeMap;
 
-/// Makes an interface named `twice`; its index.
+/// Creates an interface named `twice`; returns its index.
 fn make(host: &Host) -> u32 {
     host.command("ip link add twice type veth peer name other");
     host.command("ip addr add 198.51.100.1/24 dev twice");

@@ -1,4 +1,4 @@
-//! The tests of barriers, receive queues, multi-send, senders and the agent once more, over IPv6.
+//! The tests of barriers, receive queues, multi-send, senders and the agent again, over IPv6.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.

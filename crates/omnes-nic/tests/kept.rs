@@ -1,5 +1,5 @@
-//! What a user keeps open of slots and queues that he has given back takes the agent's memory, and
-//! counts against what he may have.
+//! Slots and queues that a user has returned but keeps open take the agent's memory, and count
+//! against the user's limits.
 //!
 //! Without root the test prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -30,11 +30,11 @@ fn what_is_given_back_and_kept_open_counts_until_it_is_closed() {
         ("borrow-queue", &queues, "keeps 128 queues open that were taken back"),
     ] {
         let mut actor = Actor::start(&hosts[0]);
-        // What is closed is not counted.
+        // Closed ones are not counted.
         all.iter().for_each(|order| assert_eq!(actor.tell(order), "lent"));
         assert_eq!(actor.tell("return"), "returned");
         all.iter().for_each(|order| assert_eq!(actor.tell(order), "lent"));
-        // It has mapped them, too.
+        // The child has mapped them, too.
         let child: i32 = actor.tell("fork").parse().unwrap();
         assert_eq!(actor.tell("return"), "returned");
         let client = agent.client();

@@ -11,7 +11,7 @@ use omnes_nic::Kernel;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What no program may exceed; `OMNES_BLESS=1` writes the present sizes and a tenth.
+/// Sizes that no program may exceed; `OMNES_BLESS=1` writes the present sizes plus a tenth.
 const CEILINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions.txt");
 const COLUMNS: &str = "# program: instructions, instructions verified over all paths\n";
 

@@ -1,5 +1,5 @@
-//! Multi-send between hosts: what one sends to all, all receive once and unharmed, by every way of
-//! addressing, with and without offloads, one by one and in trains.
+//! Multi-send between hosts: every member receives packets to all once and unharmed, with every way
+//! of addressing, with and without offloads, one by one and in trains.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -19,14 +19,14 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-/// After so long without a packet none is on its way any more.
+/// After this time without a packet none is in flight any more.
 const SILENCE: Duration = Duration::from_millis(30);
-/// If not even one comes for so long, none does.
+/// If not a single packet arrives within this time, none will.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Of packets as they leave their source.
+/// TTL of packets as they leave their source.
 const TTL: u8 = 64;
-/// Longest packet, as UDP counts: an Ethernet frame less its headers.
+/// Longest packet in UDP's count: an Ethernet frame less its headers.
 const LONGEST: usize = 1514 - FRAME_BYTES;
 
 /// A member with its host.
@@ -40,7 +40,7 @@ struct Member {
     group: UdpSocket,
 }
 
-/// What a member has received: from whom, and the packet.
+/// What a member has received: the sender's address, and the packet.
 type Received = (SocketAddr, Vec<u8>);
 
 impl Member {
@@ -63,7 +63,7 @@ impl Member {
         Self { host: host.clone(), own, kernel, slot, page, socket, group }
     }
 
-    /// Gives the slot back and takes another, which knows no MAC address yet.
+    /// Returns the slot and takes another one, which knows no MAC address yet.
     fn reopen(&mut self, plan: &SlotPlan) {
         let interface = self.host.interface();
         let Self { host, kernel, slot, page, .. } = self;
@@ -74,7 +74,7 @@ impl Member {
         });
     }
 
-    /// Takes what has come by now; true if there was something.
+    /// Takes the packets that have arrived; true if any had.
     fn take(&self, received: &mut Vec<Received>) -> bool {
         let before = received.len();
         let mut buffer = [0; 2048];
@@ -86,7 +86,7 @@ impl Member {
         received.len() != before
     }
 
-    /// UDP packets that its host's kernel has refused for their checksum.
+    /// Number of UDP packets that its host's kernel has dropped for their checksum.
     fn checksum_errors(&self) -> u64 {
         let text = self.host.inside(|| std::fs::read_to_string("/proc/thread-self/net/snmp"));
         let text = text.unwrap();
@@ -97,8 +97,8 @@ impl Member {
     }
 }
 
-/// What each member receives until nothing comes any more; each but `source` is to have `count`
-/// packets, which are waited for longer.
+/// What each member receives until no more packets arrive; every member except `source` should
+/// receive `count` packets, which are waited for longer.
 fn received_by_all(members: &[Member], source: usize, count: usize) -> Vec<Vec<Received>> {
     let mut received = vec![Vec::new(); members.len()];
     let mut last = Instant::now();
@@ -137,7 +137,7 @@ fn members(count: usize, mode: Mode) -> Option<Vec<Member>> {
     Some(members)
 }
 
-/// Lets a group send in another way from now on.
+/// Makes a group send in another way from now on.
 fn switch(members: &mut [Member], mode: Mode) {
     let count = members.len();
     let offload = if mode.has_offload { "on" } else { "off" };
@@ -148,14 +148,14 @@ fn switch(members: &mut [Member], mode: Mode) {
     }
 }
 
-/// A packet of a broadcast of a given length; each tells its number, and a message's first one is
-/// tagged with its envelope.
+/// A packet of a broadcast with a given length; each carries its number, and a message's first
+/// packet is tagged with its envelope.
 fn numbered(source: usize, seq: u32, is_first: bool, bytes: usize) -> Vec<u8> {
     let body: Vec<u8> = (0..bytes - 40).map(|at| (at as u32 * 7 + seq) as u8).collect();
     cast(rank(source), seq, is_first, &body)
 }
 
-/// Packets of `bytes` each, of which the first begins a message.
+/// Packets of `bytes` each, the first of which begins a message.
 fn message(source: usize, seq: u32, packets: u32, bytes: usize) -> Vec<Vec<u8>> {
     (0..packets).map(|at| numbered(source, seq + at, at == 0, bytes)).collect()
 }
@@ -164,8 +164,8 @@ fn set_segment(socket: &UdpSocket, bytes: usize) {
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, bytes as i32);
 }
 
-/// Each receiver has each packet once, from its parent where packets go by unicast, or, by MAC
-/// address, from the source.
+/// Asserts that each receiver has each packet once: from its parent if packets go by unicast, or
+/// from the source if they go by MAC address.
 fn assert_all_have(members: &[Member], source: usize, packets: &[Vec<u8>], mode: Mode) {
     let tree: Tree = mode.tree.parse().unwrap();
     let size = members.len() as u32;
@@ -205,7 +205,7 @@ fn modes() -> impl Iterator<Item = Mode> {
 
 #[test]
 fn single_packets_reach_all_by_every_way_of_addressing() {
-    // [MS-R8, R15]: the host sends once; everybody receives, hosts that pass on too.
+    // [MS-R8, R15]: the host sends once; every host receives, including those that forward.
     const SIZE: usize = 6;
     let Some(mut members) = members(SIZE, modes().next().unwrap()) else { return };
     for mode in modes() {
@@ -214,7 +214,7 @@ fn single_packets_reach_all_by_every_way_of_addressing() {
         // The first packets find no MAC address known, the later ones do.
         for source in [0, 4, 0] {
             let mut packets = Vec::new();
-            // Odd lengths too: their checksums are another matter.
+            // Odd lengths, too: their checksums are computed differently.
             for bytes in [40 + 16, 40 + 17, 1000, 1001, LONGEST] {
                 packets.push(numbered(source, seq, true, bytes));
                 packets.push(numbered(source, seq + 1, false, bytes));
@@ -237,7 +237,7 @@ fn single_packets_reach_all_by_every_way_of_addressing() {
 
 #[test]
 fn trains_reach_all_by_every_way_of_addressing() {
-    // A train crosses into the kernel in one call, and is cut as late as possible.
+    // A train crosses into the kernel in one call, and is split as late as possible.
     const SIZE: usize = 6;
     let Some(mut members) = members(SIZE, modes().next().unwrap()) else { return };
     for mode in modes() {
@@ -261,7 +261,7 @@ fn trains_reach_all_by_every_way_of_addressing() {
 
 #[test]
 fn packets_to_one_child_reach_all_too() {
-    // What is sent by unicast, without a group.
+    // Packets sent by unicast, without a group.
     let mode = Mode { tree: "binomial", by_mac: false, has_offload: false };
     let Some(members) = members(4, mode) else { return };
     let packets = [numbered(1, 1, true, 500), numbered(1, 2, false, 501)];
@@ -271,7 +271,7 @@ fn packets_to_one_child_reach_all_too() {
     assert_all_have(&members, 1, &packets, mode);
 }
 
-/// Both checksums fit: complete, or prepared for whoever completes them.
+/// Asserts that both checksums are right: complete, or prepared for completion.
 fn assert_sums_fit(sniffed: &Sniffed, mode: Mode) {
     let frame = &sniffed.frame;
     assert_eq!(packets::ip_sum(frame), 0xffff, "{mode:?}");
@@ -314,10 +314,11 @@ fn both_checksums_fit_on_every_link() {
                 assert_eq!(sniffed.frame[..6], member.host.mac(), "{mode:?}");
                 let is_to_group = packets::to(&sniffed.frame) == GROUP;
                 assert!(!is_to_group || mode.by_mac, "{mode:?}");
-                // Whoever passes on counts down, as a router does.
+                // Members that forward decrement the TTL, as a router does.
                 assert_eq!(sniffed.frame[packets::TTL], TTL - (member.own as u8 - 1), "{mode:?}");
             }
-            // With MAC addresses known, the group's address stays; before, and else, it does not.
+            // With known MAC addresses the group's address stays; before, and otherwise, it does
+            // not.
             let is_to_group = |sniffed: &Sniffed| packets::to(&sniffed.frame) == GROUP;
             assert_eq!(frames.iter().any(is_to_group), mode.by_mac, "{mode:?}");
             let has_trains = frames.iter().any(|sniffed| sniffed.train_bytes != 0);
@@ -326,7 +327,7 @@ fn both_checksums_fit_on_every_link() {
     }
 }
 
-/// Member 1 of three in a chain, which passes to member 2 what member 0 sends; a sniffer at 2.
+/// Member 1 of three in a chain, which forwards packets of member 0 to member 2; a sniffer at 2.
 struct Middle {
     members: Vec<Member>,
     sniffer: Sniffer,
@@ -346,7 +347,7 @@ impl Middle {
         frame(Way { mac_from: [2; 6], mac_to, from, to }, payload)
     }
 
-    /// A packet comes to member 1: unchanged it goes on to its host. What member 2 gets.
+    /// A packet arrives at member 1 and goes on unchanged to its host. Returns what member 2 gets.
     fn passes_on(&self, bytes: &[u8], train_bytes: u32) -> Vec<Sniffed> {
         let Member { host, kernel, .. } = &self.members[1];
         let packet = TestPacket { bytes, mark: 77, interface: host.interface(), train_bytes };
@@ -369,7 +370,7 @@ fn the_host_gets_what_was_passed_on_unchanged() {
             assert_eq!(packets::udp_sum(&sniffed[0].frame), 0xffff);
             assert_eq!(packets::from(&sniffed[0].frame), socket_address(1));
             assert_eq!(packets::to(&sniffed[0].frame), socket_address(2));
-            // Without a checksum it stays without.
+            // A packet without a checksum stays without.
             let mut without = single.clone();
             without[UDP_CHECK].fill(0);
             let sniffed = middle.passes_on(&without, 0);
@@ -413,7 +414,7 @@ fn only_what_a_member_has_tagged_for_all_is_passed_on() {
     }
     assert_eq!(middle.sniffer.all(SILENCE, SILENCE), nothing);
     let counters = middle.members[1].page.counters();
-    // With another rank in it, a packet is from no member or from this very one: not looked at.
+    // With another rank in it, a packet is from no member or from this one: it is not checked.
     assert_eq!(counters.bad_tags, tagged.len() as u64 - 2);
     assert_eq!(counters.clones, 0);
 
@@ -487,7 +488,7 @@ fn a_slot_that_does_not_forward_leaves_it_to_the_host() {
     let received = |count| -> Vec<Vec<Received>> { received_by_all(&members, 0, count) };
     let got: Vec<usize> = received(1).iter().map(Vec::len).collect();
     assert_eq!(got, [0, 1, 0]);
-    // The host passes on what it received, by its own means.
+    // The host forwards what it received by its own means.
     members[1].socket.send_to(&packet, socket_address(2)).unwrap();
     assert_eq!(received(1)[2], [(socket_address(1), packet)]);
 }
@@ -497,7 +498,7 @@ fn a_source_reaches_a_thousand_children_by_one_call() {
     const SIZE: usize = 1024;
     let Some(mut hosts) = network(1) else { return };
     let host = hosts.remove(0);
-    // A bridge without ports takes whatever is sent.
+    // A bridge without ports accepts every packet.
     host.command("ip link set eth0 down");
     host.command("ip link add wide type bridge");
     host.command("ip link set wide arp off up");
@@ -544,12 +545,12 @@ fn a_child_that_has_moved_is_found_again() {
         members[0].socket.send_to(&packet, GROUP).unwrap();
         assert_all_have(&members, 0, &[packet], mode);
     }
-    // Member 1 gets another interface address, and asks for its neighbours, who learn it by that.
+    // Member 1 gets another interface address, and asks for its neighbours, who learn it from that.
     let host = &members[1].host;
     host.command("ip link set eth0 down");
     host.command("ip link set eth0 address 02:00:00:00:77:77");
     host.command("ip link set eth0 up");
-    // An interface that is down keeps its addresses of IPv4 only.
+    // Only IPv4 addresses stay on an interface that is down.
     if IS_V6 {
         host.command(&format!("ip {}", settings(address(1), "eth0")[0]));
     } else {

@@ -1,4 +1,4 @@
-//! The receive queue: which packets come into it, which go on to the sockets, and in what order.
+//! The receive queue: which packets go into it, which go on to the sockets, and in what order.
 //!
 //! First single packets without a network (`BPF_PROG_TEST_RUN`), then real sockets of two hosts.
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
@@ -33,7 +33,7 @@ fn plan() -> QueuePlan {
     QueuePlan { job: JOB, sockets: vec![socket_address(0)], group: Some(GROUP) }
 }
 
-/// A packet of a channel with so many bytes of data, which `number` names.
+/// A packet of a channel with `bytes` bytes of data, made from `number`.
 fn packet(number: u32, bytes: usize) -> Vec<u8> {
     let body: Vec<u8> = (0..bytes).map(|at| (number as usize * 7 + at) as u8).collect();
     tagged(&header(Kind::Data, 1, number, 0), Rank(0), &body, 0)
@@ -62,7 +62,7 @@ impl Rig {
         frame(Way { mac_from: [2; 6], mac_to: self.host.mac(), from, to }, payload)
     }
 
-    /// What becomes of a frame that comes in.
+    /// The verdict on an arriving frame.
     fn comes(&self, bytes: &[u8], train_bytes: u32) -> i32 {
         let Self { host, kernel, .. } = self;
         let packet = TestPacket { bytes, mark: 0, interface: host.interface(), train_bytes };
@@ -90,7 +90,7 @@ impl Rig {
     }
 }
 
-/// The next packet, and an empty one where it was not intact.
+/// The next packet, which is empty if it was not intact.
 fn next(queue: &mut Queue) -> Option<Vec<u8>> {
     let mut taken = None;
     queue.take(|packet| taken = Some(packet.to_vec()));
@@ -102,7 +102,7 @@ fn next(queue: &mut Queue) -> Option<Vec<u8>> {
 fn small_packets_come_into_the_queue_and_others_go_on() {
     let Some(mut rig) = Rig::new() else { return };
     let longest = QUEUE_PACKET_BYTES_MAX - HEAD_BYTES;
-    // So many that each entry is used again, for a shorter packet mostly.
+    // So many that each entry is reused, mostly for a shorter packet.
     let sizes = [longest, 1024, 473, 472, 8, 3, 2, 1, 0].into_iter().cycle();
     for (number, bytes) in sizes.take(3 * QUEUE_ENTRIES as usize).enumerate() {
         let packet = packet(number as u32, bytes);
@@ -120,7 +120,7 @@ fn small_packets_come_into_the_queue_and_others_go_on() {
         assert_eq!(next(&mut rig.queue), Some(of_barrier));
     }
 
-    // Until the sockets have been read, all that follows goes there, too.
+    // Until the sockets have been read, all later packets go there, too.
     assert!(!rig.takes(&packet(1, longest + 1)));
     assert!(!rig.takes(&packet(2, 8)));
     assert_eq!((next(&mut rig.queue), rig.queue.passed()), (None, 2));
@@ -130,7 +130,7 @@ fn small_packets_come_into_the_queue_and_others_go_on() {
     assert_eq!((next(&mut rig.queue), rig.queue.passed()), (None, 4));
     rig.queue.set_drained(4);
     assert!(rig.takes(&packet(4, 8)));
-    // A train goes on whole, however small.
+    // A train goes on as a whole, however small.
     let train = rig.inward(&[packet(5, 60), packet(6, 60)].concat());
     assert_eq!(rig.comes(&train, 100), NEXT);
     assert_eq!(rig.queue.passed(), 5);
@@ -201,18 +201,18 @@ fn damaged_packets_go_on_to_the_kernel_which_drops_them() {
         assert_eq!(rig.queue.passed() - passed, u32::from(is_ours));
         rig.queue.set_drained(rig.queue.passed());
     }
-    // Of a packet that has not crossed a wire the sum is not finished.
+    // A packet that has not crossed a wire has an incomplete checksum.
     let mut local = rig.inward(&packet(2, 8));
     let sum = pseudo_sum(&local).to_be_bytes();
     local[UDP_CHECK].copy_from_slice(&sum);
     assert_eq!(rig.comes(&local, 0), DROP);
-    // Without a sum nothing can be said.
+    // Without a checksum the packet cannot be verified.
     local[UDP_CHECK].copy_from_slice(&[0, 0]);
     assert_eq!(rig.comes(&local, 0), NEXT);
     assert_eq!(next(&mut rig.queue), Some(packet(2, 8)));
     assert_eq!(next(&mut rig.queue), None, "it is not even put there");
     rig.queue.set_drained(rig.queue.passed());
-    // What stands behind the datagram is none of it.
+    // Bytes after the datagram are not part of it.
     let mut longer = rig.inward(&packet(3, 8));
     longer.extend([0; 4]);
     assert_eq!(rig.comes(&longer, 0), NEXT);
@@ -257,7 +257,7 @@ fn ports_are_one_queues_and_are_free_when_it_is_closed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// Against a model: nothing is lost, and what goes each way keeps its order.
+    /// Against a model: nothing is lost, and packets keep their order on each path.
     #[test]
     fn packets_keep_their_order(steps in prop::collection::vec(0..8u32, 1..300)) {
         let Some(mut rig) = Rig::new() else { return Ok(()) };
@@ -288,8 +288,9 @@ proptest! {
     }
 }
 
-/// Several processors send to one queue at once, some of it while its owner falls asleep: each
-/// packet comes, by the queue or by the socket, and only what was on its way then comes twice.
+/// Several processors send to one queue concurrently, some of it while its owner falls asleep: each
+/// packet arrives, by the queue or by the socket, and only packets in flight at that time arrive
+/// twice.
 #[test]
 fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
     for offload in ["on", "off"] {
@@ -323,9 +324,9 @@ fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
 
 const PACKETS: u32 = 3000;
 
-/// Half of them, and the others when the first ones have been taken in.
+/// Sends half of the packets, and the others once the first ones have been received.
 fn send_many(socket: &UdpSocket, sender: u32, [have_asked, half]: [&Barrier; 2]) {
-    // The kernel drops packets while it looks for a neighbour.
+    // The kernel drops packets while it resolves a neighbour.
     socket.send_to(b"where are you?", socket_address(0)).unwrap();
     have_asked.wait();
     for number in 0..PACKETS {
@@ -339,7 +340,7 @@ fn send_many(socket: &UdpSocket, sender: u32, [have_asked, half]: [&Barrier; 2])
     }
 }
 
-/// Takes in all packets, and sleeps now and then; how many came each way.
+/// Receives all packets, and sleeps now and then; returns how many arrived each way.
 fn receive_many(
     queue: &mut Queue,
     socket: &UdpSocket,
@@ -356,7 +357,7 @@ fn receive_many(
     }
     have_asked.wait();
     socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-    // From now on somebody looks, however late the first round below ends.
+    // From now on the queue is polled, however late the first round below ends.
     queue.set_sleeping(false);
     queue.set_drained(queue.passed());
     while seen.len() < 3 * PACKETS as usize {
@@ -386,7 +387,7 @@ fn receive_many(
         }
         queue.set_drained(passed);
         socket.set_nonblocking(false).unwrap();
-        // Nothing is under way: whatever the load, what comes next comes by the queue.
+        // Nothing is in flight: whatever the load, the next packet arrives by the queue.
         if seen.len() == 3 * PACKETS as usize / 2 && queue.passed() == passed {
             half.wait();
             while !queue.has_packets() {

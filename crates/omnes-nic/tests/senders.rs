@@ -1,5 +1,5 @@
-//! Whose packets enter a slot's barriers: those of its member's own sockets, and of no other socket
-//! that claims their address.
+//! Only packets of the member's own sockets enter a slot's barriers, and not those of another
+//! socket that claims the same address.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -31,10 +31,10 @@ fn forger(host: &Host) -> UdpSocket {
     host.inside(|| UdpSocket::bind((other, socket_address(0).port())).unwrap())
 }
 
-/// Sends to member 1, as if from member 0: any user may, with an address of the host.
+/// Sends to member 1, as if from member 0: any user may do so with an address of the host.
 fn forge(socket: &UdpSocket, packet: &[u8]) {
     let (level, kind, info) = match socket_address(0).ip() {
-        // An interface, whatever it is, and the address; a third that is not asked for.
+        // Any interface, and the address; a third field is not used.
         IpAddr::V4(own) => {
             (libc::IPPROTO_IP, libc::IP_PKTINFO, [&[0; 4], &own.octets()[..], &[0; 4]].concat())
         }
@@ -52,7 +52,7 @@ fn forge(socket: &UdpSocket, packet: &[u8]) {
     assert_eq!(SockRef::from(socket).sendmsg(&message, 0).unwrap(), packet.len());
 }
 
-/// A second socket at the address of `first`, which sends to `to` alone.
+/// A second socket at the address of `first`, which sends only to `to`.
 fn beside(host: &Host, first: &UdpSocket, to: SocketAddr) -> UdpSocket {
     let address = first.local_addr().unwrap();
     host.inside(|| {
@@ -85,7 +85,7 @@ fn barriers_are_entered_by_the_members_own_sockets_alone() {
     });
     let forger = forger(&hosts[0]);
     for epoch in 1..=4 {
-        // What leaves by another socket is a packet like all others.
+        // A packet that leaves through another socket is an ordinary packet.
         forge(&forger, &doorbell(epoch));
         unnamed.send(&doorbell(epoch)).unwrap();
         assert_eq!(lent[0].page().entered(), epoch - 1);
@@ -99,8 +99,8 @@ fn barriers_are_entered_by_the_members_own_sockets_alone() {
     }
 }
 
-/// So that nothing but the socket keeps it out of the slot of [the test
-/// above](barriers_are_entered_by_the_members_own_sockets_alone).
+/// Shows that only its socket keeps the forged packet out of the slot of
+/// [the test above](barriers_are_entered_by_the_members_own_sockets_alone).
 #[test]
 fn what_is_forged_is_like_a_doorbell_in_all_but_its_socket() {
     let Some(hosts) = network(2) else { return };

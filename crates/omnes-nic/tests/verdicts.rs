@@ -18,7 +18,7 @@ use omnes_wire::{CARRIED_MAX, Header, Kind, Rank, Words};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-/// Let the packet go on, to the host or to the wire.
+/// Lets the packet continue, to the host or to the wire.
 const NEXT: i32 = -1;
 const DROP: i32 = 2;
 const REDIRECT: i32 = 7;
@@ -53,13 +53,13 @@ impl Rig {
         self.run_train(program, bytes, mark, 0)
     }
 
-    /// As [`Self::run`], of a train of packets with so many bytes each, unless that is 0.
+    /// As [`Self::run`], for a train of packets with this many bytes each, unless that is 0.
     fn run_train(&self, program: &str, bytes: &[u8], mark: u32, train_bytes: u32) -> TestRun {
         let packet = TestPacket { bytes, mark, interface: self.host.interface(), train_bytes };
         self.host.inside(|| self.kernel.test_run_with(program, packet, 1).unwrap())
     }
 
-    /// A frame from member `from` to this one comes in.
+    /// A frame from member `from` to this one arrives.
     fn comes(&self, from: usize, payload: &[u8]) -> TestRun {
         self.run("nic_ingress", &self.inward(from, payload), 0)
     }
@@ -86,14 +86,14 @@ impl Rig {
     }
 }
 
-/// What became of a packet that leaves for member `to` as step `number`.
+/// Asserts that a packet leaves for member `to` as step `number`.
 fn assert_is_step(run: &TestRun, to: usize, epoch: u32, number: u32) {
     assert_eq!(run.verdict, REDIRECT);
     assert_eq!(run.mark, RESOLVE | to as u32);
     assert_step_bytes(&run.bytes, to, epoch, number);
 }
 
-/// Every byte of a packet but its MAC addresses, which are not known yet.
+/// Asserts every byte of a packet except its MAC addresses, which are not known yet.
 fn assert_step_bytes(bytes: &[u8], to: usize, epoch: u32, number: u32) {
     let expected = step(rank(0), rank(to), epoch, number);
     assert_eq!(bytes[FRAME_BYTES..], expected, "header and tag");
@@ -122,7 +122,8 @@ fn only(change: impl FnOnce(&mut Counters)) -> Counters {
     counters
 }
 
-/// A group of four in which member 0 sends to 1 and hears from 3, then sends to 2 and hears from 2.
+/// A group of four in which member 0 sends to 1 and receives from 3, then sends to 2 and receives
+/// from 2.
 fn dissemination() -> Option<Rig> {
     Rig::new(barrier_plan(0, 4, "dissemination", false))
 }
@@ -173,7 +174,7 @@ fn foreign_packets_go_on_untouched_and_uncounted() {
             assert_eq!(run.bytes, bytes, "{program}: {what}");
         }
     }
-    // The kernel runs no IP packets without an IP header.
+    // The kernel does not run IP packets without an IP header.
     for bytes in UDP..good.len() {
         assert_eq!(rig.run("nic_ingress", &good[..bytes], 0).verdict, NEXT, "{bytes} bytes");
     }
@@ -205,13 +206,13 @@ fn what_no_member_has_tagged_is_dropped_and_changes_nothing() {
     });
     assert_eq!(counters(&rig.page), counted);
     assert_eq!((rig.page.entered(), rig.page.done(), rig.page.at()), (1, 0, 0));
-    // The same bytes unharmed count.
+    // The same bytes unmodified count.
     assert_is_step(&rig.comes(3, &good), 2, 1, 1);
 }
 
 #[test]
 fn steps_go_through_their_table() {
-    // [CB-R4, R7, R11]: an arrival sends the next step at once, in the memory of the packet.
+    // [CB-R4, R7, R11]: an arrival immediately sends the next step, in the memory of the packet.
     let Some(rig) = dissemination() else { return };
     for epoch in 1..=3 {
         assert_is_step(&rig.enters(1, epoch), 1, epoch, 0);
@@ -234,7 +235,7 @@ fn a_slot_whose_number_was_used_before_begins_with_the_first_barrier() {
     let Some(mut rig) = dissemination() else { return };
     rig.enters(1, 1);
     rig.comes(3, &step(rank(3), rank(0), 1, 0));
-    // The last one is of the next barrier.
+    // The last packet is of the next barrier.
     rig.comes(2, &step(rank(2), rank(0), 1, 1));
     rig.comes(2, &step(rank(2), rank(0), 2, 1));
     assert_eq!(rig.page.done(), 1);
@@ -291,12 +292,13 @@ fn early_steps_are_kept_and_others_ignored() {
     assert_eq!(rig.comes(3, &step(rank(3), rank(0), 2, 0)).verdict, DROP);
     assert_eq!(counters(&rig.page).ignored, 1, "of the barrier after the next");
 
-    // All is there: entering sends both steps and ends the barrier. The first leaves as a clone.
+    // Everything has arrived: entering sends both steps and ends the barrier. The first leaves as a
+    // clone.
     let run = rig.enters(1, 1);
     assert_is_step(&run, 2, 1, 1);
     assert_eq!((rig.page.entered(), rig.page.done()), (1, 1));
     assert_eq!(counters(&rig.page).packets_out, 2);
-    // Of a barrier that is over.
+    // A packet of a barrier that is over.
     assert_eq!(rig.comes(3, &first).verdict, DROP);
     assert_eq!(counters(&rig.page).duplicates, 2);
     let counted = only(|it| {
@@ -427,13 +429,13 @@ fn only_the_slots_own_socket_enters() {
     assert_eq!(rig.page.entered(), 0);
     assert_is_step(&rig.enters(1, 1), 1, 1, 0);
     assert_eq!(rig.enters(1, 1).verdict, DROP, "entered already");
-    // What is no first step goes its own way, for example a request for a step.
+    // A packet that is not a first step passes unchanged, for example a request for a step.
     assert_eq!(rig.sends(3, &nack(rank(0), rank(3), 1, 0)).verdict, NEXT);
 }
 
 #[test]
 fn nobody_enters_by_the_groups_port() {
-    // Others of this host may have a socket there, too.
+    // Other programs of this host may have a socket there, too.
     let Some(rig) = Rig::new(barrier_plan(1, 4, "counter", true)) else { return };
     let bell = step(rank(1), rank(0), 1, 0);
     let way = |from| Way { mac_from: rig.host.mac(), mac_to: [4; 6], from, to: socket_address(0) };
@@ -454,7 +456,7 @@ fn marked_packets_are_the_firmwares_own() {
     assert_eq!((run.verdict, run.mark, run.bytes), (NEXT, SENT, bell.clone()));
     let run = rig.run("nic_egress", &bell, RESOLVE | 1);
     assert_eq!((run.verdict, run.mark, run.bytes), (REDIRECT, LEARN | 1, bell));
-    // The addresses of a packet that was resolved are learnt: the next one has them.
+    // The addresses of a resolved packet are learnt: the next packet has them.
     let way = Way {
         mac_from: [2, 0, 0, 0, 0, 1],
         mac_to: [2, 0, 0, 0, 0, 2],
@@ -464,7 +466,7 @@ fn marked_packets_are_the_firmwares_own() {
     let resolved = frame(way, &step(rank(0), rank(1), 1, 0));
     let run = rig.run("nic_egress", &resolved, LEARN | 1);
     assert_eq!((run.verdict, run.mark), (NEXT, SENT));
-    // Another firmware's, which is behind this one.
+    // A packet of another firmware, which is behind this one.
     let mut others = resolved.clone();
     others[UDP + 1] ^= 1;
     let run = rig.run("nic_egress", &others, LEARN | 1);
@@ -472,7 +474,7 @@ fn marked_packets_are_the_firmwares_own() {
     let run = rig.enters(1, 1);
     assert_eq!((run.verdict, run.mark), (NEXT, SENT), "nothing is to be asked for");
     assert_eq!(run.bytes[..12], resolved[..12]);
-    // A repetition asks again, for a peer that may have moved.
+    // A retransmission resolves again, for a peer that may have moved.
     let again = rig.comes(1, &nack(rank(1), rank(0), 1, 0));
     assert_eq!((again.verdict, again.mark), (REDIRECT, RESOLVE | 1));
 }
@@ -486,7 +488,7 @@ fn a_counting_root_shows_who_has_arrived_and_releases_all_at_once() {
         members.iter().for_each(|member| words[member / 64] |= 1 << (member % 64));
         words
     };
-    // Whoever comes early is shown from the entry on.
+    // A member that arrives early is shown from the entry on.
     rig.comes(5, &report(5, 1));
     assert_eq!((rig.page.arrived(), rig.page.arrived_count()), (arrived(&[]), 0));
     let bell =
@@ -514,7 +516,7 @@ fn a_counting_root_shows_who_has_arrived_and_releases_all_at_once() {
     let header = packets::open(&run.bytes, Rank::ALL).unwrap();
     assert_eq!((header.seq.0, header.argument, header.source), (1, 1, Rank(rank(0))));
     assert_eq!((rig.page.done(), rig.page.arrived_count()), (1, 69));
-    // The next barrier begins with nobody; one has come already.
+    // The next barrier begins empty; one member has arrived already.
     rig.comes(7, &report(7, 2));
     assert_eq!(rig.page.arrived_count(), 69, "of barrier 1");
     let next = Header { seq: omnes_wire::Seq(2), ..packets::header(Kind::Step, rank(0), 2, 1) };
@@ -537,7 +539,7 @@ fn a_barrier_to_which_nobody_has_come_yet_shows_nobody() {
 
 #[test]
 fn words_are_combined_as_the_native_form_combines_them() {
-    // Member 0 of a counter, who hears from all others and then tells all.
+    // Member 0 of a counter, which hears from all others and then releases all.
     const SIZE: usize = 5;
     let Some(rig) = Rig::new(barrier_plan(0, SIZE, "counter", false)) else { return };
     let special = [0, 1, u64::MAX, 1 << 63, i64::MAX as u64, f64::NAN.to_bits()];
@@ -549,14 +551,14 @@ fn words_are_combined_as_the_native_form_combines_them() {
             _ => u64::from(epoch).wrapping_mul(0x9e37_79b9_7f4a_7c15 + own as u64),
         };
         let combine = Combine::ALL[epoch as usize % Combine::ALL.len()];
-        // Of each member as many, from one to four.
+        // Each member contributes the same number, from one to four.
         let count = 1 + epoch as usize / 2 % CARRIED_MAX;
         let words = |own: usize| {
             let all: [u64; CARRIED_MAX] = std::array::from_fn(|which| word(own + SIZE * which));
             Words::new(&all[..count])
         };
         let own = Contribution::new(combine, words(0).as_slice());
-        // Some have come before this member enters, and in any order.
+        // Some have arrived before this member enters, and in any order.
         let order = |turn: usize| 1 + (turn * 3 + epoch as usize) % (SIZE - 1);
         let comes = |from: usize| {
             let to_own = Rank(rank(0));
@@ -571,7 +573,7 @@ fn words_are_combined_as_the_native_form_combines_them() {
         assert_eq!(rig.page.results()[..count], *made.as_slice(), "{combine:?}");
         let told = packets::step_with(rank(0), Rank::ALL, epoch, 1, made);
         assert_eq!(last.bytes[FRAME_BYTES..], told, "all are told");
-        // [CB-R8]: a node that misses it gets it from the record.
+        // [CB-R8]: a node that misses the message gets it from the record.
         let again = rig.comes(2, &nack(rank(2), rank(0), epoch, 1));
         let told = packets::step_with(rank(0), Rank(rank(2)), epoch, 1, made);
         assert_eq!(again.bytes[FRAME_BYTES..], told);

@@ -13,22 +13,22 @@
 //!
 //! Pairwise, with M = 2^floor(log2 N): M log2 M messages in exchanges (an exchange is two
 //! messages), plus two for each of the N - M extra ranks.
-//! Counter: everybody reports to rank 0, which counts, then releases all; the N - 1 releases are
-//! equal, so one multicast packet can carry them. It is gather-broadcast with the flat tree, for
-//! groups in which rank 0 takes reports cheaply; it is in none of the papers.
+//! Counter: every rank reports to rank 0, which counts the reports, then releases all; the N - 1
+//! releases are equal, so one multicast packet can carry them. It is gather-broadcast with the flat
+//! tree, for groups in which rank 0 receives reports cheaply; it is in none of the papers.
 //!
-//! Guarantees: nobody ends its last step before everybody has begun its first; no deadlock.
-//! Steps are *aligned*: all tables of a group have the same length, and a message sent in step s
-//! is awaited in step s. So a message needs no more than its step as a name, arrivals fit one bit
-//! vector (CB-R4), and a receiver that misses step s asks `receive_from` of its own step s for
-//! the message of step s (CB-R6). The price is steps in which a rank does nothing (for example a
-//! leaf between reporting in and being released); they cost no packet. Only the counter has a step
-//! that waits for several: step 0 of rank 0, which needs a bit per member instead.
-//! Limit: at most 64 steps at any size, so a 64-bit word holds the arrivals.
+//! Guarantees: no rank ends its last step before every rank has begun its first; no deadlock. Steps
+//! are *aligned*: all tables of a group have the same length, and a message sent in step s is
+//! awaited in step s. So a message is named by its step alone, arrivals fit one bit vector (CB-R4),
+//! and a receiver that misses step s asks `receive_from` of its own step s for the message of step
+//! s (CB-R6). The price is steps in which a rank does nothing (for example a leaf between its
+//! report and its release); they cost no packet. Only the counter has a step that waits for several
+//! messages: step 0 of rank 0, which needs a bit per member instead. Limit: at most 64 steps at any
+//! size, so a 64-bit word holds the arrivals.
 //!
 //! Assumes: all members use the same size and algorithm.
-//! Cost: tables are built in O(steps); state is one step number and one bit per step, for the
-//! counter one bit per member at rank 0.
+//! Cost: tables are built in O(steps); state is one step number and one bit per step; for the
+//! counter, one bit per member at rank 0.
 //! Not done here: barriers that know which ranks share a node; combining data on the way.
 
 use alloc::string::ToString;
@@ -42,7 +42,7 @@ use omnes_wire::Rank;
 use crate::error::{TopoError, check_rank, check_size};
 use crate::tree::Tree;
 
-/// Most steps of any algorithm at any size: one bit each in a 64-bit arrival vector.
+/// Maximum number of steps of any algorithm at any size: one bit each in a 64-bit arrival vector.
 pub const STEPS_MAX: u32 = 2 * u32::BITS;
 
 /// With whom a rank exchanges the message of one step, in one direction.
@@ -50,17 +50,17 @@ pub const STEPS_MAX: u32 = 2 * u32::BITS;
 /// Text form: `-`, the number of the rank, or `all`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Party {
-    /// There is no message in this step.
+    /// No message in this step.
     #[default]
     Nobody,
     /// One other rank of the group.
     Rank(Rank),
-    /// Every rank of the group but the own one: one message to, or from, each.
+    /// Every rank of the group except the own one: one message to, or from, each.
     Everybody,
 }
 
 impl Party {
-    /// The rank, if it is one; `None` for nobody and for everybody.
+    /// The rank, if the party is a single one; `None` for nobody and for everybody.
     ///
     /// ```
     /// use omnes_topo::Party;
@@ -76,7 +76,7 @@ impl Party {
         }
     }
 
-    /// The ranks that it stands for in a group of `size` of which `own` is one, ascending.
+    /// The ranks that the party stands for in a group of `size` ranks including `own`, ascending.
     ///
     /// Cost: O(1) per rank; no allocation.
     ///
@@ -91,7 +91,7 @@ impl Party {
     pub fn ranks(self, own: Rank, size: u32) -> impl Iterator<Item = Rank> {
         let ranks = match self {
             Self::Nobody => 0..0,
-            // Not `rank..rank + 1`, which has no end for the last rank there is.
+            // Not `rank..rank + 1`, whose end overflows for the largest rank.
             Self::Rank(_) => 0..1,
             Self::Everybody => 0..size,
         };
@@ -159,8 +159,8 @@ impl BarrierAlgorithm {
     pub const ALL: [Self; 4] =
         [Self::GatherBroadcast, Self::PairwiseExchange, Self::Dissemination, Self::Counter];
 
-    /// Nodes up to which one of them counts all others where nobody names an algorithm: beyond,
-    /// their reports take longer than the steps of the others.
+    /// Maximum number of nodes for which the counter is used if no algorithm is named: with more
+    /// nodes, their reports take longer than the steps of the other algorithms.
     pub const COUNTER_NODES_MAX: u32 = 64;
 
     /// The step table of `rank`, in the order of execution.
@@ -193,10 +193,11 @@ impl BarrierAlgorithm {
         }
     }
 
-    /// Steps of the barrier, at most [`STEPS_MAX`]; 0 for a group of one.
+    /// Number of steps of the barrier, at most [`STEPS_MAX`]; 0 for a group of one.
     ///
-    /// Also the one-way latencies on the longest path: exactly so if `size` is a power of two,
-    /// or the algorithm is not gather-broadcast; an upper bound otherwise, as the tree is cut.
+    /// Also the number of one-way latencies on the longest path: exactly, if `size` is a power of
+    /// two or the algorithm is not gather-broadcast; otherwise an upper bound, because the tree is
+    /// cut.
     /// Errors with [`TopoError::SizeZero`]. Cost: O(1).
     pub fn steps(self, size: u32) -> Result<u32, TopoError> {
         check_size(size)?;
@@ -210,10 +211,11 @@ impl BarrierAlgorithm {
         })
     }
 
-    /// Messages that all ranks together send in one barrier without loss; 0 for a group of one.
+    /// Number of messages that all ranks together send in one barrier without loss; 0 for a group
+    /// of one.
     ///
-    /// What goes to [`Party::Everybody`] counts once for each that it goes to. By multicast the
-    /// counter's releases are one packet, so it sends N packets for 2 (N - 1) messages.
+    /// A message to [`Party::Everybody`] counts once for each receiver. By multicast the counter's
+    /// releases are one packet, so it sends N packets for 2 (N - 1) messages.
     /// Errors with [`TopoError::SizeZero`]. Cost: O(1).
     pub fn messages(self, size: u32) -> Result<u64, TopoError> {
         check_size(size)?;
@@ -294,14 +296,15 @@ fn pairwise_exchange(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
         table[last].receive_from = proxy;
         return table;
     }
-    // Compared by distance: `rank + core` may pass the range of a rank.
+    // Compared by distance: `rank + core` may exceed the range of a rank.
     if rank.0 < size - core {
         let extra = Party::Rank(Rank(rank.0 + core));
         table[0].receive_from = extra;
         table[last].send_to = extra;
     }
     let exchanges = core.ilog2();
-    // All ranks leave the first step to the reports if there are extras, with one or without.
+    // If extras exist, all ranks leave the first step to the reports, whether they have an extra or
+    // not.
     let first = usize::from(exchanges < steps);
     for (bit, step) in (0..exchanges).zip(&mut table[first..]) {
         let partner = Party::Rank(Rank(rank.0 ^ (1 << bit)));
@@ -310,10 +313,10 @@ fn pairwise_exchange(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
     table
 }
 
-/// Each rank hears from twice as many in every step [CB-R11].
+/// Each rank hears from twice as many ranks in every step [CB-R11].
 fn dissemination(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
     let (own, ranks) = (u64::from(rank.0), u64::from(size));
-    // The remainders are below a u32, so the casts keep them whole.
+    // The remainders are below a u32, so the casts are lossless.
     let at = |index: u64| Party::Rank(Rank((index % ranks) as u32));
     (0..steps)
         .map(|step| {

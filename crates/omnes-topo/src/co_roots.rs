@@ -1,9 +1,9 @@
-//! Co-roots: a group in subgroups of neighbours, each with a member that answers for it.
+//! Co-roots: a group divided into subgroups of neighbours, each with a member that answers for it.
 //!
-//! What it is: positions `0..size`, the root at 0, are cut into `count` runs whose lengths differ
-//! by at most one; the first of each run is its collector. Source: [BC-R10]; the collectors form a
-//! binomial tree, down which they also get the message. Guarantees: each position has one
-//! collector, position 0 is one, no subgroup is empty. Cost: O(1) each.
+//! What it is: positions `0..size`, with the root at 0, are cut into `count` runs whose lengths
+//! differ by at most one; the first of each run is its collector. Source: [BC-R10]; the collectors
+//! form a binomial tree, along which they also receive the message. Guarantees: each position has
+//! one collector, position 0 is a collector, and no subgroup is empty. Cost: O(1) each.
 
 /// A partition into subgroups; see the module header.
 ///
@@ -23,8 +23,8 @@ pub struct CoRoots {
 }
 
 impl CoRoots {
-    /// `size` positions with `count` collectors, the root included; no more than there are
-    /// positions, at least one.
+    /// `size` positions with `count` collectors, the root included; `count` is limited to the
+    /// number of positions, and to at least one.
     pub fn new(size: u32, count: u32) -> Self {
         let size = size.max(1);
         Self { size, count: count.clamp(1, size) }

@@ -1,10 +1,10 @@
-//! What a caller can get wrong about a structure.
+//! Errors of a caller about a structure.
 //!
 //! What it is: the error type of trees, pipelines and barriers, and the checks that every entry
 //! point shares.
-//! Guarantees: each variant carries the refused value and the limit it broke, and its text names
-//! both. Checks run in a fixed order (size, parameters, root, rank), so that the same mistake is
-//! always reported the same way. Cost: four comparisons per call.
+//! Guarantees: each variant carries the rejected value and the limit that it broke, and its text
+//! names both. Checks run in a fixed order (size, parameters, root, rank), so that the same mistake
+//! is always reported in the same way. Cost: four comparisons per call.
 
 use alloc::string::String;
 use core::fmt;
@@ -18,27 +18,27 @@ use crate::tree::RADIX_MIN;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TopoError {
-    /// A group of size 0 was given; the smallest has one rank.
+    /// The size is 0; the smallest group has one rank.
     SizeZero,
-    /// More ranks than the structure is made for.
+    /// More ranks than the structure supports.
     SizeTooLarge {
         /// The size given.
         size: u32,
-        /// Largest legal size.
+        /// Largest valid size.
         size_max: u32,
     },
     /// `rank` is not below `size`.
     RankOutOfRange {
         /// The rank given.
         rank: Rank,
-        /// Ranks in the group; legal ranks are `0..size`.
+        /// Ranks in the group; valid ranks are `0..size`.
         size: u32,
     },
     /// `root` is not below `size`.
     RootOutOfRange {
         /// The root given.
         root: Rank,
-        /// Ranks in the group; legal roots are `0..size`.
+        /// Ranks in the group; valid roots are `0..size`.
         size: u32,
     },
     /// A k-nomial tree needs a radix of at least [`RADIX_MIN`].
@@ -46,16 +46,16 @@ pub enum TopoError {
         /// The radix given.
         radix: u32,
     },
-    /// A rank that sends has at least one child.
+    /// The fan-out is 0; a rank that sends has at least one child.
     FanOutZero,
-    /// Lambda is at least 1 and at most [`Lambda::MAX`](crate::Lambda::MAX).
+    /// Lambda must be at least 1 and at most [`Lambda::MAX`](crate::Lambda::MAX).
     LambdaOutOfRange {
-        /// The value given in thousandths, `u64::MAX` if it is more.
+        /// The value given in thousandths; `u64::MAX` if it is larger.
         thousandths: u64,
     },
-    /// Lambda is a quotient by the time of transmission, which must not be 0.
+    /// The time of transmission is 0; lambda is a quotient by it.
     TransmitTimeZero,
-    /// No lambda is written like this.
+    /// The text is not a valid lambda.
     UnknownLambda {
         /// The text given.
         text: String,
@@ -118,23 +118,23 @@ impl fmt::Display for TopoError {
 
 impl core::error::Error for TopoError {}
 
-/// Refuses the empty group.
+/// Rejects the empty group.
 pub(crate) fn check_size(size: u32) -> Result<(), TopoError> {
     if size == 0 { Err(TopoError::SizeZero) } else { Ok(()) }
 }
 
-/// Refuses the empty group and one of more than `size_max` ranks.
+/// Rejects the empty group, and a group of more than `size_max` ranks.
 pub(crate) fn check_size_up_to(size: u32, size_max: u32) -> Result<(), TopoError> {
     check_size(size)?;
     if size <= size_max { Ok(()) } else { Err(TopoError::SizeTooLarge { size, size_max }) }
 }
 
-/// Refuses a rank that is not in `0..size`.
+/// Rejects a rank that is not in `0..size`.
 pub(crate) fn check_rank(rank: Rank, size: u32) -> Result<(), TopoError> {
     if rank.0 < size { Ok(()) } else { Err(TopoError::RankOutOfRange { rank, size }) }
 }
 
-/// Refuses a root that is not in `0..size`.
+/// Rejects a root that is not in `0..size`.
 pub(crate) fn check_root(root: Rank, size: u32) -> Result<(), TopoError> {
     if root.0 < size { Ok(()) } else { Err(TopoError::RootOutOfRange { root, size }) }
 }

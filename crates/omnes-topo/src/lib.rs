@@ -1,7 +1,7 @@
 //! Pure structure: trees and barrier partners as functions of rank and size.
 //!
 //! Which ranks a rank communicates with; not when, or with which packets. Every member of a group
-//! computes its own part from (rank, size, parameters); no member needs to be told anything. Only
+//! computes its own part from (rank, size, parameters), without an exchange of information. Only
 //! [`TreeTable`] holds a whole structure, for firmware that cannot compute it, and [`network`] a
 //! network.
 //!
@@ -16,15 +16,15 @@
 //! | [`barrier`] | steps of a rank, and their number in closed form | [`BarrierAlgorithm`] |
 //!
 //! Guarantees: the same arguments give the same answer on every machine; all members that agree on
-//! size and parameters agree on the structure. Mistakes of the caller give a [`TopoError`], in
+//! size and parameters agree on the structure. Mistakes of the caller return a [`TopoError`], in
 //! networks a [`network::NetworkError`]; only ids of another network panic. Sizes up to `u32::MAX`
-//! are legal, except for postal trees ([`postal::POSTAL_SIZE_MAX`]) and tables
+//! are valid, except for postal trees ([`postal::POSTAL_SIZE_MAX`]) and tables
 //! ([`TreeTable::SIZE_MAX`]).
 //!
 //! Assumes: ranks are `0..size`, without gaps. Where ranks run is not known here.
 //!
 //! Cost: time grows with the length of the result and with `log(size)`; only the returned vector is
-//! allocated. Postal trees have no closed form and are built anew for each call, in O(size). No
+//! allocated. Postal trees have no closed form and are rebuilt for each call, in O(size). No
 //! clock, no IO, no operating system: nothing of `std` is used, only `core` and `alloc`.
 #![no_std]
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]

@@ -1,11 +1,11 @@
 //! Which tree is fastest for a message of many packets.
 //!
-//! What it is: the time that a tree takes for M packets, each passed on as soon as it has come
-//! (store-and-forward by packet), and the tree for which that is smallest.
+//! What it is: the time that a tree takes for M packets, each forwarded as soon as it has arrived
+//! (store-and-forward by packet), and the tree for which that time is smallest.
 //!
 //! Model, in the units of [`crate::postal`]: a rank sends packet after packet, each to all its
-//! children in order, and one send keeps it busy for a unit. A packet whose sending begins at t is
-//! ready at its receiver at t + lambda. Then all have all packets after
+//! children in order, and one send occupies it for a unit. A packet whose sending begins at t is
+//! ready at its receiver at t + lambda. All ranks then have all packets after
 //!
 //! ```text
 //! max over paths from the root (sum of (place among its siblings - 1 + lambda))   first packet
@@ -13,15 +13,15 @@
 //! ```
 //!
 //! Source: the postal model [MS-R17] and pipelining by packet [MS-R21]; the tree depends on the
-//! size of the message [MS-R16]. Guarantees: the time is exact for the model, since in all families
-//! the root has the most children: packets leave it `fan_out_max` apart, so no other rank still has
-//! one to send when the next comes. [`choose`] gives the smallest time of all chains, flat, k-ary,
-//! postal and bounded postal trees. In small groups it was compared with every ordered tree: none
-//! is faster. Assumes: what a rank does to receive and prepare a packet (lambda - 1 units) overlaps
-//! with its other work. Where it does not, packets cannot be less than that time apart, whatever
-//! the tree. No limit by credits or windows. Cost: building a tree is O(size); [`choose`] builds
-//! few, as intervals of fan-outs that cannot win are left out. Not done: several trees at once, in
-//! which all ranks would send equally much.
+//! size of the message [MS-R16]. Guarantees: the time is exact for the model, because in all
+//! families the root has the most children: packets leave it `fan_out_max` apart, so no other rank
+//! still has a packet to send when the next one arrives. [`choose`] gives the smallest time of all
+//! chains, flat, k-ary, postal and bounded postal trees. In small groups it was compared with every
+//! ordered tree: none is faster. Assumes: a rank's work to receive and prepare a packet (lambda - 1
+//! units) overlaps with its other work. Where it does not, packets cannot be less than that time
+//! apart, whatever the tree. No limit by credits or windows. Cost: building a tree is O(size);
+//! [`choose`] builds few, because intervals of fan-outs that cannot win are skipped. Not done:
+//! several concurrent trees, in which all ranks would send equally much.
 
 use alloc::vec;
 
@@ -31,8 +31,8 @@ use crate::tree::Tree;
 
 /// Time until all ranks have all of `packets` packets, in thousandths of the time unit.
 ///
-/// See the module header for the model. No packets count as one, as an empty message is a packet
-/// too. `size` is in `1..=`[`POSTAL_SIZE_MAX`]. Errors with [`TopoError::SizeZero`],
+/// See the module header for the model. Zero packets count as one, because an empty message is a
+/// packet, too. `size` is in `1..=`[`POSTAL_SIZE_MAX`]. Errors with [`TopoError::SizeZero`],
 /// [`TopoError::SizeTooLarge`] or a mistake in the tree's parameters, as [`Tree::depth`].
 /// Cost: O(size log size) time, O(size) memory.
 ///
@@ -63,7 +63,7 @@ pub fn time(tree: Tree, size: u32, packets: u32, lambda: Lambda) -> Result<u64, 
 
 /// The tree for which [`time`] is smallest.
 ///
-/// Of trees that are equally fast it is the first of chain, flat and postal, else that with the
+/// Of equally fast trees it is the first of chain, flat and postal, otherwise the one with the
 /// smallest fan-out, k-ary before bounded postal. Arguments as for [`time`]. Errors with
 /// [`TopoError::SizeZero`] or [`TopoError::SizeTooLarge`].
 /// Cost: O(size) time for each of the few trees built, O(size) memory.
@@ -114,10 +114,10 @@ struct Bounded {
 }
 
 impl Search {
-    /// The best of the fan-outs from 1 to `widest`, which the unbounded tree has.
+    /// The best of the fan-outs from 1 to `widest`, the fan-out of the unbounded tree.
     ///
-    /// Latency falls with the fan-out and the rest grows: no tree strictly between two fan-outs
-    /// is faster than the latency of the wider and the rest of the narrower would be together.
+    /// Latency falls with the fan-out and the remaining time grows: no tree strictly between two
+    /// fan-outs is faster than the latency of the wider plus the remaining time of the narrower.
     fn best(&self, widest: u32) -> Bounded {
         let (chain, unbounded) = (self.bounded(1), self.bounded(widest));
         let mut best = chain.min(unbounded);

@@ -1,8 +1,9 @@
 //! Trees fitted to the ratio of latency to sending time: the postal model.
 //!
-//! What it is: [`Lambda`], the trees that reach most ranks in a given time, and how many that are.
-//! Time unit: a rank's time to send one packet to one child, written as 1000 thousandths. A packet
-//! whose sending begins at t is ready to be passed on by its receiver at t + lambda.
+//! What it is: [`Lambda`], the trees that reach the most ranks in a given time, and the number of
+//! these ranks. Time unit: a rank's time to send one packet to one child, written as 1000
+//! thousandths. A packet whose sending begins at t can be forwarded by its receiver from t + lambda
+//! on.
 //!
 //! ```text
 //! postal=2, size 8: all at 5      postal=3, size 8: all at 7
@@ -14,17 +15,17 @@
 //! ```
 //!
 //! Source: model [MS-R17], reach [MS-R18], builder [MS-R19], a tree for every lambda and so the
-//! search over them [MS-R20]; all for fractional lambda too. The builder keeps two queues, of ranks
-//! that have sent nothing yet and of those that have; each next rank becomes a child of the rank
-//! that is free first. Both queues stay sorted by time. At equal times a rank that has sent before
-//! goes first, as that gives the flat tree where it is among the best (lambda at least size - 2).
-//! Guarantees: nobody can reach `size` ranks earlier; integers only, so all ranks agree. Relative
-//! ranks are numbered in the order in which they are sent to, so a parent's number is below its
-//! children's. With a limit on the fan-out, no tree within that limit is earlier. Assumes: sending
-//! is serial, receiving and preparing (lambda - 1 units) hinder no other packet; all ranks are
-//! equally far from each other. Cost: O(size) time and memory for anything about a shape, so sizes
-//! end at [`POSTAL_SIZE_MAX`]; [`reach`] and [`completion`] build nothing. Not done: measuring
-//! lambda; distances that differ.
+//! search over them [MS-R20]; all for fractional lambda too. The builder keeps two queues, one of
+//! ranks that have sent nothing yet and one of ranks that have; each next rank becomes a child of
+//! the rank that is free first. Both queues stay sorted by time. At equal times a rank that has
+//! sent before goes first, because this gives the flat tree where it is among the best (lambda at
+//! least size - 2). Guarantees: no tree reaches `size` ranks earlier; integers only, so all ranks
+//! agree. Relative ranks are numbered in the order in which they are sent to, so a parent's number
+//! is below its children's. With a limit on the fan-out, no tree within that limit is earlier.
+//! Assumes: sending is serial, receiving and preparing (lambda - 1 units) delay no other packet;
+//! all ranks are equally far from each other. Cost: O(size) time and memory for any property of a
+//! shape, so sizes end at [`POSTAL_SIZE_MAX`]; [`reach`] and [`completion`] build nothing. Not
+//! done: measuring lambda; unequal distances.
 
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
@@ -36,10 +37,10 @@ use core::str::FromStr;
 use crate::error::{TopoError, check_size};
 use crate::tree::Edges;
 
-/// Largest group for which a postal tree is built: 16 bytes of queue per rank.
+/// Largest group for which a postal tree is built, at 16 bytes of queue per rank.
 pub const POSTAL_SIZE_MAX: u32 = 1 << 20;
 
-/// The time unit in thousandths: what it takes to send one packet to one child.
+/// The time unit in thousandths: the time to send one packet to one child.
 pub const UNIT: u64 = 1000;
 
 /// Digits after the point of a [`Lambda`].
@@ -47,7 +48,7 @@ const DECIMALS: usize = 3;
 
 /// Latency in units of sending time, in thousandths, at least 1 [MS-R17].
 ///
-/// Text form, both ways: `2.5`; up to three digits after the point, none where it is whole.
+/// Text form, both ways: `2.5`; up to three digits after the point, none for whole numbers.
 ///
 /// ```
 /// use omnes_topo::Lambda;
@@ -61,21 +62,21 @@ const DECIMALS: usize = 3;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Lambda(u32);
 
-/// What a packet costs on its way from one rank to the next, in nanoseconds.
+/// Times of a packet on its way from one rank to the next, in nanoseconds.
 ///
 /// The three times are those of [MS-R17]: measured one by one or taken from fitted lines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PostalTimes {
     /// The sender's work before a packet can be transmitted; paid once for all children.
     pub send_ns: u64,
-    /// Transmission to one child, which keeps the next child waiting; at least 1.
+    /// Transmission to one child, which delays the next child; at least 1.
     pub transmit_ns: u64,
-    /// The receiver's work until the packet can be sent on.
+    /// The receiver's work until the packet can be forwarded.
     pub receive_ns: u64,
 }
 
 impl Lambda {
-    /// The smallest lambda: whoever gets a packet can send it on when its sender can send again.
+    /// The smallest lambda: a receiver can forward a packet when its sender can send again.
     pub const ONE: Self = Self(1000);
 
     /// The largest lambda that can be written.
@@ -91,7 +92,7 @@ impl Lambda {
         Ok(Self(thousandths))
     }
 
-    /// A whole lambda, for constants; below 1 it is 1.
+    /// A whole lambda, for constants; 0 counts as 1.
     pub const fn whole(units: u16) -> Self {
         let units = if units == 0 { 1 } else { units };
         Self(units as u32 * Self::ONE.0)
@@ -139,7 +140,7 @@ impl fmt::Display for Lambda {
     }
 }
 
-/// Thousandths as a number with a point, without zeros at the end.
+/// Thousandths as a number with a point, without trailing zeros.
 pub(crate) fn decimal(thousandths: u64) -> alloc::string::String {
     let (whole, part) = (thousandths / UNIT, thousandths % UNIT);
     let text = alloc::format!("{whole}.{part:03}");
@@ -149,7 +150,7 @@ pub(crate) fn decimal(thousandths: u64) -> alloc::string::String {
 impl FromStr for Lambda {
     type Err = TopoError;
 
-    /// Reads the text form; [`TopoError::UnknownLambda`] for what is no such number, else
+    /// Reads the text form; [`TopoError::UnknownLambda`] if the text is not such a number, else
     /// [`TopoError::LambdaOutOfRange`].
     fn from_str(text: &str) -> Result<Self, TopoError> {
         let unknown = || TopoError::UnknownLambda { text: text.to_string() };
@@ -158,7 +159,7 @@ impl FromStr for Lambda {
             Some(_) => return Err(unknown()),
             None => (text, ""),
         };
-        // Digits are looked at one by one, as the parser of integers takes signs.
+        // Digits are checked one by one, because the integer parser accepts signs.
         let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if whole.is_empty() || !is_digits(whole) || part.len() > DECIMALS || !is_digits(part) {
             return Err(unknown());
@@ -170,12 +171,12 @@ impl FromStr for Lambda {
     }
 }
 
-/// Most ranks that can have a packet at `time`, the root included [MS-R18].
+/// Maximum number of ranks that can have a packet at `time`, the root included [MS-R18].
 ///
-/// `time` is in thousandths of the time unit. It is F of the recurrence F(t) = 1 for t < lambda,
-/// F(t) = F(t - 1) + F(t - lambda), as the sum over the depth b of a rank: along b edges whoever
-/// sends may have sent before, a times in all, in C(a + b - 1, b - 1) ways. Values above
-/// `u64::MAX` are given as that. Cost: O(time / lambda), no allocation.
+/// `time` is in thousandths of the time unit. The result is F of the recurrence F(t) = 1 for t <
+/// lambda, F(t) = F(t - 1) + F(t - lambda), as the sum over the depth b of a rank: along b edges
+/// the senders may have sent before, a times in all, in C(a + b - 1, b - 1) ways. Values above
+/// `u64::MAX` are returned as `u64::MAX`. Cost: O(time / lambda), no allocation.
 ///
 /// ```
 /// use omnes_topo::{Lambda, postal};
@@ -200,7 +201,7 @@ pub fn reach(time: u64, lambda: Lambda) -> u64 {
 
 /// Earliest time at which `size` ranks can have a packet; 0 for a group of one.
 ///
-/// In thousandths of the time unit. `size` is at least 1; there is no largest. Errors with
+/// In thousandths of the time unit. `size` is at least 1, without an upper limit. Errors with
 /// [`TopoError::SizeZero`]. Cost: up to 43 calls of [`reach`], no allocation.
 ///
 /// ```
@@ -216,7 +217,7 @@ pub fn completion(size: u32, lambda: Lambda) -> Result<u64, TopoError> {
     if others == 0 {
         return Ok(0);
     }
-    // The root alone needs so long.
+    // The root alone needs this long.
     let (mut least, mut most) = (0, (others - 1) * UNIT + lambda.time());
     while least < most {
         let middle = least + (most - least) / 2;
@@ -240,10 +241,10 @@ fn choose_saturating(n: u64, k: u64) -> u64 {
 /// One rank in a queue of the builder.
 #[derive(Clone, Copy)]
 struct Waiting {
-    /// When it can send next.
+    /// Time at which it can send next.
     free_at: u64,
     rank: u32,
-    /// Children it has.
+    /// Number of children it has.
     sent: u32,
 }
 
@@ -252,11 +253,11 @@ struct Waiting {
 pub(crate) struct Edge {
     /// Relative rank of the parent.
     pub(crate) parent: u32,
-    /// When the new rank can send, in thousandths.
+    /// Time at which the new rank can send, in thousandths.
     pub(crate) ready_at: u64,
 }
 
-/// The greedy builder [MS-R19]: edges without end, in the order in which they are used.
+/// The greedy builder [MS-R19]: an endless sequence of edges, in the order in which they are used.
 ///
 /// Used within [`POSTAL_SIZE_MAX`], where no number overflows.
 #[derive(Clone)]
@@ -277,7 +278,7 @@ impl Greedy {
         Self { lambda, fan_out_max, next: 1, new, old: VecDeque::new() }
     }
 
-    /// Whoever can send first; of two at the same time the one that has sent before.
+    /// The rank that can send first; of two at the same time the one that has sent before.
     fn take_first(&mut self) -> Option<Waiting> {
         let is_old_first = match (self.old.front(), self.new.front()) {
             (Some(old), Some(new)) => old.free_at <= new.free_at,
@@ -291,7 +292,7 @@ impl Iterator for Greedy {
     type Item = Edge;
 
     fn next(&mut self) -> Option<Edge> {
-        // The rank added last has sent nothing, so there always is one.
+        // The rank added last has sent nothing, so a rank is always found.
         let Waiting { free_at, rank, sent } = self.take_first()?;
         let ready_at = free_at + self.lambda.time();
         self.new.push_back(Waiting { free_at: ready_at, rank: self.next, sent: 0 });
@@ -336,7 +337,7 @@ pub(crate) fn fan_out(size: u32, greedy: Greedy) -> u32 {
     parents(size, greedy).filter(|parent| *parent == 0).count() as u32
 }
 
-/// All edges; the builder is run twice, to count and to place.
+/// All edges; the builder runs twice, to count and to place.
 pub(crate) fn edges(size: u32, greedy: Greedy) -> Edges {
     let mut first = vec![0; size as usize + 1];
     for parent in parents(size, greedy.clone()) {

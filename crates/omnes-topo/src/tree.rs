@@ -14,9 +14,9 @@
 //!  7
 //! ```
 //!
-//! A k-nomial tree writes the relative rank in base k: the parent clears the lowest non-zero
-//! digit; a child sets one digit below it. Radix 2 is the binomial tree. A k-ary tree is a heap:
-//! level by level, each rank has the next k. Postal trees, drawn in [`crate::postal`], fit a
+//! A k-nomial tree writes the relative rank in base k: the parent clears the lowest non-zero digit;
+//! a child sets one digit below it. Radix 2 is the binomial tree. A k-ary tree is a heap: level by
+//! level, each rank's children are the next k. Postal trees, drawn in [`crate::postal`], fit a
 //! measured ratio of latency to sending time.
 //!
 //! Source: postal trees are those of [MS-R19]; the binomial tree and repeated unicast (flat) are
@@ -26,8 +26,8 @@
 //! `children` agree. Serving the highest digit first makes a binomial broadcast end after
 //! ceil(log2 size) sends in a row; the reverse order takes k (k + 1) / 2 at size 2^k.
 //! Assumes: all members use the same size, root and tree.
-//! Cost: `parent` and `depth` O(log size); `children` as long as its answer plus O(log size). Of
-//! postal trees, which have no closed form, all are O(size) in time and memory.
+//! Cost: `parent` and `depth` O(log size); `children` the length of its result plus O(log size).
+//! For postal trees, which have no closed form, all are O(size) in time and memory.
 //! Not done: trees that know which ranks share a node.
 
 use alloc::string::ToString;
@@ -64,7 +64,7 @@ const RADIX_BINOMIAL: u32 = 2;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tree {
-    /// Each rank that has the message doubles the number of those that have it.
+    /// Each rank that has the message doubles the number of ranks that have it.
     Binomial,
     /// One line; best for long messages in many chunks.
     Chain,
@@ -77,7 +77,8 @@ pub enum Tree {
     },
     /// A heap: level by level, the children of r are `arity * r + 1` and the next.
     Kary {
-        /// Children of every rank that is no leaf, but the last; at least 1, which is the chain.
+        /// Children of every rank except leaves and the last inner rank; at least 1, which is the
+        /// chain.
         arity: u32,
     },
     /// All ranks have a single packet as early as possible, given lambda [MS-R19].
@@ -87,11 +88,11 @@ pub enum Tree {
         /// Latency in units of sending time.
         lambda: Lambda,
     },
-    /// As [`Tree::Postal`] among trees of bounded fan-out, which pass on many packets sooner.
+    /// As [`Tree::Postal`] among trees of bounded fan-out, which forward many packets sooner.
     PostalBounded {
         /// Latency in units of sending time.
         lambda: Lambda,
-        /// Most children of any rank, at least 1, which is the chain.
+        /// Maximum number of children of any rank, at least 1, which is the chain.
         fan_out: u32,
     },
 }
@@ -169,7 +170,7 @@ impl Tree {
         })
     }
 
-    /// Edges on the longest path from the root to a leaf; 0 for a group of one.
+    /// Number of edges on the longest path from the root to a leaf; 0 for a group of one.
     ///
     /// The same for every root. Errors with [`TopoError::SizeZero`], [`TopoError::SizeTooLarge`],
     /// [`TopoError::RadixTooSmall`] or [`TopoError::FanOutZero`]. Cost: O(log size); postal trees
@@ -198,9 +199,9 @@ impl Tree {
         })
     }
 
-    /// Most children that any rank has; 0 for a group of one.
+    /// Maximum number of children of any rank; 0 for a group of one.
     ///
-    /// The root has that many in every family. Errors and cost as for [`Tree::depth`].
+    /// In every family the root has this number. Errors and cost as for [`Tree::depth`].
     ///
     /// ```
     /// use omnes_topo::Tree;
@@ -224,8 +225,8 @@ impl Tree {
         })
     }
 
-    /// The edges of all relative ranks at once. Errors as [`Tree::depth`]. Cost: O(size log size);
-    /// postal O(size).
+    /// The edges of all relative ranks. Errors as [`Tree::depth`]. Cost: O(size log size); postal
+    /// O(size).
     pub(crate) fn edges(self, size: u32) -> Result<Edges, TopoError> {
         self.check_shape(size)?;
         match self {
@@ -324,14 +325,14 @@ impl FromStr for Tree {
             },
             _ => return Err(unknown()),
         };
-        // A group of one is legal for all, so only a parameter can be refused.
+        // A group of one is valid for all, so only a parameter can be rejected.
         tree.check_shape(1)?;
         Ok(tree)
     }
 }
 
-// Relative ranks are u64: place values and digits times place may pass 2^32 before the size
-// stops them, and `rank + size` does so for large groups.
+// Relative ranks are u64: place values and digits times place may exceed 2^32 before the size stops
+// them, and `rank + size` does so for large groups.
 
 /// Relative rank: distance from `root` upwards, wrapping, in `0..size`.
 pub(crate) fn rotate_to_zero(rank: Rank, root: Rank, size: u32) -> u64 {
@@ -340,7 +341,7 @@ pub(crate) fn rotate_to_zero(rank: Rank, root: Rank, size: u32) -> u64 {
 
 /// The rank at distance `relative` from `root`.
 pub(crate) fn rotate_back(relative: u64, root: Rank, size: u32) -> Rank {
-    // The remainder is below a u32, so the cast keeps it whole.
+    // The remainder is below a u32, so the cast is lossless.
     Rank(((relative + u64::from(root.0)) % u64::from(size)) as u32)
 }
 
@@ -374,7 +375,7 @@ fn knomial_children(relative: u64, radix: u32, size: u32) -> impl Iterator<Item 
     })
 }
 
-/// Most non-zero digits that a number below `size` can have in base `radix`.
+/// Maximum number of non-zero digits of a number below `size` in base `radix`.
 ///
 /// The smallest number with d of them is 11..1 (d ones), so it is the largest d for which that
 /// number exists in the group.
@@ -396,11 +397,11 @@ fn knomial_fan_out(radix: u32, size: u32) -> u32 {
         .take_while(|&place| place <= last)
         .map(|place| (last / place).min(radix - 1))
         .sum();
-    // At most `last`, one child per number, so the cast keeps it whole.
+    // At most `last`, one child per number, so the cast is lossless.
     fan_out as u32
 }
 
-/// The `arity` ranks that follow those of all ranks before, as far as there are ranks.
+/// The `arity` ranks that follow the children of all earlier ranks, as far as they exist.
 fn kary_children(relative: u64, arity: u32, size: u32) -> core::ops::Range<u64> {
     let arity = u64::from(arity);
     // Below 2^64, as both factors are below 2^32.

@@ -1,4 +1,4 @@
-//! A tree of a whole group in one table, for firmware that passes messages on.
+//! A tree of a whole group in one table, for firmware that forwards messages.
 //!
 //! What it is: the children of every relative rank, in sending order, in one flat array. The table
 //! does not depend on the root: relative ranks count from the source, whichever it is, so one table
@@ -13,8 +13,8 @@
 //!      3
 //! ```
 //!
-//! Guarantees: `first` ascends from 0 to size - 1; each relative rank but 0 is a child once; what
-//! it says is what [`Tree::children`] says.
+//! Guarantees: `first` ascends from 0 to size - 1; each relative rank except 0 is a child once; the
+//! table agrees with [`Tree::children`].
 //! Assumes: all members use the same tree and size.
 //! Cost: 2 (size + 1) + 2 (size - 1) bytes; built once in about O(size); a look-up is O(1) and
 //! allocates nothing.
@@ -58,17 +58,17 @@ impl TreeTable {
     pub fn new(tree: Tree, size: u32) -> Result<Self, TopoError> {
         check_size_up_to(size, Self::SIZE_MAX)?;
         let edges = tree.edges(size)?;
-        // All are below the size, so the casts keep them whole.
+        // All indices are below the size, so the casts are lossless.
         let narrow = |wide: Vec<u32>| wide.into_iter().map(|index| index as u16).collect();
         Ok(Self { first: narrow(edges.first), children: narrow(edges.children) })
     }
 
-    /// Ranks in the group.
+    /// Number of ranks in the group.
     pub fn size(&self) -> u32 {
         self.children.len() as u32 + 1
     }
 
-    /// Where in [`TreeTable::children`] those of each relative rank begin; `size + 1` entries, so
+    /// Start of each relative rank's children in [`TreeTable::children`]; `size + 1` entries, so
     /// that each run ends where the next begins.
     pub fn first(&self) -> &[u16] {
         &self.first
@@ -79,7 +79,8 @@ impl TreeTable {
         &self.children
     }
 
-    /// To whom `own` passes on what `source` sends, in sending order; both are ranks of the group.
+    /// The ranks to which `own` forwards what `source` sends, in sending order; both are ranks of
+    /// the group.
     ///
     /// Errors with [`TopoError::RootOutOfRange`] if `source`, [`TopoError::RankOutOfRange`] if
     /// `own` is not below the size. Cost: the length of the answer, no allocation.

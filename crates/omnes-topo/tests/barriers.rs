@@ -1,8 +1,8 @@
 //! Barriers, checked by running the step tables of all ranks for every size to 130.
 //!
-//! The executor knows nothing of the algorithms: it sends, matches messages to receives per
-//! ordered pair in FIFO order, and carries with each message the set of ranks of whose entry the
-//! sender knows. A barrier is safe if every rank knows of all when it leaves.
+//! The executor is independent of the algorithms: it sends, matches messages to receives per
+//! ordered pair in FIFO order, and carries with each message the set of ranks whose entry the
+//! sender knows of. A barrier is safe if every rank knows of all when it leaves.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,12 +27,12 @@ struct Runner {
     rank: u32,
     table: Vec<Step>,
     step: usize,
-    /// The messages of the current step are out.
+    /// The messages of the current step have been sent.
     has_sent: bool,
-    /// Origins of the current step whose message is still missing.
+    /// Senders of the current step whose message is still missing.
     awaited: Vec<Rank>,
     known: RankSet,
-    /// Own clock in one-way latencies; what is sent in one step arrives one later.
+    /// Own clock in one-way latencies; a message sent in one step arrives one later.
     clock: u32,
 }
 
@@ -42,10 +42,10 @@ struct Network {
     messages: u64,
 }
 
-/// How a run of all tables ended.
+/// Outcome of a run of all tables.
 #[derive(PartialEq, Eq, Debug)]
 enum Outcome {
-    /// Everybody left, knowing of all, and no message is left over.
+    /// All ranks left, knowing of all entries, and no message is left over.
     Safe {
         messages: u64,
         latencies: u32,
@@ -66,7 +66,7 @@ impl Runner {
         self.step == self.table.len()
     }
 
-    /// Goes on until done or waiting; true if anything happened.
+    /// Continues until done or waiting; true if anything happened.
     fn advance(&mut self, network: &mut Network, size: u32) -> bool {
         let mut moved = false;
         while let Some(&step) = self.table.get(self.step) {
@@ -119,7 +119,7 @@ fn run(tables: Vec<Vec<Step>>) -> Outcome {
     let mut network = Network::default();
     let mut runners: Vec<Runner> =
         (0..).zip(tables).map(|(rank, table)| Runner::new(rank, table)).collect();
-    // Every turn but the last takes at least one step, so the loop ends.
+    // Every turn except the last takes at least one step, so the loop ends.
     loop {
         let moved =
             runners.iter_mut().filter_map(|r| r.advance(&mut network, size).then_some(())).count();
@@ -144,7 +144,8 @@ fn tables(barrier: BarrierAlgorithm, size: u32) -> Vec<Vec<Step>> {
     (0..size).map(|rank| barrier.schedule(Rank(rank), size).unwrap()).collect()
 }
 
-/// Runs the barrier, which must be safe with the closed form of messages; gives the latencies.
+/// Runs the barrier, which must be safe with the closed form's number of messages; returns the
+/// latencies.
 fn latencies_of_safe_run(barrier: BarrierAlgorithm, size: u32) -> u32 {
     match run(tables(barrier, size)) {
         Outcome::Safe { messages, latencies } => {
@@ -162,7 +163,7 @@ fn step(send_to: impl Into<Option<u32>>, receive_from: impl Into<Option<u32>>) -
 
 #[test]
 fn gather_broadcast_is_safe_within_its_steps() {
-    // [CB-R9]: 2 ceil(log2 N) one-way latencies; a tree cut by the size may be quicker.
+    // [CB-R9]: 2 ceil(log2 N) one-way latencies; a tree cut by the size may be faster.
     for size in SIZES {
         let latencies = latencies_of_safe_run(BarrierAlgorithm::GatherBroadcast, size);
         let steps = BarrierAlgorithm::GatherBroadcast.steps(size).unwrap();
@@ -211,7 +212,7 @@ fn ten_ranks_need_the_published_steps_and_messages() {
 
 #[test]
 fn messages_are_awaited_in_the_step_in_which_they_are_sent() {
-    // What CB-R4 (one bit per step) and CB-R6 (a NACK goes to the sender of that step) build on.
+    // CB-R4 (one bit per step) and CB-R6 (a NACK goes to the sender of that step) rely on this.
     for barrier in BarrierAlgorithm::ALL {
         for size in SIZES {
             let tables = tables(barrier, size);
@@ -273,7 +274,7 @@ fn tables_of_five_ranks_are_as_written_by_hand() {
 
 #[test]
 fn counter_tables_are_as_written_by_hand() {
-    // What rank 0 does; all others are alike.
+    // The steps of rank 0; all other ranks have identical ones.
     let all = Party::Everybody;
     let centre =
         [Step { receive_from: all, ..Step::default() }, Step { send_to: all, ..Step::default() }];
@@ -288,7 +289,7 @@ fn counter_tables_are_as_written_by_hand() {
 
 #[test]
 fn only_the_counter_waits_for_several_and_only_once() {
-    // What a bit per step, and beside it one set of bits per member, builds on.
+    // One bit per step, besides one set of bits per member, relies on this.
     for barrier in BarrierAlgorithm::ALL {
         for size in SIZES {
             for table in tables(barrier, size) {

@@ -134,12 +134,12 @@ fn flows_spread_over_all_ways_up() {
         paths.collect::<BTreeSet<Vec<LinkId>>>().len()
     };
     assert_eq!((ways(0, 1), ways(0, 5), ways(0, 127)), (1, 4, 16));
-    // A full bisection: no link between switches is needed by more flows than another could be.
+    // A full bisection: no link between switches is needed by more flows than another could carry.
     let ups = |switch| network.uplinks(SwitchId(switch)).count();
     assert_eq!((ups(0), ups(32), ups(64)), (4, 4, 0));
 }
 
-/// A dragonfly of this many groups, with four routers each, which hold two links to other groups.
+/// A dragonfly of this many groups, with four routers each, which have two links to other groups.
 fn groups_of_four(groups: u32) -> Network {
     let options = DragonflyOptions {
         hosts: 8 * groups,
@@ -150,7 +150,7 @@ fn groups_of_four(groups: u32) -> Network {
     Network::dragonfly_of(options).unwrap()
 }
 
-/// The group of a switch in one of these; none of a host.
+/// The group of a switch in such a dragonfly; `None` for a host.
 fn group_of_four(node: Node) -> Option<u32> {
     match node {
         Node::Switch(switch) => Some(switch.0 / 4),
@@ -207,7 +207,7 @@ fn flows_spread_over_both_ways_around_a_square() {
     let ways: BTreeSet<Option<Node>> = (0..50).map(over).collect();
     let both = [1, 3].map(|switch| Some(Node::Switch(SwitchId(switch))));
     assert_eq!(ways, BTreeSet::from(both));
-    // All bits of a flow count.
+    // All bits of a flow matter.
     let high: BTreeSet<Option<Node>> = (0..50).map(|flow| over(flow << 24)).collect();
     assert_eq!(high, ways);
     assert_eq!(square.uplinks(SwitchId(0)).count(), 0, "there is no up");

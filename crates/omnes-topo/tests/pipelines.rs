@@ -1,5 +1,6 @@
 //! The modelled time of many packets, checked against a simulation of every single send, and the
-//! choice of a tree, checked against all candidates and, in small groups, all trees there are.
+//! choice of a tree, checked against all candidates and, in small groups, against all existing
+//! trees.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::cmp::Reverse;
@@ -15,10 +16,10 @@ const UNIT: u64 = 1000;
 /// Children of each rank in sending order; rank 0 is the root.
 type Shape = Vec<Vec<usize>>;
 
-/// What happens at a time.
+/// An event at a time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A packet can be passed on by this rank.
+    /// A packet can be forwarded by this rank.
     Ready(usize),
     /// The rank has sent one packet to one child.
     Sent(usize),
@@ -26,13 +27,14 @@ enum Event {
 
 #[derive(Default, Clone)]
 struct Host {
-    /// Sends that wait, by child.
+    /// Waiting sends, by child.
     queue: VecDeque<usize>,
     is_sending: bool,
     packets: u32,
 }
 
-/// Runs all sends, one after the other at each rank; the time at which the last packet is ready.
+/// Runs all sends, one after another at each rank; returns the time at which the last packet is
+/// ready.
 fn simulate(shape: &Shape, packets: u32, lambda: Lambda) -> u64 {
     let mut hosts = vec![Host::default(); shape.len()];
     let mut events: BinaryHeap<Reverse<(u64, u64, Event)>> = BinaryHeap::new();
@@ -87,9 +89,9 @@ fn candidates(size: u32, lambda: Lambda) -> Vec<Tree> {
     single.into_iter().chain(karies).chain(bounded).collect()
 }
 
-/// Every ordered tree of `size` ranks, numbered in depth-first order.
+/// All ordered trees of `size` ranks, numbered in depth-first order.
 fn all_shapes(size: usize) -> Vec<Shape> {
-    /// Adds the next rank below each rank of the path to the one added last.
+    /// Adds the next rank below each rank of the path to the rank added last.
     fn grow(shape: &mut Shape, path: &[usize], size: usize, shapes: &mut Vec<Shape>) {
         let next = shape.len();
         if next == size {
@@ -264,7 +266,7 @@ fn mistakes_are_refused_with_value_and_limit() {
 }
 
 proptest! {
-    // Same samples in every run: a failure must be seen by everybody.
+    // The same samples in every run, so that everybody sees a failure.
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(0x7069_7065),
         failure_persistence: None,

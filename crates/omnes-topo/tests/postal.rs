@@ -1,4 +1,4 @@
-//! Postal trees, compared with the recurrence of the postal model, which knows nothing of trees.
+//! Postal trees, compared with the recurrence of the postal model, which is independent of trees.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ fn lambda(thousandths: u32) -> Lambda {
     Lambda::from_thousandths(thousandths).unwrap()
 }
 
-/// Whole numbers to `last`, and steps of a quarter to 8.
+/// Whole numbers to `last`, and quarters to 8.
 fn lambdas(last: u32) -> impl Iterator<Item = Lambda> {
     let quarters = (4..=32).map(|quarters| 250 * quarters);
     (1..=last).map(|whole| 1000 * whole).chain(quarters).map(lambda)
@@ -43,24 +43,24 @@ impl Recurrence {
         reach
     }
 
-    /// The earliest time for `size` ranks: F only grows where a units and b lambdas add up.
+    /// The earliest time for `size` ranks: F grows only at sums of a units and b lambdas.
     fn completion(&mut self, size: u32) -> u64 {
         let latest = u64::from(size) * UNIT + self.lambda;
         let lambdas = (0..=latest / self.lambda).map(|b| b * self.lambda);
         let units = |from: u64| (0..=(latest - from) / UNIT).map(move |a| from + a * UNIT);
         let mut times: Vec<u64> = lambdas.flat_map(units).collect();
         times.sort_unstable();
-        // Growing, so the first that suffices is found by halving.
+        // Monotonic, so the first sufficient time is found by bisection.
         times[times.partition_point(|time| self.reach(*time) < size.into())]
     }
 }
 
-/// When the last rank is ready, each rank sending to its children one after the other.
+/// Time at which the last rank is ready, each rank sending to its children one after another.
 fn latency(tree: Tree, size: u32, lambda: Lambda) -> u64 {
     pipeline::time(tree, size, 1, lambda).unwrap()
 }
 
-/// Sizes of all subtrees, sorted: what two trees of equal shape have in common.
+/// Sizes of all subtrees, sorted: equal for two trees of equal shape.
 fn subtrees(tree: Tree, size: u32) -> Vec<u32> {
     let mut subtrees = vec![1; size as usize];
     for rank in (1..size).rev() {
@@ -266,7 +266,7 @@ fn the_largest_arguments_do_not_overflow() {
     assert_eq!(postal::reach(u64::MAX, Lambda::ONE), u64::MAX);
     assert_eq!(postal::reach(u64::MAX, Lambda::MAX), u64::MAX);
     assert_eq!(postal::reach(0, Lambda::MAX), 1);
-    // 2^t up to the last that fits.
+    // 2^t up to the largest that fits.
     assert_eq!(postal::reach(63 * UNIT, Lambda::ONE), 1 << 63);
     assert_eq!(postal::reach(64 * UNIT, Lambda::ONE), u64::MAX);
     assert_eq!(postal::completion(u32::MAX, Lambda::ONE), Ok(32 * UNIT));
@@ -290,7 +290,7 @@ fn the_largest_trees_are_built() {
 }
 
 proptest! {
-    // Same samples in every run: a failure must be seen by everybody.
+    // The same samples in every run, so that everybody sees a failure.
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(0x706f_7374),
         failure_persistence: None,

@@ -1,4 +1,4 @@
-//! Source routes: labels, legal and minimal paths, in-transit hosts, headers, and what they load.
+//! Source routes: labels, legal and minimal paths, in-transit hosts, headers, and link loads.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_topo::network::balance::{Load, load};
@@ -45,7 +45,7 @@ fn on_the_ring_the_minimal_path_is_illegal_and_the_way_over_the_root_is_legal() 
     assert!(!labels.is_legal(&ring, &walk(&ring, &[4, 6, 1])));
     assert_eq!(ups(&[4, 0, 2, 1]), [true, false, false]);
     assert!(labels.is_legal(&ring, &walk(&ring, &[4, 0, 2, 1])));
-    // Root 2 tells the same story.
+    // Root 2 gives the same result.
     let labels = UpDown::new(&ring, numbered(2));
     assert!(!labels.is_legal(&ring, &walk(&ring, &[4, 6, 1])));
     assert!(labels.is_legal(&ring, &walk(&ring, &[4, 0, 2, 1])));
@@ -149,7 +149,7 @@ fn neither_legal_paths_nor_pieces_between_in_transit_hosts_wait_in_a_circle() {
     assert!(circles > 0);
 }
 
-/// Mean over the seeds of what `measure` says of a random network and its two loads.
+/// Mean over the seeds of `measure` for a random network and its two loads.
 fn mean(switches: u32, measure: impl Fn(Load, Load) -> f64) -> f64 {
     const NETWORKS: u64 = 20;
     let one = |seed| {
@@ -186,7 +186,7 @@ fn legal_paths_are_longer_and_minimal_ones_need_half_an_in_transit_buffer() {
     assert_eq!(mean(64, |legal, _| f64::from(legal.turns)), 0.0);
 }
 
-/// What is left of `head` at the interface to which its first piece leads, and who that is.
+/// The remainder of `head` at the interface to which its first piece leads, and that host.
 fn carried<'a>(network: &Network, from: HostId, head: &'a [u8]) -> (HostId, &'a [u8]) {
     let (mut at, mut bytes) = (network.end(network.uplink(from)), head);
     while let Node::Switch(switch) = at {

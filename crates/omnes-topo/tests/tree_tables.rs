@@ -81,7 +81,7 @@ fn mistakes_are_refused_with_value_and_limit() {
 }
 
 proptest! {
-    // Same samples in every run: a failure must be seen by everybody.
+    // The same samples in every run, so that everybody sees a failure.
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(0x7370_7265_6164),
         failure_persistence: None,

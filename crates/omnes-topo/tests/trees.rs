@@ -1,9 +1,9 @@
-//! Trees, checked for every size to 64, every root and radix 2 to 8, and by samples above. That
-//! postal trees are as early as possible is checked in `postal.rs`.
+//! Trees, checked for every size to 64, every root and radix 2 to 8, and by samples above.
+//! `postal.rs` checks that postal trees are as early as possible.
 //!
-//! The checks know nothing of digits: they walk `children` from the root and compare with
-//! `parent`, `depth` and `fan_out_max`, and time a broadcast by letting every rank send to one
-//! child after another.
+//! The checks are independent of digits: they walk `children` from the root and compare with
+//! `parent`, `depth` and `fan_out_max`, and time a broadcast in which every rank sends to one child
+//! after another.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::VecDeque;
@@ -18,15 +18,15 @@ use proptest::test_runner::RngSeed;
 const SIZES: std::ops::RangeInclusive<u32> = 1..=64;
 const RADICES: std::ops::RangeInclusive<u32> = 2..=8;
 
-/// What a walk from the root found, indexed by rank.
+/// Result of a walk from the root, indexed by rank.
 struct Walk {
-    /// Edges from the root.
+    /// Number of edges from the root.
     depths: Vec<u32>,
-    /// Sends in a row until the rank has the message, each rank sending one after the other.
+    /// Consecutive sends until the rank has the message, each rank sending one after another.
     arrivals: Vec<u32>,
-    /// Ranks in the subtree, the rank itself included.
+    /// Number of ranks in the subtree, including the rank itself.
     subtrees: Vec<u32>,
-    /// Most children of any rank.
+    /// Maximum number of children of any rank.
     fan_out: u32,
 }
 
@@ -371,13 +371,13 @@ fn any_closed_tree() -> impl Strategy<Value = Tree> {
     ]
 }
 
-/// A size in the range and a member of it.
+/// A size in the range and a member of the group.
 fn size_and_member(sizes: std::ops::RangeInclusive<u32>) -> impl Strategy<Value = (u32, u32)> {
     sizes.prop_flat_map(|size| (Just(size), 0..size))
 }
 
 proptest! {
-    // Same samples in every run: a failure must be seen by everybody.
+    // The same samples in every run, so that everybody sees a failure.
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(0x746f706f),
         failure_persistence: None,

@@ -1,4 +1,4 @@
-//! A Unix socket that carries bytes and descriptors: who is at the other end, and both directions.
+//! A Unix socket that carries bytes and descriptors: the identity of the peer, and both directions.
 
 use super::limits::DESCRIPTORS_MAX;
 use rustix::net::{
@@ -10,19 +10,19 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Descriptors that the kernel lets one message carry. Room for fewer would let the kernel close
-/// the others, which could take as long as the sender wants.
+/// Maximum number of descriptors in one message. With room for fewer, the kernel would close the
+/// others, which could take as long as the sender wants.
 const CARRIED_MAX: usize = 253;
 
-/// Who a process is, as the kernel says of its connection.
+/// Identity of a process, as the kernel reports it for its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Peer {
     pub(super) uid: u32,
-    /// 0 if it is in another process namespace.
+    /// 0 if the process is in another process namespace.
     pub(super) pid: i32,
 }
 
-/// A socket as agent and processes use.
+/// Creates a socket of the kind that agent and processes use.
 pub(super) fn unix_socket(is_blocking: bool) -> io::Result<OwnedFd> {
     let blocking = if is_blocking { SocketFlags::empty() } else { SocketFlags::NONBLOCK };
     let flags = SocketFlags::CLOEXEC | blocking;
@@ -34,8 +34,8 @@ pub(super) fn agent_address() -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(super::SOCKET_NAME.as_bytes())?)
 }
 
-/// Who is, or was when it connected or began to listen, at the other end. By hand, since a process
-/// whose number this namespace does not know has the number 0.
+/// The process at the other end, as of when it connected or began to listen. Implemented here
+/// because a process whose number this namespace does not know has the number 0.
 pub(super) fn peer(connection: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     option(connection, libc::SO_PEERCRED, &mut credentials)?;
@@ -43,7 +43,7 @@ pub(super) fn peer(connection: BorrowedFd<'_>) -> io::Result<Peer> {
 }
 
 /// A descriptor of the process at the other end, which becomes readable when that process ends;
-/// `None` where the kernel has none to give (before 6.5).
+/// `None` if the kernel has none to give (before 6.5).
 pub(super) fn peer_process(connection: BorrowedFd<'_>) -> Option<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut descriptor: libc::c_int = -1;
@@ -55,18 +55,18 @@ pub(super) fn peer_process(connection: BorrowedFd<'_>) -> Option<OwnedFd> {
 fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int, value: &mut T) -> io::Result<()> {
     let mut length = size_of::<T>() as libc::socklen_t;
     let into = std::ptr::from_mut(value).cast();
-    // SAFETY: the callers' types are plain data, valid for writing as many bytes as are said.
+    // SAFETY: the callers' types are plain data, valid for writing as many bytes as given.
     let code = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, into, &raw mut length)
     };
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Receives some bytes into `buffer`, and adds the descriptors that come along; how many bytes, 0
-/// at the end.
+/// Receives some bytes into `buffer`, and appends the descriptors that come along; returns the
+/// number of bytes, 0 at the end.
 ///
 /// # Errors
-/// What the kernel says; [`io::ErrorKind::InvalidData`] if it had to leave descriptors out.
+/// The kernel's error; [`io::ErrorKind::InvalidData`] if it had to leave descriptors out.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -87,13 +87,13 @@ pub(super) fn receive(
     Ok(got.bytes)
 }
 
-/// Sends some of `bytes`, with `descriptors`; how many bytes.
+/// Sends some of `bytes`, with `descriptors`; returns the number of bytes sent.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 ///
 /// # Panics
-/// For more than [`DESCRIPTORS_MAX`] descriptors.
+/// If there are more than [`DESCRIPTORS_MAX`] descriptors.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! A process's side: borrowing slots from the agent.
+//! The process's side: borrowing slots from the agent.
 
 use super::channel::{self, Peer, agent_address, unix_socket};
 use super::conversation::{Borrowed, Conversation};
@@ -12,18 +12,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// A connection to the agent. All slots borrowed over it go back when it and they are dropped, or
-/// when the process ends.
+/// A connection to the agent. All slots borrowed over it are returned when it and they are dropped,
+/// or when the process ends.
 pub struct Client(Conversation);
 
-/// A slot that the agent has lent; given back when dropped.
+/// A slot that the agent has lent; returned when dropped.
 pub struct Lent {
     client: Arc<Client>,
     borrowed: Borrowed,
     page: Page,
 }
 
-/// A receive queue that the agent has lent; given back when dropped.
+/// A receive queue that the agent has lent; returned when dropped.
 pub struct LentQueue {
     client: Arc<Client>,
     borrowed: Borrowed,
@@ -33,7 +33,7 @@ pub struct LentQueue {
 /// Borrows one slot over a connection of its own; see [`Client::lend`].
 ///
 /// # Errors
-/// [`NicError::Agent`], or that the page cannot be mapped.
+/// [`NicError::Agent`], or an error if the page cannot be mapped.
 pub fn borrow(
     plan: &SlotPlan,
     socket: BorrowedFd<'_>,
@@ -46,7 +46,7 @@ impl Client {
     /// Connects to the agent of the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`AgentError::Absent`]; [`AgentError::NotRoot`], for then who listens must not get the
+    /// [`AgentError::Absent`]; [`AgentError::NotRoot`], because such a listener must not get the
     /// job's keys; [`AgentError::Refused`] for another version of the protocol.
     pub fn connect() -> Result<Self, AgentError> {
         let failed = |source: io::Error| AgentError::System { what: "no connection", source };
@@ -70,11 +70,11 @@ impl Client {
         Ok(client)
     }
 
-    /// Borrows a slot. `socket` is bound to the plan's address, has no other socket beside it at
-    /// that port, and may go no earlier than the slot; `group` likewise for the plan's group.
+    /// Borrows a slot. `socket` is bound to the plan's address, shares its port with no other
+    /// socket, and must not be closed before the slot; `group` likewise for the plan's group.
     ///
     /// # Errors
-    /// [`NicError::Agent`], or that the page cannot be mapped.
+    /// [`NicError::Agent`], or an error if the page cannot be mapped.
     pub fn lend(
         self: &Arc<Self>,
         plan: &SlotPlan,
@@ -93,10 +93,10 @@ impl Client {
         }
     }
 
-    /// Borrows a receive queue; `sockets` are those of the plan, then its group's.
+    /// Borrows a receive queue; `sockets` are the plan's, then its group's.
     ///
     /// # Errors
-    /// [`NicError::Agent`], or that the queue cannot be mapped.
+    /// [`NicError::Agent`], or an error if the queue cannot be mapped.
     pub fn lend_queue(
         self: &Arc<Self>,
         plan: &QueuePlan,
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Lets the agent attach the firmware to an interface; for root.
+    /// Asks the agent to attach the firmware to an interface; for root.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -134,7 +134,7 @@ impl Client {
         self.ask_and_get_done(Request::Attach { interface: interface.to_owned() })
     }
 
-    /// Lets the agent take the firmware off an interface, which it then leaves alone until
+    /// Asks the agent to detach the firmware from an interface, which it then leaves alone until
     /// [`Self::attach`]; for root. Slots that are lent there are lost if `by_force`, and a reason
     /// to refuse otherwise.
     ///
@@ -144,20 +144,20 @@ impl Client {
         self.ask_and_get_done(Request::Detach { interface: interface.to_owned(), by_force })
     }
 
-    /// Lets the agent end; for root. All slots are lost.
+    /// Asks the agent to end; for root. All slots are lost.
     ///
     /// # Errors
     /// [`AgentError`].
     pub fn end(&self) -> Result<(), AgentError> {
         match self.ask_and_get_done(Request::End) {
-            // It was quicker than its answer.
+            // The agent has ended before its answer was sent.
             Err(AgentError::Gone) => Ok(()),
             other => other,
         }
     }
 
     /// True if the agent has ended or has closed the connection: then no packet finds its slots.
-    /// One system call; waits for nobody who asks.
+    /// One system call; does not wait for threads that are asking.
     pub fn is_gone(&self) -> bool {
         self.0.is_over()
     }
@@ -181,7 +181,7 @@ impl Lent {
         self.borrowed.number
     }
 
-    /// True if the slot is lost, for the agent has taken it back or has gone; see
+    /// True if the slot is lost, because the agent has taken it back or has gone; see
     /// [`Client::is_gone`].
     pub fn is_lost(&self) -> bool {
         self.page.is_lost() || self.client.is_gone()

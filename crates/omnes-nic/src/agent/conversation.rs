@@ -1,13 +1,13 @@
-//! What a process and the agent say to each other over one connection, seen from the process.
+//! Requests and answers between a process and the agent over one connection, on the process's side.
 //!
 //! Several threads may ask; one at a time waits for its answer. A thread that checks whether the
-//! agent has gone, or gives something back, waits for none of them. An answer that comes too late
-//! is put aside before the next request is made, so slots stay lent however slow the agent is; what
-//! such an answer lends goes back. Only a request of which the agent has taken a part, which does
+//! agent has gone, or returns a loan, waits for none of them. A late answer is read and discarded
+//! before the next request is made, so slots stay lent however slow the agent is; a slot that such
+//! an answer lends is returned. Only a request of which the agent has received a part, which does
 //! not happen to a short one, ends the connection.
 //!
-//! Numbers of slots are given out again. So each loan has a serial of its own, and what is given
-//! back after the agent has taken it back, and has lent the number once more, is not returned.
+//! Numbers of slots are reused. So each loan has a serial of its own, and a loan that its holder
+//! returns after the agent has taken it back, and has lent the number once more, is not reported.
 
 use super::channel;
 use super::error::AgentError;
@@ -32,21 +32,21 @@ pub(super) struct Conversation {
 /// An answer, and the descriptor that came with it.
 type Answered = (Answer, Option<OwnedFd>);
 
-/// What is said at the moment.
+/// The exchange in progress.
 #[derive(Default)]
 struct Talk {
-    /// An answer is still to come that nobody waits for any more.
+    /// An answer is outstanding that no thread waits for any more.
     is_owed: bool,
     lines: Lines,
     descriptors: Vec<OwnedFd>,
 }
 
-/// What is lent over the connection.
+/// Loans over the connection.
 #[derive(Default)]
 struct Loans {
     serials: BTreeMap<u32, u64>,
     next: u64,
-    /// Numbers that are given back, of which the agent is still to be told.
+    /// Returned numbers that the agent has not been notified of yet.
     returns: Vec<u32>,
 }
 
@@ -58,12 +58,12 @@ pub(super) struct Borrowed {
 }
 
 impl Conversation {
-    /// Over a connection whose sends and receives have a time limit.
+    /// Creates a conversation over a connection whose sends and receives have a time limit.
     pub(super) fn new(connection: OwnedFd) -> Self {
         Self { connection, talk: Mutex::default(), loans: Mutex::default() }
     }
 
-    /// True if either side has ended it. One system call.
+    /// True if either side has ended the connection. One system call.
     pub(super) fn is_over(&self) -> bool {
         let mut polled = [PollFd::new(&self.connection, PollFlags::RDHUP)];
         match poll(&mut polled, Some(&Timespec::default())) {
@@ -72,19 +72,20 @@ impl Conversation {
         }
     }
 
-    /// Asks and waits for the answer, at most as long as the connection's limit for each part.
+    /// Sends a request and waits for the answer, at most as long as the connection's limit for each
+    /// part.
     pub(super) fn ask(
         &self,
         request: Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Answered, AgentError> {
         let asked = self.ask_in_turn(&mut lock(&self.talk), request, descriptors);
-        // What was given back meanwhile.
+        // Loans that were returned meanwhile.
         self.send_returns();
         asked
     }
 
-    /// Asks for a slot or a queue, and waits.
+    /// Requests a slot or a queue, and waits.
     pub(super) fn borrow(
         &self,
         request: Request,
@@ -93,7 +94,7 @@ impl Conversation {
         let mut talk = lock(&self.talk);
         let asked = self.ask_in_turn(&mut talk, request, sockets);
         let borrowed = match asked {
-            // Before anybody else asks.
+            // Before another thread asks.
             Ok((Answer::Lent { slot }, Some(map))) => Ok((lock(&self.loans).enter(slot), map)),
             Ok(_) => Err(AgentError::Nonsense),
             Err(error) => Err(error),
@@ -103,7 +104,7 @@ impl Conversation {
         borrowed
     }
 
-    /// Gives a loan back, without waiting.
+    /// Returns a loan, without waiting.
     pub(super) fn give_back(&self, borrowed: Borrowed) {
         lock(&self.loans).leave(borrowed);
         self.send_returns();
@@ -117,7 +118,8 @@ impl Conversation {
     ) -> Result<Answered, AgentError> {
         self.settle(talk)?;
         self.send_returns_in_turn();
-        // No answer comes to what was not sent; but a refusal may come before all of it was.
+        // A request that was not sent gets no answer; but a refusal may arrive before all of a
+        // request is sent.
         let sent = self.send_all(&emit(request), descriptors);
         if let Err(error @ (AgentError::Silent | AgentError::System { .. })) = sent {
             return Err(error);
@@ -130,7 +132,7 @@ impl Conversation {
         }
     }
 
-    /// Takes the answer that nobody waits for.
+    /// Receives the answer that no thread waits for any more.
     fn settle(&self, talk: &mut Talk) -> Result<(), AgentError> {
         if !talk.is_owed {
             return Ok(());
@@ -144,7 +146,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Tells the agent what is given back, unless a thread is asking: that thread does it
+    /// Notifies the agent of returned loans, unless a thread is asking: that thread does it
     /// afterwards.
     fn send_returns(&self) {
         while !lock(&self.loans).returns.is_empty() {
@@ -159,7 +161,7 @@ impl Conversation {
         }
     }
 
-    /// False if there is no room now: the next who says something does it.
+    /// False if the connection has no room now: the next thread that sends does it.
     fn send_returns_in_turn(&self) -> bool {
         let mut loans = lock(&self.loans);
         while let Some(slot) = loans.returns.last() {
@@ -197,8 +199,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Receives one line, and the descriptor that came with it. If it does not come in time, it is
-    /// owed.
+    /// Receives one line, and the descriptor that came with it. A line that does not arrive in time
+    /// is owed.
     fn receive(&self, talk: &mut Talk) -> Result<(Vec<u8>, Option<OwnedFd>), AgentError> {
         let mut buffer = vec![0; LINE_BYTES_MAX.min(1 << 16)];
         talk.is_owed = true;
@@ -226,16 +228,16 @@ impl Conversation {
         }
     }
 
-    /// Ends the conversation, since answers could no longer be told apart.
+    /// Ends the conversation, because answers could no longer be told apart.
     fn end(&self, because: AgentError) -> AgentError {
-        // It may be over.
+        // The connection may be closed already.
         let _ = shutdown(&self.connection, Shutdown::Both);
         because
     }
 }
 
 impl Loans {
-    /// A number is lent, so whoever had it before has lost it.
+    /// Notes that a number is lent: its previous holder has lost it.
     fn enter(&mut self, number: u32) -> Borrowed {
         let serial = self.next;
         self.next += 1;

@@ -3,22 +3,22 @@
 use std::io;
 use thiserror::Error;
 
-/// Why the agent lends nothing; the texts are for people and say what would help.
+/// Why the agent lends nothing; the messages are for people and say what would help.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// Nobody listens.
+    /// No process listens.
     #[error("no agent in this network namespace; start omnesd as root")]
     Absent,
-    /// Somebody listens who is not root, and could have the job's keys if it were believed.
+    /// The listening process is not root, and would get the job's keys if it were trusted.
     #[error("process {pid} of user {uid} claims to be the agent, which must run as root")]
     NotRoot {
         /// Its user.
         uid: u32,
-        /// Its number; 0 if it is in another process namespace.
+        /// Its process number; 0 if it is in another process namespace.
         pid: i32,
     },
-    /// The agent says no.
+    /// The agent refuses the request.
     #[error("omnesd refuses: {reason}")]
     Refused {
         /// Why.
@@ -30,15 +30,15 @@ pub enum AgentError {
     /// The agent has not answered in time.
     #[error("omnesd has not answered within {} s", super::limits::ANSWER_WAIT.as_secs())]
     Silent,
-    /// What the agent says makes no sense.
+    /// The agent's answer is invalid.
     #[error("omnesd sent an answer that this program cannot parse: use the same version of both")]
     Nonsense,
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }

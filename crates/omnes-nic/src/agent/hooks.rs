@@ -1,6 +1,6 @@
-//! What of ours hangs at an interface's tc hook, whatever process attached it.
+//! Omnes's programs at an interface's tc hook, whichever process attached them.
 //!
-//! Asks the kernel, so it finds programs of the agent, of processes that load the firmware
+//! Queries the kernel, so it finds programs of the agent and of processes that load the firmware
 //! themselves, and filters that a killed process has left on a kernel without tcx. Needs root.
 
 use crate::attach::{Direction, filter, hook};
@@ -16,14 +16,14 @@ use std::path::Path;
 
 /// Names of the firmware's programs.
 pub const PROGRAMS: [&str; 2] = ["nic_ingress", "nic_egress"];
-/// Programs of one hook that are looked at; tcx allows no more.
+/// Maximum number of programs of one hook that are examined; tcx allows no more.
 const HOOK_PROGRAMS_MAX: usize = 64;
 
 /// How a program is attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// By a link, which goes with its owner.
+    /// By a link, which vanishes with its owner.
     Tcx,
     /// As a filter, which stays until it is removed.
     Clsact,
@@ -44,10 +44,11 @@ pub struct Hooked {
     pub owners: Vec<u32>,
 }
 
-/// The firmware's programs at both hooks of an interface. `owners` is what [`link_owners`] gave.
+/// The firmware's programs at both hooks of an interface. `owners` is the result of
+/// [`link_owners`].
 ///
 /// # Errors
-/// What the kernel says, such as that it tells only root.
+/// The kernel's error, such as for a user who is not root.
 pub fn at(interface: u32, owners: &BTreeMap<u32, Vec<u32>>) -> io::Result<Vec<Hooked>> {
     let mut found = Vec::new();
     for direction in [Direction::Ingress, Direction::Egress] {
@@ -71,7 +72,7 @@ pub fn at(interface: u32, owners: &BTreeMap<u32, Vec<u32>>) -> io::Result<Vec<Ho
 /// Numbers of all programs of the firmware in the kernel, attached or not.
 ///
 /// # Errors
-/// What the kernel says, such as that it tells only root.
+/// The kernel's error, such as for a user who is not root.
 pub fn programs() -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     let mut id = 0;
@@ -87,10 +88,10 @@ pub fn programs() -> io::Result<Vec<u32>> {
     }
 }
 
-/// The program of the filter by which ours are known, if there is one.
+/// The program that is attached as a filter of Omnes, if any.
 fn clsact(interface: u32, direction: Direction) -> Option<u32> {
     let (hook, mut options) = (hook(interface, direction), filter());
-    // Where there is none, the library says so on stderr unless somebody listens.
+    // If no filter exists, the library prints that to stderr unless its messages are captured.
     let (found, _) = log::listening(|| {
         // SAFETY: hook and options are described in full.
         checked(unsafe { libbpf_sys::bpf_tc_query(&raw const hook, &raw mut options) })
@@ -98,7 +99,7 @@ fn clsact(interface: u32, direction: Direction) -> Option<u32> {
     found.ok().map(|_| options.prog_id)
 }
 
-/// The name of a program if it is the firmware's; `None` also if it has gone.
+/// The name of a program if it is the firmware's; `None` also if the program has gone.
 fn own_name(id: u32) -> io::Result<Option<String>> {
     match name_of_program(id) {
         Ok(name) => Ok(PROGRAMS.contains(&name.as_str()).then_some(name)),
@@ -107,7 +108,7 @@ fn own_name(id: u32) -> io::Result<Option<String>> {
     }
 }
 
-/// Program and link of everything that is attached by tcx; nothing where the kernel has none.
+/// Program and link of everything that is attached by tcx; nothing if the kernel does not have tcx.
 fn tcx(interface: u32, direction: Direction) -> io::Result<Vec<(u32, u32)>> {
     let kind = match direction {
         Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
@@ -125,7 +126,7 @@ fn tcx(interface: u32, direction: Direction) -> io::Result<Vec<(u32, u32)>> {
     let code = unsafe { libbpf_sys::bpf_prog_query_opts(interface as i32, kind, &raw mut options) };
     match checked(code) {
         Ok(_) => {}
-        // Before 6.6.
+        // Kernels before 6.6.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(Vec::new()),
         // Nothing is attached.
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
@@ -143,18 +144,18 @@ fn name_of_program(id: u32) -> io::Result<String> {
     let program = unsafe { OwnedFd::from_raw_fd(program) };
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut bytes = size_of_val(&info) as u32;
-    // SAFETY: the call writes no more than the bytes said.
+    // SAFETY: the call writes at most the given number of bytes.
     let code = unsafe {
         libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut bytes)
     };
     checked(code)?;
-    // SAFETY: the kernel ends the name by 0 within its field.
+    // SAFETY: the kernel terminates the name by 0 within its field.
     let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// Which processes hold which link, by the kernel's number of the link; as far as this process may
-/// look at others.
+/// Which processes hold which link, by the kernel's number of the link, as far as this process may
+/// inspect others.
 pub fn link_owners() -> BTreeMap<u32, Vec<u32>> {
     let mut owners: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -181,7 +182,7 @@ fn is_link(path: &Path) -> bool {
     matches!(target.to_str(), Some("anon_inode:bpf_link" | "anon_inode:bpf-link"))
 }
 
-/// The link's number in what the kernel shows of a descriptor.
+/// The link's number in the kernel's text about a descriptor.
 fn link_of(info: &str) -> Option<u32> {
     let line = info.lines().find_map(|line| line.strip_prefix("link_id:"))?;
     line.trim().parse().ok()

@@ -13,17 +13,17 @@ pub struct Interface {
     pub name: String,
     /// True if its packets never leave the host.
     pub is_loopback: bool,
-    /// True if it has no other end but one, and maybe no Ethernet header.
+    /// True if it has a single peer, and maybe no Ethernet header.
     pub is_point_to_point: bool,
-    /// One of its addresses, of those that are not valid on its link only.
+    /// One of its addresses, other than those that are valid on its link only.
     pub address: IpAddr,
 }
 
-/// Interfaces that are up, once for each of their addresses but those of IPv6 that are valid on
+/// Interfaces that are up, once for each of their addresses except IPv6 addresses that are valid on
 /// their link only: every interface has one of these.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn all() -> io::Result<Vec<Interface>> {
     let known = |it: if_addrs::Interface| {
         let address = it.ip();
@@ -37,11 +37,11 @@ pub fn all() -> io::Result<Vec<Interface>> {
     Ok(if_addrs::get_if_addrs()?.into_iter().filter_map(known).collect())
 }
 
-/// Those that a job may use: with an Ethernet network and an address, each once, ascending by
-/// index.
+/// Interfaces that a job may use: those with an Ethernet network and an address, each once,
+/// ascending by index.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn usable() -> io::Result<Vec<Interface>> {
     let mut usable = all()?;
     usable.retain(Interface::is_usable);
@@ -50,11 +50,11 @@ pub fn usable() -> io::Result<Vec<Interface>> {
     Ok(usable)
 }
 
-/// Index and name of all interfaces, also of those that are down or have no address, ascending by
+/// Index and name of all interfaces, including those that are down or have no address, ascending by
 /// index.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn names() -> io::Result<Vec<(u32, String)>> {
     // Two lines of headings, then `name: counters`; a name has neither space nor colon.
     let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
@@ -65,10 +65,10 @@ pub fn names() -> io::Result<Vec<(u32, String)>> {
     Ok(all)
 }
 
-/// The interface that has an address.
+/// The interface with an address.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn with_address(address: IpAddr) -> io::Result<Option<Interface>> {
     Ok(all()?.into_iter().find(|interface| interface.address == address))
 }
@@ -82,12 +82,12 @@ impl Interface {
     }
 }
 
-/// What an interface is on its link.
+/// An interface's properties on its link.
 #[derive(Clone, Copy)]
 pub(crate) struct Link {
     /// An `ARPHRD_` of netdevice(7).
     kind: u16,
-    /// Its MAC address, where it has one of six bytes.
+    /// MAC address, if it has one of six bytes.
     pub(crate) mac: [u8; 6],
 }
 
@@ -100,7 +100,7 @@ impl Link {
 /// The link of the interface with a name.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) fn link(name: &str) -> io::Result<Link> {
     let socket = super::channel::unix_socket(true)?;
     // SAFETY: plain data, for which zeros are a value.
@@ -111,7 +111,7 @@ pub(crate) fn link(name: &str) -> io::Result<Link> {
     for (to, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = byte as libc::c_char;
     }
-    // SAFETY: the request names an interface, ends its name, and has room for the answer.
+    // SAFETY: the request names an interface, terminates its name, and has room for the answer.
     let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
     if code < 0 {
         return Err(io::Error::last_os_error());
@@ -121,17 +121,17 @@ pub(crate) fn link(name: &str) -> io::Result<Link> {
     Ok(Link { kind, mac: std::array::from_fn(|at| sa_data[at] as u8) })
 }
 
-/// Index of the interface with a name; `None` if there is none.
+/// Index of the interface with a name; `None` if no interface has it.
 pub fn index_of(name: &str) -> Option<u32> {
     rustix::net::netdevice::name_to_index(any_socket()?, name).ok()
 }
 
-/// Name of the interface with an index; `None` if there is none.
+/// Name of the interface with an index; `None` if no interface has it.
 pub fn name_of(index: u32) -> Option<String> {
     rustix::net::netdevice::index_to_name(any_socket()?, index).ok()
 }
 
-/// Interfaces are asked for by way of a socket, whichever.
+/// A socket of any kind, through which interfaces are queried.
 fn any_socket() -> Option<std::os::fd::OwnedFd> {
     super::channel::unix_socket(true).ok()
 }

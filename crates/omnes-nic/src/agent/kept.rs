@@ -1,9 +1,9 @@
-//! What users keep of the slots and queues that were taken back from them.
+//! Pages and queues that users keep after they were taken back.
 //!
 //! A page or a queue lives, and takes the agent's memory, as long as any process has its descriptor
-//! or maps it; the agent cannot take either away. So it counts what is kept. It leaves a descriptor
-//! in an epoll instance and closes it: the entry goes with the last use of the file, and as maps
-//! cannot be waited for, the kernel reports an error for each that is still there.
+//! or maps it; the agent cannot take either away. So it counts what is kept. It adds the descriptor
+//! to an epoll instance and closes it: the entry vanishes with the last use of the file and,
+//! because maps cannot be polled, the kernel reports an error for each that still exists.
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 pub(super) struct Kept {
     epoll: OwnedFd,
-    /// Not fewer than there are.
+    /// At least as many as exist.
     entries: usize,
 }
 
@@ -21,7 +21,7 @@ impl Kept {
         Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)?, entries: 0 })
     }
 
-    /// Counts what `map` is the descriptor of, from now until nobody keeps it, for a user.
+    /// Counts what `map` refers to, from now until no process keeps it, for a user.
     pub(super) fn add(&mut self, uid: u32, is_queue: bool, map: impl AsFd) {
         let data = EventData::new_u64(u64::from(uid) << 1 | u64::from(is_queue));
         // Without memory for an entry, it is not counted.
@@ -30,10 +30,10 @@ impl Kept {
         }
     }
 
-    /// Pages, or queues, that a user keeps.
+    /// Number of pages, or queues, that a user keeps.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn count(&mut self, uid: u32, is_queue: bool) -> io::Result<usize> {
         let mut events: Vec<Event> = Vec::with_capacity(self.entries.max(1));
         let no_wait = Timespec::default();

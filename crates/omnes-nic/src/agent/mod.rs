@@ -1,10 +1,10 @@
 //! The node agent `omnesd`: lends slots and queues of the kernel NIC to processes that may not
 //! load programs.
 //!
-//! One agent per network namespace; it is root, loads the firmware once and attaches it. A process
-//! connects to an abstract Unix socket, which belongs to the network namespace and vanishes with
-//! its owner, hands over what a slot is to do and the UDP socket that the slot is for, and gets the
-//! slot's page back.
+//! One agent runs per network namespace; it is root, loads the firmware once and attaches it. A
+//! process connects to an abstract Unix socket, which belongs to the network namespace and vanishes
+//! with its owner, sends the slot's plan and the UDP socket that the slot is for, and receives the
+//! slot's page.
 //!
 //! ```text
 //!   process                                      omnesd
@@ -13,26 +13,26 @@
 //!      └─ {"answer":"lent",…} + page ◀── Kernel::open ◀─ limits per user
 //! ```
 //!
-//! Guarantees. A process gets slots only at ports where it alone takes packets in, connected
-//! sockets of the same user aside, and none with the name of another's ([`Event::Refused`] says
-//! why). It writes to its own slot's page and to nothing else.
-//! The slots of a process go when its connection closes or it ends, however it ends; while a slot
-//! is lent, the agent holds its socket, so the port does not pass to somebody else; a process that
-//! gives its port up on purpose loses the slot within a second. A slot that is taken back says so
-//! in its page. Whatever a process sends, the agent neither ends nor keeps others waiting: nothing
-//! it does for one process waits for that process, each has limits ([`limits`]), and descriptors
-//! that could make `close` wait are closed by other threads.
+//! Guarantees. A process gets slots only at ports where it alone receives packets, except for
+//! connected sockets of the same user, and none with the name of another's slot ([`Event::Refused`]
+//! says why). It can write to its own slot's page and to nothing else.
+//! The slots of a process are taken back when its connection closes or the process ends, however it
+//! ends; while a slot is lent, the agent holds its socket, so the port does not pass to another
+//! process; a process that gives up its port on purpose loses the slot within a second. A slot that
+//! is taken back says so in its page. Whatever a process sends, the agent neither ends nor delays
+//! others: nothing that it does for one process waits for that process, each has limits
+//! ([`limits`]), and descriptors that could block `close` are closed by other threads.
 //!
 //! Assumes that root is trusted, and that the processes of one user trust each other.
 //!
-//! A receive queue is lent as a slot is, for all sockets of a process at once.
+//! A receive queue is lent in the same way, for all sockets of a process together.
 //!
 //! Cost: a connection and a slot, about 70 KiB of kernel memory, per group, and 132 KiB per queue;
 //! nothing per packet.
-//! The agent sleeps while nobody asks; while anything is lent it looks once a second whether the
-//! ports are still their tenants'.
+//! The agent sleeps while nobody asks; while anything is lent, it checks once a second whether the
+//! ports still belong to their tenants.
 //!
-//! Not done: handing slots to a successor when the agent is started again; they go with it.
+//! Not done: handing slots to a successor when the agent is restarted; they are lost.
 
 mod channel;
 mod client;
@@ -55,5 +55,5 @@ pub use error::AgentError;
 pub use protocol::{Attached, Form, Report, SlotReport, printable};
 pub use server::{Agent, AgentConfig, Event};
 
-/// Name of the agent's socket: abstract, thus one in each network namespace.
+/// Name of the agent's socket: abstract, so each network namespace has its own.
 pub const SOCKET_NAME: &str = "omnes-nic";

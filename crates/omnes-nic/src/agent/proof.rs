@@ -1,15 +1,15 @@
-//! Is a UDP port a process's own? Shown by the socket that it hands over.
+//! Does a UDP port belong to a process? Proved by the socket that it hands over.
 //!
-//! A slot takes in and answers packets to a port, so it may be lent only to the owner of the port.
-//! That it is bound there is not enough: another's socket may share the port, the socket may be of
-//! another network namespace, where anybody can take any address, or belong to another user. All
-//! three are found among the kernel's UDP sockets ([`Sockets`]), which shows those of the agent's
-//! own namespace with their ports, users and inodes. Options that allow sharing are refused as
-//! well; by themselves they show nothing, for they can be set and taken back. A socket of the same
-//! user that is connected may be there: it takes nothing but what its one peer sends to it.
+//! A slot receives and answers packets to a port, so it may be lent only to the owner of the port.
+//! A socket bound to the port is no proof: another's socket may share the port, and the socket may
+//! be in another network namespace, where anybody can take any address, or belong to another user.
+//! All three show among the kernel's UDP sockets ([`Sockets`]), which lists those of the agent's
+//! own namespace with their ports, users and inodes. Options that allow sharing are rejected as
+//! well; alone they prove nothing, because they can be set and reset. The same user's connected
+//! socket may exist: it receives only what its one peer sends to it.
 //!
 //! The socket of a group is shared by nature, with other jobs of that group. It must be the
-//! caller's, and so must be all others at that port: a slot for another user's group could only be
+//! caller's, and so must all others at that port: a slot for another user's group could only be
 //! used to disturb it.
 
 use super::channel::Peer;
@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-/// True for a UDP socket, which is closed without waiting.
+/// True for a UDP socket, which closes without waiting.
 pub(super) fn is_udp(socket: BorrowedFd<'_>) -> bool {
     let is_ip = |it| it == AddressFamily::INET || it == AddressFamily::INET6;
     sockopt::socket_domain(socket).is_ok_and(is_ip)
@@ -26,15 +26,15 @@ pub(super) fn is_udp(socket: BorrowedFd<'_>) -> bool {
         && sockopt::socket_protocol(socket).is_ok_and(|it| it == Some(ipproto::UDP))
 }
 
-/// True if the socket is bound to `address`. Whoever has a duplicate of it can take that away, and
-/// bind it again to another port.
+/// True if the socket is bound to `address`. A process that has a duplicate of the socket can
+/// unbind it, and bind it again to another port.
 pub(super) fn is_bound_to(socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
     let bound = rustix::net::getsockname(socket).map(SocketAddr::try_from);
     matches!(bound, Ok(Ok(bound)) if (bound.ip(), bound.port()) == (address.ip(), address.port()))
 }
 
-/// Checks that `socket` is bound to `address`, and that nobody but `peer` has that port. `sockets`
-/// are asked for after the socket has come.
+/// Checks that `socket` is bound to `address`, and that only `peer` has that port. `sockets` must
+/// be queried after the socket has arrived.
 ///
 /// # Errors
 /// Why the slot is not lent, for people.
@@ -54,7 +54,7 @@ pub(super) fn own(
     if !there.iter().any(|entry| entry.inode == inode) {
         return Err("the socket is of another network namespace");
     }
-    // The kernel may show a socket twice if others change while they are walked through.
+    // The kernel may list a socket twice if other sockets change during the walk.
     let is_other =
         |entry: &Entry| entry.inode != inode && !entry.is_connected && entry.takes(address.ip());
     if there.iter().any(is_other) {
@@ -63,7 +63,7 @@ pub(super) fn own(
     of_one_user(&there, peer)
 }
 
-/// Checks that `socket` is bound to a group's `address`, and that nobody else uses the group here.
+/// Checks that `socket` is bound to a group's `address`, and that no other user has the group here.
 ///
 /// # Errors
 /// As [`own`].
@@ -82,7 +82,7 @@ pub(super) fn group(
 }
 
 /// The firmware finds slots by version of IP and port, whatever the address, so a port that two
-/// users have at two addresses would let one have packets of the other.
+/// users have at two addresses would let one receive packets of the other.
 fn of_one_user(sockets: &[Entry], peer: Peer) -> Result<(), &'static str> {
     if sockets.iter().any(|entry| entry.uid != peer.uid) {
         Err("another user has a socket with the same port")
@@ -91,7 +91,7 @@ fn of_one_user(sockets: &[Entry], peer: Peer) -> Result<(), &'static str> {
     }
 }
 
-/// What both have in common; the socket's inode.
+/// The checks that both have in common; returns the socket's inode.
 fn check(socket: BorrowedFd<'_>, address: SocketAddr, peer: Peer) -> Result<u64, &'static str> {
     if !is_udp(socket) {
         return Err("the descriptor is not a UDP socket");

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd;
 
 fn me() -> Peer {
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     Peer { uid: unsafe { libc::geteuid() }, pid: std::process::id() as i32 }
 }
 
@@ -18,7 +18,8 @@ fn bound(socket: &impl AsFd) -> SocketAddr {
     SocketAddr::try_from(address).unwrap()
 }
 
-/// This host's own address of each version of IP that the machine has, and any address of it.
+/// This host's own address for each version of IP that the machine has, and its unspecified
+/// address.
 fn hosts() -> impl Iterator<Item = (IpAddr, IpAddr)> {
     let all: [(IpAddr, IpAddr); 2] = [
         (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::UNSPECIFIED.into()),
@@ -35,7 +36,7 @@ fn sharing(address: SocketAddr) -> Socket {
     socket
 }
 
-/// As the agent checks it now.
+/// Checks the socket as the agent does.
 fn own(socket: BorrowedFd<'_>, address: SocketAddr, peer: Peer) -> Result<(), &'static str> {
     super::own(socket, address, peer, &Sockets::at([address.port()]).unwrap())
 }
@@ -50,7 +51,7 @@ fn a_socket_that_has_its_port_alone_proves_it() {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         let address = bound(&socket);
         assert_eq!(own(socket.as_fd(), address, me()), Ok(()));
-        // Held twice it is still one socket.
+        // A socket held twice is still one socket.
         let _again = socket.try_clone().unwrap();
         assert_eq!(own(socket.as_fd(), address, me()), Ok(()));
     }
@@ -108,7 +109,7 @@ fn a_port_that_is_shared_is_refused_though_the_option_is_taken_back() {
         thief.set_reuse_address(false).unwrap();
         let refused = own(thief.as_fd(), bound(&victim), me()).unwrap_err();
         assert!(refused.contains("another socket shares"), "{refused}");
-        // Also where the other one takes packets to any address.
+        // Even if the other socket takes packets to any address.
         let everywhere = sharing((any, 0).into());
         let here = SocketAddr::new(host, bound(&everywhere).port());
         let thief = sharing(here);
@@ -125,7 +126,7 @@ fn a_socket_of_the_other_version_of_ip_may_have_the_same_port() {
     for socket in [first, second] {
         assert_eq!(own(socket.as_fd(), bound(&socket), me()), Ok(()));
     }
-    // One of any address of IPv6 takes packets over IPv4, too.
+    // A socket of any IPv6 address takes packets over IPv4, too.
     let everywhere = sharing((any, 0).into());
     let here = SocketAddr::new(four, bound(&everywhere).port());
     let thief = sharing(here);
@@ -144,7 +145,7 @@ fn a_connected_socket_of_the_same_user_may_be_beside() {
             socket.set_reuse_address(false).unwrap();
         }
         assert_eq!(own(own_socket.as_fd(), address, me()), Ok(()));
-        // It is itself no proof: the other one takes what comes from elsewhere.
+        // The connected socket is no proof itself: the other one takes packets from elsewhere.
         assert!(own(beside.as_fd(), address, me()).unwrap_err().contains("another socket shares"));
         let other = Peer { uid: me().uid + 1, ..me() };
         assert!(own(own_socket.as_fd(), address, other).is_err());
@@ -160,7 +161,7 @@ fn a_group_may_be_shared_within_a_user() {
         assert_eq!(group(one.as_fd(), address, me()), Ok(()));
         let other = Peer { uid: me().uid + 1, ..me() };
         assert!(group(one.as_fd(), address, other).is_err());
-        // One that is not among those of this namespace.
+        // A socket that is not among those of this namespace.
         let none = Sockets::at([]).unwrap();
         let refused = super::group(one.as_fd(), address, me(), &none).unwrap_err();
         assert!(refused.contains("another network namespace"), "{refused}");

@@ -1,10 +1,10 @@
-//! What agent and processes say to each other: one JSON object per line.
+//! The protocol between agent and processes: one JSON object per line.
 //!
-//! A process asks, the agent answers, in the same order. Every request has the protocol's version,
-//! and one of another version is refused before anything else of it is looked at. `lend` comes with
-//! the slot's socket as a descriptor, and the group's after it if the plan has one; its answer
-//! comes with the page's map. `lend_queue` likewise, with all sockets of the plan and the queue's
-//! map. Only `return` is not answered.
+//! A process sends requests, and the agent answers in the same order. Every request has the
+//! protocol's version, and a request of another version is refused before anything else of it is
+//! read. `lend` comes with the slot's socket as a descriptor, followed by the group's if the plan
+//! has one; its answer comes with the page's map. `lend_queue` likewise, with all sockets of the
+//! plan and the queue's map. Only `return` is not answered.
 
 use super::limits::{LINE_BYTES_MAX, PROTOCOL_VERSION};
 use crate::{QueuePlan, SlotPlan};
@@ -12,46 +12,46 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// What a process asks for.
+/// A request of a process.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum Request {
-    /// Are you there?
+    /// Is an agent of the same version there?
     Hello,
-    /// A slot.
+    /// Lend a slot.
     Lend {
-        /// What it is to do.
+        /// What the slot has to do.
         plan: Box<SlotPlan>,
     },
-    /// A receive queue.
+    /// Lend a receive queue.
     LendQueue {
-        /// For which sockets.
+        /// Which packets the queue takes.
         plan: QueuePlan,
     },
     /// A slot or queue is no longer needed.
     Return {
-        /// Which.
+        /// Its number.
         slot: u32,
     },
-    /// What is attached and lent.
+    /// Report what is attached and lent.
     List,
     /// Root only: attach the firmware.
     Attach {
         /// The interface's name.
         interface: String,
     },
-    /// Root only: take the firmware off.
+    /// Root only: detach the firmware.
     Detach {
         /// The interface's name.
         interface: String,
-        /// Also if slots are lent there, which then are lost.
+        /// Even if slots are lent there, which are then lost.
         by_force: bool,
     },
     /// Root only: end.
     End,
 }
 
-/// A request with the version that it is said in.
+/// A request with its version of the protocol.
 #[derive(Serialize, Deserialize)]
 struct Versioned<T> {
     version: u32,
@@ -64,20 +64,20 @@ struct OnlyVersion {
     version: u32,
 }
 
-/// What the agent answers.
+/// An answer of the agent.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// The slot or queue; the map of its page, or its own, comes along.
+    /// A slot or queue is lent; the map of its page, or the queue's own, comes along.
     Lent {
         /// Its number.
         slot: u32,
     },
     /// What is attached and lent.
     Report(Report),
-    /// It is not done.
+    /// The request was not carried out.
     Refused {
         /// Why, for people.
         reason: String,
@@ -91,21 +91,21 @@ pub struct Report {
     pub omnes_version: String,
     /// The agent's process.
     pub pid: u32,
-    /// Slots that there are.
+    /// Number of slots that exist.
     pub slots_max: u32,
-    /// Slots that one user may have.
+    /// Maximum number of slots of one user.
     pub slots_per_user: u32,
     /// Interfaces that the firmware is attached to, ascending by index.
     pub interfaces: Vec<Attached>,
     /// Slots and queues that are lent, ascending by number: all for root, else those of the user
     /// who asks.
     pub slots: Vec<SlotReport>,
-    /// Slots of other users that are not shown, as their queues are not.
+    /// Number of other users' slots, which are not shown; their queues are not shown either.
     pub hidden: u32,
 }
 
 impl Report {
-    /// Slots that are lent, of [`Self::slots_max`]; queues take none.
+    /// Number of slots that are lent, of [`Self::slots_max`]; queues take none.
     pub fn slots_lent(&self) -> u32 {
         let shown = self.slots.iter().filter(|slot| slot.form != Form::Queue);
         shown.count() as u32 + self.hidden
@@ -133,14 +133,14 @@ pub enum Form {
     Queue,
 }
 
-/// A slot or queue that is lent; of a queue, communicator, channel and rank are 0.
+/// A slot or queue that is lent; for a queue, communicator, channel and rank are 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SlotReport {
     /// Its number.
     pub slot: u32,
     /// Name of its interface.
     pub interface: String,
-    /// Whose it is.
+    /// Its user.
     pub uid: u32,
     /// The process that it was lent to.
     pub pid: i32,
@@ -165,7 +165,7 @@ pub struct SlotReport {
     pub entered: u32,
     /// Newest barrier that is done.
     pub done: u32,
-    /// What the firmware has counted, by name.
+    /// The firmware's counters, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -183,7 +183,7 @@ mod job_name {
     }
 }
 
-/// The request in a line without its end; what is wrong with it otherwise.
+/// Returns the request in a line without its end, or what is wrong with it.
 pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
     let malformed = |error: serde_json::Error| format!("no request: {error}");
     let OnlyVersion { version } = serde_json::from_slice(line).map_err(malformed)?;
@@ -195,11 +195,11 @@ pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
     Ok(versioned.said)
 }
 
-/// Characters that are shown of what another process says.
+/// Maximum number of characters that are shown of another process's text.
 const WORDS_MAX: usize = 1000;
 
-/// Words of another process as a log or a terminal may have them: without control characters, and
-/// the first thousand characters alone.
+/// Another process's text as a log or a terminal may show it: without control characters, and the
+/// first thousand characters only.
 pub fn printable(words: &str) -> String {
     let shown =
         |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
@@ -211,29 +211,29 @@ pub(super) fn emit(request: Request) -> Vec<u8> {
     line(&Versioned { version: PROTOCOL_VERSION, said: request })
 }
 
-/// Anything as a line.
+/// Any value as a line.
 pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(value).expect("plain data has a JSON form");
     line.push(b'\n');
     line
 }
 
-/// Bytes as they come, taken apart into lines.
+/// Splits a stream of bytes into lines.
 #[derive(Default)]
 pub(super) struct Lines {
     bytes: Vec<u8>,
-    /// Bytes at the start that are known to hold no end of a line.
+    /// Number of bytes at the start that are known to contain no end of a line.
     searched: usize,
-    /// Bytes behind the last end of a line.
+    /// Number of bytes after the last end of a line.
     unended: usize,
 }
 
-/// A line is longer than any request may be.
+/// A line exceeds the maximum length of a request.
 #[derive(Debug)]
 pub(super) struct TooLong;
 
 impl Lines {
-    /// Adds what has come.
+    /// Adds bytes that have arrived.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         self.bytes.extend_from_slice(bytes);
         self.unended = match bytes.iter().rposition(|byte| *byte == b'\n') {
@@ -257,12 +257,12 @@ impl Lines {
         Some(line)
     }
 
-    /// True if a whole line is there.
+    /// True if a whole line has arrived.
     pub(super) fn has_line(&self) -> bool {
         self.bytes[self.searched..].contains(&b'\n')
     }
 
-    /// True if nothing is there.
+    /// True if no bytes are left.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

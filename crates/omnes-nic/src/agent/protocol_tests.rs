@@ -1,4 +1,4 @@
-//! What comes over the agent's socket may be anything.
+//! Any bytes may arrive over the agent's socket.
 
 #![allow(clippy::unwrap_used)]
 
@@ -46,7 +46,7 @@ fn requests() -> Vec<Vec<u8>> {
     all.into_iter().map(emit).collect()
 }
 
-/// All lines that come out.
+/// All lines that are returned.
 fn lines(lines: &mut Lines) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| lines.next()).collect()
 }
@@ -122,7 +122,7 @@ proptest! {
             line[at] = byte;
         }
         line.truncate(length.index(line.len() + 1));
-        // Whatever is understood can be checked, too.
+        // Every request that parses can also be checked.
         if let Ok(Request::Lend { plan }) = parse(&line) {
             let _ = plan.check();
         }
@@ -149,7 +149,7 @@ proptest! {
         let mut came = Vec::new();
         for (number, pair) in cuts.windows(2).enumerate() {
             assembled.push(&all[pair[0]..pair[1]]).unwrap();
-            // Now and then nobody looks in between.
+            // Occasionally nothing is read in between.
             if number % 3 != 0 {
                 came.extend(lines(&mut assembled));
             }

@@ -1,4 +1,4 @@
-//! What the agent does for a request.
+//! How the agent handles requests.
 
 use super::channel::Peer;
 use super::interfaces::{self, Interface};
@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is done for a request: an answer, with or without a page; none for what has no answer.
+/// Outcome of a request: an answer, with or without a page; `None` for a request without an answer.
 type Done = Result<Option<(Answer, Option<OwnedFd>)>, String>;
 
 fn done() -> Done {
@@ -27,7 +27,7 @@ fn done() -> Done {
 }
 
 impl Agent {
-    /// Does what a line asks for, and answers.
+    /// Carries out the request in a line, and answers.
     pub(super) fn handle(
         &mut self,
         id: u64,
@@ -74,7 +74,7 @@ impl Agent {
         }
     }
 
-    /// Lets go of what came with a request that has no use for it.
+    /// Closes descriptors that came with a request that does not use them.
     fn close_descriptors(&mut self, id: u64) {
         if let Some(session) = self.sessions.get_mut(&id) {
             let (uid, unused) = (session.peer.uid, session.take_unused_descriptors());
@@ -82,7 +82,7 @@ impl Agent {
         }
     }
 
-    /// Lends a slot to a caller, if its descriptors show that it may have it.
+    /// Lends a slot to a caller, if its descriptors prove that it may have it.
     fn lend(&mut self, id: u64, plan: &SlotPlan, observe: &mut Observer<'_>) -> Done {
         let check =
             |agent: &mut Self, sockets: &[OwnedFd], peer| agent.look_at(plan, sockets, peer);
@@ -99,7 +99,7 @@ impl Agent {
         self.hand_over(id, slot, admitted, (tenant, members), (map, shown), observe)
     }
 
-    /// The same for a receive queue.
+    /// Lends a receive queue in the same way.
     fn lend_queue(&mut self, id: u64, plan: &QueuePlan, observe: &mut Observer<'_>) -> Done {
         let entries = plan.sockets.len() + usize::from(plan.group.is_some());
         let check = |agent: &mut Self, sockets: &[OwnedFd], peer| {
@@ -129,9 +129,9 @@ impl Agent {
         self.hand_over(id, number, admitted, (tenant, entries), (map, shown), observe)
     }
 
-    /// Takes the descriptors that came with a request, and lets `check` see whether they show that
-    /// the caller may have what it asks for, and at which interface: that each is bound to its one
-    /// of `addresses`. None if the caller has gone.
+    /// Takes the descriptors that came with a request, and lets `check` decide whether they prove
+    /// that the caller may have what it asks for, and at which interface: each must be bound to its
+    /// one of `addresses`. `None` if the caller has gone.
     fn admit(
         &mut self,
         id: u64,
@@ -143,7 +143,7 @@ impl Agent {
         let peer = session.peer;
         let sockets = session.take_descriptors();
         let checked = check(self, &sockets, peer);
-        // Closing these takes no time.
+        // UDP sockets close without waiting.
         let (sockets, others): (Vec<_>, Vec<_>) =
             sockets.into_iter().partition(|socket| proof::is_udp(socket.as_fd()));
         self.undertaker.close(peer.uid, others);
@@ -155,7 +155,7 @@ impl Agent {
         Ok(Some(Admitted { peer, sockets, interface }))
     }
 
-    /// Enters a loan; the answer to its caller, with the descriptor that it gets.
+    /// Enters a loan; returns the answer to its caller, with the descriptor that the caller gets.
     fn hand_over(
         &mut self,
         id: u64,
@@ -190,7 +190,7 @@ impl Agent {
         Ok(Some((Answer::Lent { slot }, Some(given))))
     }
 
-    /// Checks everything but the kernel's own limits; the interface that the slot is for.
+    /// Checks everything but the kernel's own limits; returns the interface that the slot is for.
     fn look_at(
         &mut self,
         plan: &SlotPlan,
@@ -206,7 +206,7 @@ impl Agent {
         usable_with_address(plan.socket.ip())
     }
 
-    /// Checks that a user may have one more queue, with so many addresses.
+    /// Checks that a user may have one more queue, with `more` addresses.
     fn check_queues(&mut self, more: usize, peer: Peer) -> Result<(), String> {
         let own = self.of_user(peer, true);
         let (queues, ports) =
@@ -222,7 +222,7 @@ impl Agent {
         self.check_kept(peer, true, QUEUES_PER_USER_MAX)
     }
 
-    /// What is lent to a user: queues, or slots.
+    /// Loans of a user: queues, or slots.
     fn of_user(&self, peer: Peer, queues: bool) -> impl Iterator<Item = &Loan> {
         let is_one = move |loan: &&Loan| {
             loan.tenant.uid == peer.uid && (loan.tenant.form == Form::Queue) == queues
@@ -230,7 +230,7 @@ impl Agent {
         self.loans.values().filter(is_one)
     }
 
-    /// Checks that a user may have one more slot, with so many members.
+    /// Checks that a user may have one more slot, with `more` members.
     fn check_slots(&mut self, more: usize, peer: Peer) -> Result<(), String> {
         let own = self.of_user(peer, false);
         let (slots, members) =
@@ -249,7 +249,7 @@ impl Agent {
         self.check_kept(peer, false, limit as usize)
     }
 
-    /// Checks that a user keeps fewer than `limit` of what was taken back.
+    /// Checks that a user keeps fewer than `limit` queues, or pages of slots, that were taken back.
     fn check_kept(&mut self, peer: Peer, queues: bool, limit: usize) -> Result<(), String> {
         let kept = self.kept.count(peer.uid, queues);
         let kept = kept.map_err(|error| format!("cannot count what a user keeps: {error}"))?;
@@ -278,7 +278,8 @@ impl Agent {
         self.attach(*index, name, observe).map_err(|error| error.to_string())
     }
 
-    /// Takes back what a caller returns. What it has no more may be another's: it cannot know.
+    /// Takes back a slot that its caller returns. A number that the caller has lost may be
+    /// another's now, which the caller cannot know.
     fn give_back(&mut self, id: u64, slot: u32, observe: &mut Observer<'_>) {
         let has = |session: &Session| session.slots.contains(&slot);
         if self.sessions.get(&id).is_some_and(has) {
@@ -300,7 +301,7 @@ impl Agent {
     fn detach_by_hand(&mut self, name: &str, by_force: bool, observe: &mut Observer<'_>) -> Done {
         let named = |(_, own): &(&u32, &String)| own.as_str() == name;
         let known = || self.attached.iter().find(named).map(|(index, _)| *index);
-        // One that had the name before may have gone.
+        // An attached interface of that name may no longer exist.
         let index = interfaces::index_of(name).or_else(known);
         let index = index.ok_or_else(|| format!("no interface {name}"))?;
         let on_it = self.loans.iter().filter(|(_, loan)| loan.interface == index);
@@ -317,7 +318,7 @@ impl Agent {
         done()
     }
 
-    /// What is attached and lent, as far as `peer` may know.
+    /// What is attached and lent, as far as `peer` may see it.
     fn report(&self, peer: Peer) -> Report {
         let is_shown = |loan: &Loan| peer.uid == 0 || loan.tenant.uid == peer.uid;
         let shown = self.loans.iter().filter(|(_, loan)| is_shown(loan));
@@ -325,7 +326,7 @@ impl Agent {
         let is_hidden = |loan: &&Loan| !is_shown(loan) && loan.tenant.form != Form::Queue;
         let interface = |(index, name): (&u32, &String)| Attached {
             index: *index,
-            // It may have been renamed since.
+            // The interface may have been renamed since.
             name: interfaces::name_of(*index).unwrap_or_else(|| format!("{name} (gone)")),
         };
         Report {
@@ -349,7 +350,7 @@ struct Admitted {
 
 const SOCKETS_MISSING: &str = "the plan's sockets are missing";
 
-/// Checks that `sockets` are those of the addresses, and that these are the caller's.
+/// Checks that `sockets` are bound to the addresses, and that these are the caller's.
 fn check_sockets(
     addresses: &[SocketAddr],
     group: Option<SocketAddr>,
@@ -359,7 +360,7 @@ fn check_sockets(
     if sockets.len() != addresses.len() + usize::from(group.is_some()) {
         return Err(SOCKETS_MISSING.to_owned());
     }
-    // Bound to no other addresses than these, so none needs to be asked for twice.
+    // The sockets are bound to these addresses only, so no port needs to be queried twice.
     let ports: BTreeSet<u16> = addresses.iter().chain(&group).map(SocketAddr::port).collect();
     let all = Sockets::at(ports)?;
     for (socket, address) in sockets.iter().zip(addresses) {
@@ -371,7 +372,7 @@ fn check_sockets(
     }
 }
 
-/// The interface that has an address, if the firmware can serve it.
+/// The interface with an address, if the firmware can serve it.
 fn usable_with_address(address: IpAddr) -> Result<Interface, String> {
     let interface = interfaces::with_address(address);
     let interface = interface.map_err(|error| format!("cannot list the interfaces: {error}"))?;
@@ -386,7 +387,7 @@ fn for_root(peer: Peer) -> Result<(), String> {
     if peer.uid == 0 { Ok(()) } else { Err("that is for root to ask".to_owned()) }
 }
 
-/// A tree's own text: what a plan says may have as many zeros as a request has bytes.
+/// A tree in its canonical text: a plan's text may have as many zeros as a request has bytes.
 fn in_few_letters(tree: &str) -> String {
     tree.parse::<Tree>().map(|tree| tree.to_string()).unwrap_or_default()
 }
@@ -435,7 +436,7 @@ fn slot_report(slot: u32, loan: &Loan) -> SlotReport {
     }
 }
 
-/// What the firmware has counted, by name.
+/// The firmware's counters, by name.
 fn counters(shown: &Shown) -> BTreeMap<String, u64> {
     let named: &[(&str, u64)] = match shown {
         Shown::Page(page) => {

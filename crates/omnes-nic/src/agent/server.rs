@@ -1,4 +1,4 @@
-//! The agent: one thread that waits for its callers and serves whoever is ready.
+//! The agent: one thread that waits for its callers and serves those that are ready.
 
 use super::channel::{Peer, agent_address, peer, unix_socket};
 use super::interfaces;
@@ -22,20 +22,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Wait before new connections are looked at again, after the agent had no descriptors for them.
+/// Wait before new connections are accepted again, after the agent has run out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time between two looks at whether lent ports are still their tenants'.
+/// Time between two checks whether lent ports still belong to their tenants.
 const PORTS_LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Connections that the kernel keeps until the agent looks.
+/// Number of connections that the kernel holds until the agent accepts them.
 const BACKLOG: i32 = 128;
 
-/// How an agent is to serve.
+/// Configuration of an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     /// Names of the interfaces that it serves; if empty, all that have an Ethernet network and an
-    /// address. In either case also those that come later.
+    /// address. In either case interfaces that appear later are included.
     pub interfaces: Vec<String>,
-    /// Slots that one user may have, root too.
+    /// Maximum number of slots of one user, including root.
     pub slots_per_user: u32,
 }
 
@@ -53,13 +53,13 @@ pub enum Event {
         /// Its name.
         interface: String,
     },
-    /// The firmware is taken off an interface.
+    /// The firmware is detached from an interface.
     Detached {
         /// Its name.
         interface: String,
     },
-    /// An interface that is to be served is not there when the agent starts. It is attached to
-    /// when a process asks for a slot there.
+    /// An interface that is to be served does not exist when the agent starts. The firmware is
+    /// attached to it when a process asks for a slot there.
     Absent {
         /// Its name.
         interface: String,
@@ -77,10 +77,10 @@ pub enum Event {
         slot: u32,
         /// Who had it.
         tenant: Tenant,
-        /// How that came.
+        /// Why.
         reason: &'static str,
     },
-    /// A request is refused, or a connection closed because of what came over it.
+    /// A request is refused, or a connection closed because of what arrived over it.
     Refused {
         /// The user.
         uid: u32,
@@ -151,7 +151,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// A slot that is lent.
+/// A slot or a queue that is lent.
 pub(super) struct Loan {
     pub(super) tenant: Tenant,
     pub(super) interface: u32,
@@ -159,20 +159,21 @@ pub(super) struct Loan {
     pub(super) entries: usize,
     pub(super) since: Instant,
     pub(super) shown: Shown,
-    /// The descriptor of what it shows.
+    /// The descriptor of the page or queue.
     pub(super) map: Arc<OwnedFd>,
-    /// Keep the ports with the slot, unless the tenant gives them up; UDP sockets, so closing them
-    /// takes no time. Each with the address that it was bound to when the slot was lent.
+    /// Sockets that hold the ports for the slot, unless the tenant gives them up; UDP sockets, so
+    /// they close without waiting. Each with the address that it was bound to when the slot was
+    /// lent.
     pub(super) sockets: Vec<(OwnedFd, SocketAddr)>,
 }
 
-/// Where the agent sees what a slot or a queue does.
+/// Where the agent reads the state of a slot or a queue.
 pub(super) enum Shown {
     Page(Page),
     Queue(Queue),
 }
 
-/// Who waits for what.
+/// What the agent waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Stop,
@@ -182,15 +183,15 @@ enum Source {
     Process(u64),
 }
 
-/// Tells of what happens.
+/// Receives the agent's events.
 pub(super) type Observer<'a> = dyn FnMut(&Event) + 'a;
 
-/// The node agent. What it has attached and lent goes with this value.
+/// The node agent. What it has attached and lent ends with this value.
 pub struct Agent {
     pub(super) config: AgentConfig,
     pub(super) kernel: Kernel,
     pub(super) attached: BTreeMap<u32, String>,
-    /// Taken off by hand: stays off until attached by hand.
+    /// Detached by hand: stays detached until attached by hand.
     pub(super) barred: BTreeSet<u32>,
     pub(super) loans: BTreeMap<u32, Loan>,
     pub(super) sessions: BTreeMap<u64, Session>,
@@ -199,9 +200,9 @@ pub struct Agent {
     pub(super) is_ending: bool,
     listener: OwnedFd,
     next_session: u64,
-    /// The connection from which on the next one to be served is looked for.
+    /// The connection from which on the agent searches for the next one to serve.
     next_served: u64,
-    /// No descriptors for more connections, until then.
+    /// Time until which no connections are accepted, after descriptors have run out.
     paused_until: Option<Instant>,
 }
 
@@ -210,9 +211,9 @@ impl Agent {
     /// attaches it.
     ///
     /// # Errors
-    /// [`NicError`]; if another agent is there, [`NicError::System`] that says which.
+    /// [`NicError`]; if another agent is running, [`NicError::System`] that says which.
     pub fn start(config: AgentConfig, observe: &mut dyn FnMut(&Event)) -> Result<Self, NicError> {
-        // First, since who has the name is the agent.
+        // First, because the owner of the name is the agent.
         let listener = take_name()?;
         let what = "cannot make an event descriptor";
         let failed = |source| NicError::System { what, source };
@@ -252,7 +253,7 @@ impl Agent {
         Ok(all.into_iter().map(|it| it.name).collect())
     }
 
-    /// Attaches the firmware to an interface, unless it is.
+    /// Attaches the firmware to an interface, unless it is attached already.
     pub(super) fn attach(
         &mut self,
         index: u32,
@@ -268,10 +269,10 @@ impl Agent {
         Ok(())
     }
 
-    /// Serves until `stop` is readable or root asks for the end; tells of what happens.
+    /// Serves until `stop` is readable or root asks for the end; reports events to `observe`.
     ///
     /// # Errors
-    /// [`NicError::System`] if the kernel does not let it wait.
+    /// [`NicError::System`] if the agent cannot wait for its callers.
     pub fn serve(
         &mut self,
         stop: BorrowedFd<'_>,
@@ -297,7 +298,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Waits until somebody is ready or late: who is ready.
+    /// Waits until a source is ready or a caller is late; returns the sources that are ready.
     fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Vec<(Source, PollFlags)>> {
         let now = Instant::now();
         let looks_at = (!self.loans.is_empty()).then(|| now + PORTS_LOOK_INTERVAL);
@@ -338,7 +339,7 @@ impl Agent {
         Ok(ready.map(|((source, ..), polled)| (*source, polled.revents())).collect())
     }
 
-    /// Takes new connections.
+    /// Accepts new connections.
     fn let_in(&mut self, observe: &mut Observer<'_>) {
         for _ in 0..CONNECTIONS_PER_TURN {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -348,7 +349,7 @@ impl Agent {
                     self.paused_until = Some(Instant::now() + PAUSE);
                     return;
                 }
-                Err(_) => return, // Nobody is there, or not any more.
+                Err(_) => return, // No connection is waiting any more.
             }
         }
     }
@@ -366,14 +367,14 @@ impl Agent {
             self.next_session += 1;
             return;
         };
-        // It has room for a short line; whether it reads it is its own affair.
+        // The connection has room for a short line; whether the process reads it does not matter.
         let _ = session.answer(&Answer::Refused { reason: reason.to_owned() }, None);
         let Peer { uid, pid } = peer;
         observe(&Event::Refused { uid, pid, reason: reason.to_owned() });
         self.undertaker.close(uid, session.into_remains());
     }
 
-    /// A caller has something to say, has room, or is gone.
+    /// Serves a caller that has sent something, has room, or is gone.
     fn attend(&mut self, id: u64, flags: PollFlags, observe: &mut Observer<'_>) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -389,15 +390,15 @@ impl Agent {
         }
     }
 
-    /// Handles requests that have come: one of each user, however many connections are his, and
-    /// of these in turn.
+    /// Handles requests that have arrived: one of each user, however many connections that user
+    /// has, and of these in turn.
     fn work(&mut self, observe: &mut Observer<'_>) {
         let behind = self.sessions.range(self.next_served..);
         let in_turn = behind.chain(self.sessions.range(..self.next_served));
         let mut users = BTreeSet::new();
         let is_next = |(_, it): &(&u64, &Session)| it.has_work() && users.insert(it.peer.uid);
         let next: Vec<u64> = in_turn.filter(is_next).map(|(id, _)| *id).collect();
-        // Whoever is first here has been served, whosever the others are.
+        // The first connection here is served, whoever owns the others.
         self.next_served = next.first().map_or(0, |first| first + 1);
         for id in next {
             let line = self.sessions.get_mut(&id).and_then(Session::next_line);
@@ -433,8 +434,8 @@ impl Agent {
         self.undertaker.close(uid, session.into_remains());
     }
 
-    /// Takes back what is lent for sockets that have given their ports up: those may be another
-    /// user's by now.
+    /// Takes back loans for sockets that have given their ports up, which may be another user's by
+    /// now.
     fn take_back_unbound(&mut self, observe: &mut Observer<'_>) {
         let is_bound = |(socket, address): &(OwnedFd, SocketAddr)| {
             proof::is_bound_to(socket.as_fd(), *address)
@@ -444,7 +445,7 @@ impl Agent {
         self.take_all_back(&unbound, "its port has been given up", observe);
     }
 
-    /// Closes slots and queues; of queues as many as there are at once.
+    /// Closes slots and queues, all queues in one change.
     pub(super) fn take_all_back(
         &mut self,
         slots: &BTreeSet<u32>,
@@ -457,8 +458,8 @@ impl Agent {
         }
     }
 
-    /// Closes a slot, and tells its process so, or a queue. Nobody has it any more: its number may
-    /// be another's next.
+    /// Closes a slot, and marks its page as lost, or closes a queue. No caller has it any more: its
+    /// number may be another's next.
     pub(super) fn take_back(
         &mut self,
         slot: u32,
@@ -479,7 +480,8 @@ impl Agent {
     }
 }
 
-/// The listening socket. Who has the name already is named in the error.
+/// Takes the agent's name and returns the listening socket. The error says who has the name
+/// already.
 fn take_name() -> Result<OwnedFd, NicError> {
     let failed = |source: io::Error| NicError::System { what: "cannot be the agent", source };
     let address = agent_address().map_err(failed)?;

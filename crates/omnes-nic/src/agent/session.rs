@@ -1,9 +1,9 @@
-//! A process that is connected to the agent: the part of a request that it has sent, what it is
-//! still to be told, and which slots it has.
+//! A process that is connected to the agent: the received part of its request, the answer that it
+//! has yet to receive, and its slots.
 //!
-//! Nothing here waits. A process that does not read its answers is not read either, so that no more
-//! than one answer per process lies here; one that stops in the middle of a request or an answer is
-//! late after [`PATIENCE`].
+//! Nothing here waits. A process that does not read its answers is not read from either, so at most
+//! one answer per process is stored here; a process that stops in the middle of a request or an
+//! answer is late after [`PATIENCE`].
 
 use super::channel::{self, Peer};
 use super::limits::{BYTES_PER_TURN, DESCRIPTORS_MAX, PATIENCE};
@@ -21,7 +21,7 @@ pub(super) struct Session {
     lines: Lines,
     descriptors: Vec<OwnedFd>,
     answer: Option<Outgoing>,
-    /// Since when a request here is incomplete, or an answer unread.
+    /// Time since which a request has been incomplete, or an answer unread.
     waits_since: Option<Instant>,
 }
 
@@ -32,12 +32,12 @@ struct Outgoing {
     page: Option<OwnedFd>,
 }
 
-/// Why a caller is sent away.
+/// Why a caller is disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Parting {
-    /// It has closed its connection, or ended.
+    /// The process has closed its connection, or ended.
     Left,
-    /// It breaks the rules.
+    /// The process breaks the rules.
     Misbehaves(&'static str),
 }
 
@@ -65,7 +65,7 @@ impl Session {
         self.process.as_ref().map(OwnedFd::as_fd)
     }
 
-    /// Reads one turn's worth.
+    /// Reads at most the bytes of one turn.
     pub(super) fn read(&mut self) -> Result<(), Parting> {
         let mut buffer = [0; BYTES_PER_TURN];
         let into = &mut self.descriptors;
@@ -85,7 +85,7 @@ impl Session {
         pushed.map_err(|_| Parting::Misbehaves("the request is too long"))
     }
 
-    /// The next request, unless the last one's answer is still unread.
+    /// The next request, unless the previous one's answer is still unread.
     pub(super) fn next_line(&mut self) -> Option<Vec<u8>> {
         let line = if self.answer.is_some() { None } else { self.lines.next() };
         if line.is_some() {
@@ -104,28 +104,28 @@ impl Session {
         std::mem::take(&mut self.descriptors)
     }
 
-    /// Those that no request is there for any more: the next one's may have come with it.
+    /// Descriptors that no request is pending for: the next request's may have arrived with it.
     pub(super) fn take_unused_descriptors(&mut self) -> Vec<OwnedFd> {
         if self.lines.is_empty() { self.take_descriptors() } else { Vec::new() }
     }
 
-    /// True if it may say something.
+    /// True if requests may be read from the process.
     pub(super) fn wants_to_read(&self) -> bool {
         self.answer.is_none() && !self.lines.has_line()
     }
 
-    /// True if there is something to tell it.
+    /// True if an answer is still to be sent.
     pub(super) fn wants_to_write(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Answers, as far as there is room now; `page` is the descriptor that goes along.
+    /// Answers, as far as the connection has room now; `page` is the descriptor that goes along.
     pub(super) fn answer(&mut self, answer: &Answer, page: Option<OwnedFd>) -> Result<(), Parting> {
         self.answer = Some(Outgoing { bytes: line(answer), sent: 0, page });
         self.write()
     }
 
-    /// Sends what there is room for.
+    /// Sends what the connection has room for.
     pub(super) fn write(&mut self) -> Result<(), Parting> {
         while let Some(answer) = &mut self.answer {
             let page: Vec<BorrowedFd<'_>> = answer.page.iter().map(OwnedFd::as_fd).collect();
@@ -145,14 +145,15 @@ impl Session {
         Ok(())
     }
 
-    /// Notes whether the caller is in the middle of something; when its time is over, if so.
+    /// Notes whether the caller is in the middle of a request or an answer; returns its deadline if
+    /// so.
     pub(super) fn deadline(&mut self, now: Instant) -> Option<Instant> {
         let is_waiting = self.answer.is_some() || !(self.lines.is_empty() || self.has_work());
         self.waits_since = is_waiting.then(|| self.waits_since.unwrap_or(now));
         self.waits_since.map(|since| since + PATIENCE)
     }
 
-    /// Descriptors to be closed where it does not matter how long that takes.
+    /// Descriptors to be closed by a thread that may wait.
     pub(super) fn into_remains(self) -> Vec<OwnedFd> {
         let Self { connection, mut descriptors, .. } = self;
         descriptors.push(connection);
@@ -160,7 +161,7 @@ impl Session {
     }
 }
 
-/// True if there is nothing for now.
+/// True if the call has to be repeated later.
 fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

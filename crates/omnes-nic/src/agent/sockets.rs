@@ -1,12 +1,11 @@
 //! The UDP sockets of the calling thread's network namespace, as the kernel knows them, by port.
 //!
-//! Asked for by `NETLINK_SOCK_DIAG` (sock_diag(7)), which any user may do. The kernel walks its
-//! sockets once for each port and version of IP, and shows those of the port only, so a user with
+//! Queried by `NETLINK_SOCK_DIAG` (sock_diag(7)), which any user may do. The kernel walks its
+//! sockets once for each port and version of IP, and lists those of the port only, so a user with
 //! tens of thousands of sockets costs the others about a millisecond. The tables in `/proc` are
-//! walked anew for each page of their text.
+//! walked again for each page of their text.
 //!
-//! Assumes a kernel with `CONFIG_INET_UDP_DIAG`; as a module (`udp_diag`) it is loaded when asked
-//! for.
+//! Assumes a kernel with `CONFIG_INET_UDP_DIAG`; as a module (`udp_diag`) it is loaded on demand.
 
 use rustix::io::retry_on_intr;
 use rustix::net::{
@@ -28,18 +27,18 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// True if packets to an address could come to it.
+    /// True if packets to an address could reach this socket.
     pub(super) fn takes(&self, address: IpAddr) -> bool {
         let own = self.address.to_canonical();
         self.takes_version_of(address) && (own == address || own.is_unspecified())
     }
 
-    /// True if packets of the same version of IP as those to `address` could come to it, whatever
-    /// their address.
+    /// True if packets of the same version of IP as those to `address` could reach this socket,
+    /// whatever their address.
     fn takes_version_of(&self, address: IpAddr) -> bool {
         match self.address.to_canonical() {
             IpAddr::V4(_) => address.is_ipv4(),
-            // One of any address may be for IPv6 only; that is not asked for.
+            // A socket of any address may be for IPv6 only; that is not queried.
             IpAddr::V6(own) => address.is_ipv6() || own.is_unspecified(),
         }
     }
@@ -49,10 +48,10 @@ impl Entry {
 pub(super) struct Sockets(Vec<Entry>);
 
 impl Sockets {
-    /// Asks for the sockets at `ports`; each once, as each takes a walk.
+    /// Queries the sockets at `ports`; each port once, because each takes a walk.
     ///
     /// # Errors
-    /// What is told instead of lending a slot.
+    /// The reason that is reported instead of lending a slot.
     pub(super) fn at(ports: impl IntoIterator<Item = u16>) -> Result<Self, String> {
         let failed = |error| format!("the kernel shows no UDP sockets (udp_diag): {error}");
         Self::ask(ports).map_err(failed)
@@ -61,7 +60,7 @@ impl Sockets {
     fn ask(ports: impl IntoIterator<Item = u16>) -> io::Result<Self> {
         let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
         let kernel = socket_with(AddressFamily::NETLINK, kind, flags, Some(netlink::SOCK_DIAG))?;
-        // Nobody else can send to it then.
+        // So that no other process can send to it.
         connect(&kernel, &netlink::SocketAddrNetlink::new(0, 0))?;
         let mut found = Vec::new();
         for port in ports {
@@ -72,7 +71,8 @@ impl Sockets {
         Ok(Self(found))
     }
 
-    /// Those that take packets of an address's version of IP to its port, at whichever address.
+    /// Sockets that receive packets of an address's version of IP at its port, at whichever
+    /// address.
     pub(super) fn beside(&self, address: SocketAddr) -> Vec<Entry> {
         let is_beside =
             |entry: &&Entry| entry.port == address.port() && entry.takes_version_of(address.ip());
@@ -87,10 +87,10 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Most that the kernel puts into one answer.
+/// Maximum number of bytes in one answer of the kernel.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
-/// A request for all sockets of a family at a port, whatever they are connected to.
+/// A request for all sockets of a family at a port, connected or not.
 fn request(family: AddressFamily, port: u16) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -121,7 +121,7 @@ fn dump(
     }
 }
 
-/// Adds the sockets that an answer shows; true if nothing comes behind it.
+/// Adds the sockets that an answer lists; true if it is the last one.
 fn parse(mut answer: &[u8], found: &mut Vec<Entry>) -> io::Result<bool> {
     while let Some(bytes) = number(answer, 0) {
         let kind = u16_at(answer, 4);
@@ -144,7 +144,7 @@ fn parse(mut answer: &[u8], found: &mut Vec<Entry>) -> io::Result<bool> {
 }
 
 /// A struct inet_diag_msg: family and three bytes, both ports, both addresses, interface and
-/// cookie, three numbers of no interest here, user and inode.
+/// cookie, three numbers that are not used here, user and inode.
 fn entry(message: &[u8]) -> Option<Entry> {
     let address: [u8; 16] = message.get(8..24)?.try_into().ok()?;
     let [first, second, third, fourth, ..] = address;

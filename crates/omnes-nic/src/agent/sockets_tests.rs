@@ -1,4 +1,4 @@
-//! The kernel's UDP sockets, as an ordinary user: those of each test are its own, on loopback.
+//! The kernel's UDP sockets, as an ordinary user: each test has sockets of its own, on loopback.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use socket2::{Domain, Socket, Type};
 use std::net::UdpSocket;
 
-/// What is known of a socket.
+/// The entry of a socket.
 fn known(socket: &impl AsFd) -> Entry {
     let address = rustix::net::getsockname(socket).unwrap();
     let address = SocketAddr::try_from(address).unwrap();
@@ -21,7 +21,7 @@ fn known(socket: &impl AsFd) -> Entry {
     }
 }
 
-/// A socket of either version of IP at any address, or at one, which others may share.
+/// A socket of either version of IP, at any address or at a given one, which others may share.
 fn sharing(address: SocketAddr) -> Socket {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
@@ -32,7 +32,7 @@ fn sharing(address: SocketAddr) -> Socket {
 #[test]
 fn of_thousands_of_sockets_those_of_a_port_are_found() {
     let (four, six) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
-    // More than one answer has room for, as many as fit beside what other tests have open.
+    // More sockets than one answer can list, and as many as fit besides those of other tests.
     let many: Vec<UdpSocket> = (0..600).map(|_| UdpSocket::bind((four, 0)).unwrap()).collect();
     let first = sharing((four, 0).into());
     let port = known(&first).port;

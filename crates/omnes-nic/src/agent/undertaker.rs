@@ -1,12 +1,12 @@
-//! Closes what processes have handed over, without waiting for it.
+//! Closes descriptors that processes have handed over, without waiting for it.
 //!
-//! Closing a descriptor may take as long as its owner wants: a TCP socket that lingers, a file of a
-//! file system that the owner serves; so may closing a connection in which such descriptors wait to
-//! be received. Hence other threads close them: one for each user who has left something to close,
-//! which ends when all of it is closed. Until then nothing more is read from that user's processes
-//! ([`Undertaker::is_busy_with`]), so a user can hold no thread but that one, and no descriptors
-//! but those of connections that they make; when these exhaust the agent's descriptors, nobody gets
-//! new slots, and all keep what they have.
+//! Closing a descriptor may take as long as its owner wants: a TCP socket that lingers, or a file
+//! of a file system that the owner serves; so may closing a connection in which such descriptors
+//! wait to be received. Hence other threads close them: one for each user who has left descriptors
+//! to close, which ends when all of them are closed. Until then nothing more is read from that
+//! user's processes ([`Undertaker::is_busy_with`]), so a user can occupy only that one thread, and
+//! only the descriptors of the user's own connections; when these exhaust the agent's descriptors,
+//! nobody gets new slots, and all keep what they have.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 pub(super) struct Undertaker {
     users: BTreeMap<u32, User>,
-    /// Readable when something was closed.
+    /// Readable when a descriptor has been closed.
     bell: Arc<OwnedFd>,
     done: Receiver<u32>,
     report: Sender<u32>,
@@ -40,12 +40,12 @@ impl Undertaker {
         self.bell.as_fd()
     }
 
-    /// True while something of this user is still to be closed.
+    /// True while descriptors of this user are still to be closed.
     pub(super) fn is_busy_with(&self, uid: u32) -> bool {
         self.users.contains_key(&uid)
     }
 
-    /// Closes `remains` of a user, some time.
+    /// Closes `remains` of a user, eventually.
     pub(super) fn close(&mut self, uid: u32, remains: Vec<OwnedFd>) {
         if remains.is_empty() {
             return;
@@ -54,11 +54,11 @@ impl Undertaker {
             Some(user) => user,
             None => match self.begin(uid) {
                 Some(work) => User { unclosed: 0, work },
-                // No thread to be had: better to wait than to keep them.
+                // No thread can be started: better to wait than to keep them.
                 None => return,
             },
         };
-        // The thread takes what it is given until the sender goes.
+        // The thread takes work until the sender is dropped.
         if user.work.send(remains).is_ok() {
             self.users.insert(uid, User { unclosed: user.unclosed + 1, ..user });
         }
@@ -70,7 +70,7 @@ impl Undertaker {
         let thread = std::thread::Builder::new().name("closing".to_owned()).spawn(move || {
             for remains in given {
                 drop(remains);
-                // Nobody wants to know any more when the agent has ended.
+                // After the agent has ended nobody needs the report.
                 let _ = report.send(uid);
                 let _ = rustix::io::write(&bell, &1u64.to_ne_bytes());
             }
@@ -78,9 +78,9 @@ impl Undertaker {
         thread.ok().map(|_| work)
     }
 
-    /// Notes what was closed since.
+    /// Notes what has been closed meanwhile.
     pub(super) fn collect(&mut self) {
-        // It only says that something has happened.
+        // The bell only says that something has happened.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         for uid in self.done.try_iter() {
             if let Some(user) = self.users.get_mut(&uid) {

@@ -9,20 +9,20 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// What must be undone when a queue is closed.
+/// What must be undone to close a queue.
 pub(super) struct OpenedQueue {
     keys: Vec<QueueKey>,
     map: Arc<OwnedFd>,
 }
 
 impl Kernel {
-    /// Opens a receive queue; its number, which is no slot's. Packets find it at every interface
-    /// that the firmware is attached to, and go to the sockets until its owner says that it looks
-    /// at the queue ([`crate::Queue::set_sleeping`]), which may be late.
+    /// Opens a receive queue; returns its number, which is never a slot's. Packets find the queue
+    /// at every interface that the firmware is attached to, and go to the sockets until its owner
+    /// reports that it polls the queue ([`crate::Queue::set_sleeping`]), which may be late.
     ///
     /// # Errors
-    /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`],
-    /// [`NicError::QueuesFull`], [`NicError::System`].
+    /// [`NicError::Plan`] for an invalid plan, [`NicError::Taken`], [`NicError::QueuesFull`],
+    /// [`NicError::System`].
     pub fn open_queue(&self, plan: &QueuePlan) -> Result<u32, NicError> {
         plan.check()?;
         let keys = keys(plan);
@@ -38,8 +38,8 @@ impl Kernel {
         entered.map(|()| number)
     }
 
-    /// Closes those of `numbers` that are queues, at once: packets go to the sockets. Each is to be
-    /// closed by one thread only.
+    /// Closes those of `numbers` that are queues, in one change: packets go to the sockets. Each
+    /// queue must be closed by one thread only.
     pub(crate) fn close_queues(&self, numbers: impl IntoIterator<Item = u32> + Clone) {
         let opened = lock(&self.opened);
         let queues = numbers.clone().into_iter().filter_map(|number| opened.queues.get(&number));
@@ -51,20 +51,21 @@ impl Kernel {
         let map = self.map("nic_queues");
         let all = bytes_of(&keys);
         if map.delete_batch(all, keys.len() as u32, MapFlags::ANY, MapFlags::ANY).is_err() {
-            // What is not there needs no removal.
+            // A missing key needs no removal.
             for key in &keys {
                 let _ = map.delete(bytes(key));
             }
         }
-        // Until here nobody else could have the keys.
+        // Up to here no other queue could have the keys.
         let mut opened = lock(&self.opened);
         for number in numbers {
             opened.queues.remove(&number);
         }
     }
 
-    /// Lets packets find a queue. The kernel waits some milliseconds after each change of this map,
-    /// for its processors to have seen it, so what belongs together is one change, where it can.
+    /// Lets packets find a queue. The kernel waits some milliseconds after each change of this map
+    /// until its processors have seen it, so keys that belong together are one change if the kernel
+    /// allows.
     fn enter(&self, keys: &[QueueKey], value: &[u8]) -> Result<(), NicError> {
         let (map, values) = (self.map("nic_queues"), value.repeat(keys.len()));
         let count = keys.len() as u32;
@@ -75,13 +76,13 @@ impl Kernel {
         keys.iter().try_for_each(|key| self.update("nic_queues", bytes(key), value))
     }
 
-    /// The map behind a queue, for [`crate::Queue::map`] here or in another process.
+    /// The map that holds a queue, for [`crate::Queue::map`] here or in another process.
     pub fn queue(&self, number: u32) -> Option<Arc<OwnedFd>> {
         lock(&self.opened).queues.get(&number).map(|queue| Arc::clone(&queue.map))
     }
 }
 
-/// The number of a queue that is being opened.
+/// Reserves a number for a queue that is being opened.
 fn reserve(opened: &mut Opened, plan: &QueuePlan, queue: OpenedQueue) -> Result<u32, NicError> {
     let queues = &mut opened.queues;
     let taken = |key: &&QueueKey| queues.values().any(|other| other.keys.contains(key));
@@ -100,7 +101,7 @@ fn reserve(opened: &mut Opened, plan: &QueuePlan, queue: OpenedQueue) -> Result<
     Ok(number)
 }
 
-/// By which addresses packets find the queue; each once.
+/// The addresses by which packets find the queue; each once.
 pub(super) fn keys(plan: &QueuePlan) -> Vec<QueueKey> {
     let key = |socket: &SocketAddr| QueueKey {
         job: plan.job.to_be(),

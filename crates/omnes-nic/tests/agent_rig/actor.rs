@@ -1,4 +1,4 @@
-//! Processes of an ordinary user, who borrow slots or misbehave.
+//! Processes of an ordinary user that borrow slots or misbehave.
 
 use super::super::common::IS_V6;
 use super::super::common::group::{GROUP, barrier_plan, socket_address};
@@ -28,7 +28,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Starts one of a user. `given` becomes its descriptor 3.
+    /// Starts a process of a user. `given` becomes its descriptor 3.
     pub fn start_as(host: &Host, user: u32, given: Option<BorrowedFd<'_>>) -> Self {
         let given = given.map(|it| it.as_raw_fd());
         host.inside(|| {
@@ -37,10 +37,10 @@ impl Actor {
             command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
             command.env(ROLE, "1").uid(user).gid(user);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            // SAFETY: doubles a descriptor, between fork and exec.
+            // SAFETY: duplicates a descriptor, between fork and exec.
             unsafe {
                 command.pre_exec(move || match given {
-                    // If it has that number already, it would be closed all the same.
+                    // If it has that number already, it would be closed nevertheless.
                     Some(given)
                         if libc::dup2(given, 3) < 0 || libc::fcntl(3, libc::F_SETFD, 0) < 0 =>
                     {
@@ -62,18 +62,18 @@ impl Actor {
         Self::start_as(host, NOBODY, None)
     }
 
-    /// Gives an order and returns the answer.
+    /// Sends an order and returns the answer.
     pub fn tell(&mut self, order: &str) -> String {
         self.order(order);
         self.hear()
     }
 
-    /// Gives an order.
+    /// Sends an order.
     pub fn order(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
     }
 
-    /// The next answer; lines of the test harness are none.
+    /// The next answer; lines of the test harness are skipped.
     pub fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -114,7 +114,7 @@ fn told<T>(result: Result<T, impl std::fmt::Display>, well: &str) -> Option<T> {
     }
 }
 
-/// What an actor has.
+/// The state of an actor.
 #[derive(Default)]
 struct State {
     socket: Option<UdpSocket>,
@@ -127,7 +127,7 @@ struct State {
     raw: Option<UnixStream>,
 }
 
-/// To be called by a test named `plays_an_actor` in each test program.
+/// Must be called by a test named `plays_an_actor` in each test program.
 pub fn play() {
     if std::env::var_os(ROLE).is_none() {
         return;
@@ -142,7 +142,7 @@ pub fn play() {
             "borrow" => state.borrow(number(1), number(2)),
             "borrow-port-of" => state.borrow_with(number(1), &bind_any()),
             "borrow-given" => {
-                // SAFETY: the descriptor was handed over by whoever has started this process.
+                // SAFETY: the descriptor was passed on by the process that has started this one.
                 let given = unsafe { UdpSocket::from_raw_fd(3) };
                 state.borrow_with(number(1), &given);
             }
@@ -174,7 +174,7 @@ pub fn play() {
     std::process::exit(0);
 }
 
-/// A child that does nothing but hold what it has inherited.
+/// A child that only holds what it has inherited.
 fn fork() {
     // SAFETY: the child only makes system calls until it is killed.
     let child = unsafe { libc::fork() };
@@ -217,7 +217,7 @@ impl State {
         Arc::clone(self.client.get_or_insert_with(connect))
     }
 
-    /// A slot for member `index` of `size`.
+    /// Borrows a slot for member `index` of `size`.
     fn borrow(&mut self, index: usize, size: usize) {
         let client = self.client();
         let socket = self.socket.get_or_insert_with(|| bind(index));
@@ -226,14 +226,14 @@ impl State {
         self.lent.extend(told(lent, "lent"));
     }
 
-    /// The slot of member `index` with another socket than its own.
+    /// Borrows the slot of member `index` with another socket than its own.
     fn borrow_with(&mut self, index: usize, socket: &UdpSocket) {
         let plan = barrier_plan(index, 2, "dissemination", false);
         let lent = self.client().lend(&plan, socket.as_fd(), None);
         self.lent.extend(told(lent, "lent"));
     }
 
-    /// A slot for the port of member 0 at another address of its host.
+    /// Borrows a slot for the port of member 0 at another address of its host.
     fn borrow_at(&mut self, address: IpAddr) {
         let mut plan = barrier_plan(0, 2, "dissemination", false);
         plan.socket.set_ip(address);
@@ -242,7 +242,7 @@ impl State {
         self.lent.extend(told(lent, "lent"));
     }
 
-    /// A slot for a group at a port.
+    /// Borrows a slot for a group at a port.
     fn borrow_group(&mut self, port: u16) {
         let mut plan = barrier_plan(0, 2, "counter", true);
         let socket = UdpSocket::bind((plan.socket.ip(), 0)).unwrap();
@@ -254,7 +254,7 @@ impl State {
         self.lent.extend(told(lent, "lent"));
     }
 
-    /// A slot of another job, borrowed by hand, at a port that is given up at once.
+    /// Borrows a slot of another job by hand, at a port that is then given up immediately.
     fn borrow_and_unbind(&mut self) {
         let mut plan = barrier_plan(0, 2, "dissemination", false);
         plan.job += 1;
@@ -270,7 +270,7 @@ impl State {
         self.raw = Some(agent);
     }
 
-    /// A queue for one socket.
+    /// Borrows a queue for one socket.
     fn borrow_queue(&mut self) {
         let socket = UdpSocket::bind((socket_address(0).ip(), 0)).unwrap();
         let mut address = socket_address(0);
@@ -280,7 +280,7 @@ impl State {
         self.queues.extend(told(lent, "lent"));
     }
 
-    /// Returns a slot by its number over the connection that one was borrowed over by hand.
+    /// Returns a slot by its number over the connection that was made by hand.
     fn return_number(&mut self, slot: usize) {
         let agent = self.raw.as_mut().unwrap();
         let line = format!(r#"{{"version":{PROTOCOL_VERSION},"op":"return","slot":{slot}}}"#);
@@ -288,7 +288,7 @@ impl State {
         answer("returned");
     }
 
-    /// Takes as many ports as it may.
+    /// Takes as many ports as possible.
     fn hoard(&mut self, count: usize) {
         let address = if IS_V6 { "[::1]:0" } else { "127.0.0.1:0" };
         let hoarded = (0..count).map_while(|_| UdpSocket::bind(address).ok());
@@ -330,7 +330,7 @@ impl State {
         while stream.write(&[0; 1 << 16]).is_ok() {}
         let linger = std::time::Duration::from_secs(600);
         socket2::SockRef::from(&stream).set_linger(Some(linger)).unwrap();
-        // By hand, so that the agent is the last who has it.
+        // By hand, so that the agent is the last owner.
         let agent = agent_stream();
         let plan = serde_json::to_string(&barrier_plan(0, 2, "dissemination", false)).unwrap();
         send_with(&agent, &lend_request(&plan), stream.as_fd());
@@ -342,7 +342,7 @@ impl State {
         self.listener = Some(listener);
     }
 
-    /// Says something; then whether the agent closes the connection, and what it answers.
+    /// Sends bytes; then reports whether the agent closes the connection, and its answer.
     fn raw(&mut self, bytes: &[u8]) {
         let mut stream = agent_stream();
         stream.write_all(bytes).unwrap();
@@ -353,14 +353,14 @@ impl State {
         }
     }
 
-    /// A request that never ends.
+    /// Sends a request that never ends.
     fn endless(&mut self) {
         let mut stream = agent_stream();
         while stream.write(&[b' '; 1 << 16]).is_ok() {}
         answer("closed");
     }
 
-    /// Asks and asks, and never reads.
+    /// Sends requests without end, and never reads.
     fn deaf(&mut self) {
         let mut stream = agent_stream();
         let line = format!("{{\"version\":{PROTOCOL_VERSION},\"op\":\"list\"}}\n");
@@ -368,7 +368,7 @@ impl State {
         answer("closed");
     }
 
-    /// How many connections are served.
+    /// Reports how many connections are served.
     fn crowd(&mut self, count: usize) {
         let mut clients = Vec::new();
         let mut reason = String::new();
@@ -393,11 +393,11 @@ impl State {
 pub fn give_port_up(socket: &UdpSocket) {
     let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
     let bytes = size_of_val(&nowhere) as libc::socklen_t;
-    // SAFETY: the address is as long as said.
+    // SAFETY: the address has the given length.
     assert_eq!(unsafe { libc::connect(socket.as_raw_fd(), &raw const nowhere, bytes) }, 0);
 }
 
-/// A plan with as many members as are wanted, who have no addresses of their own.
+/// A plan with `count` members, which have no addresses of their own.
 pub fn with_members(plan: &SlotPlan, count: usize) -> SlotPlan {
     let more = (0..count as u32).map(|rank| MemberPlan { rank, index: 1, key: [7; 16] });
     let own = plan.members.iter().find(|member| member.rank == plan.rank).unwrap().clone();
@@ -405,7 +405,7 @@ pub fn with_members(plan: &SlotPlan, count: usize) -> SlotPlan {
     SlotPlan { members: members.chain([own]).collect(), ..plan.clone() }
 }
 
-/// The plan's socket at another port.
+/// The plan with its socket at another port.
 pub fn at_port(plan: &SlotPlan, index: usize, port: u16) -> SlotPlan {
     let mut plan = plan.clone();
     plan.socket = socket_address(index);

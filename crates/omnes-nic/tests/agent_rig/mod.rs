@@ -2,7 +2,7 @@
 //!
 //! An agent runs in a thread inside a host's namespace. Its callers are threads of the test, which
 //! are root, or processes of an ordinary user: the test program itself, started again inside the
-//! namespace ([`Actor`]), which does what it is told line by line.
+//! namespace ([`Actor`]), which follows orders line by line.
 #![allow(dead_code, clippy::unwrap_used)] // No test uses everything; a failed unwrap is a failure.
 
 pub mod actor;
@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A limit for what happens within milliseconds; reached only by a failure.
+/// A limit for events that happen within milliseconds; reached only by a failure.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// A user without any rights.
 pub const NOBODY: u32 = 65534;
 
-/// Waits until something is so; ends the test if it never is.
+/// Waits until a condition holds; fails the test if it never does.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -42,7 +42,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts one; serving when this returns.
+    /// Starts an agent, which serves when this returns.
     pub fn start(host: &Host, config: AgentConfig) -> Self {
         let (stop, stopped) = rustix_pipe();
         let events = Arc::new(Mutex::new(Vec::new()));
@@ -64,17 +64,17 @@ impl Served {
         Self { host: host.clone(), stop: Some(stop), thread: Some(thread), events }
     }
 
-    /// One with the usual settings.
+    /// An agent with the usual settings.
     pub fn usual(host: &Host) -> Self {
         Self::start(host, AgentConfig::default())
     }
 
-    /// What it has told until now, as lines of a log.
+    /// What the agent has reported until now, as lines of a log.
     pub fn log(&self) -> Vec<String> {
         self.events.lock().unwrap().iter().map(ToString::to_string).collect()
     }
 
-    /// Waits for a line of the log that has all of `words`.
+    /// Waits for a line of the log that contains all of `words`.
     pub fn wait_for(&self, words: &[&str]) {
         let is_it = |line: &String| words.iter().all(|word| line.contains(word));
         wait_until(&format!("the log has {words:?}: {:?}", self.log()), || {
@@ -82,12 +82,13 @@ impl Served {
         });
     }
 
-    /// Lets it stop at the next thing that it tells, for as long as this is kept.
+    /// Makes the agent stop at the next event that it reports, for as long as the returned value is
+    /// kept.
     pub fn stop(&self) -> MutexGuard<'_, Vec<Event>> {
         self.events.lock().unwrap()
     }
 
-    /// A root's connection.
+    /// A connection as root.
     pub fn client(&self) -> Arc<Client> {
         Arc::new(self.host.inside(Client::connect).unwrap())
     }
@@ -101,13 +102,13 @@ impl Drop for Served {
     }
 }
 
-/// Becomes readable at its second end when the first is dropped.
+/// Its second end becomes readable when the first is dropped.
 fn rustix_pipe() -> (OwnedFd, OwnedFd) {
     let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
     (one.into(), other.into())
 }
 
-/// A member of a group of which each has a host.
+/// A member of a group with one member per host.
 pub struct Member {
     pub index: usize,
     pub socket: UdpSocket,
@@ -121,7 +122,7 @@ impl Member {
         Self { index, socket: socket(host, index, false), plan }
     }
 
-    /// Enters a barrier: the first step goes out as a packet. For two members.
+    /// Enters a barrier: the first step leaves as a packet. For two members.
     pub fn enter(&self, epoch: u32) {
         enter(&self.socket, self.index, epoch);
     }

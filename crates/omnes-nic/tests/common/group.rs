@@ -8,7 +8,7 @@ use omnes_wire::Rank;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// UDP port of member `index`; each has another, so that a port that is not mended shows.
+/// UDP port of member `index`; each member has another, so that a port that is not updated shows.
 pub fn port(index: usize) -> u16 {
     5000 + index as u16
 }
@@ -28,16 +28,16 @@ pub const GROUP: SocketAddr = SocketAddr::new(
     20000,
 );
 
-/// The MAC address of that.
+/// The MAC address of the group.
 pub const GROUP_MAC: [u8; 6] =
     if IS_V6 { [0x33, 0x33, 0x40, 0xc1, 2, 3] } else { [1, 0, 0x5e, 0x41, 2, 3] };
 
-/// Rank of member `index`: another number, so that mixing them up shows.
+/// Rank of member `index`: a different number, so that confusing them shows.
 pub fn rank(index: usize) -> u32 {
     100 + index as u32
 }
 
-/// A plan without purpose for member `own` of `size`; barrier or tree are still to be said.
+/// A plan without a purpose for member `own` of `size`; barrier or tree are still to be set.
 pub fn plan(own: usize, size: usize) -> SlotPlan {
     let member = |index: usize| MemberPlan {
         rank: rank(index),
@@ -69,7 +69,7 @@ pub fn barrier_plan(own: usize, size: usize, algorithm: &str, is_multicast: bool
     SlotPlan { barrier: Some(algorithm.to_owned()), group, ..plan(own, size) }
 }
 
-/// The plan of a member that passes packets on.
+/// The plan of a member that forwards packets.
 pub fn multisend_plan(own: usize, size: usize, tree: &str, by_mac: bool) -> SlotPlan {
     SlotPlan {
         tree: Some(tree.to_owned()),
@@ -80,7 +80,7 @@ pub fn multisend_plan(own: usize, size: usize, tree: &str, by_mac: bool) -> Slot
     }
 }
 
-/// A socket that hears the group at a host's interface.
+/// A socket that receives the group's packets at a host's interface.
 pub fn group_socket(host: &Host) -> UdpSocket {
     host.inside(|| {
         let socket = UdpSocket::bind(GROUP).unwrap();
@@ -105,14 +105,14 @@ pub fn socket(host: &Host, index: usize, has_checksum: bool) -> UdpSocket {
     })
 }
 
-/// Lets a socket send without UDP checksums, where the version of IP allows that.
+/// Makes a socket send without UDP checksums, if the version of IP allows that.
 pub fn leave_checksum_out(socket: &UdpSocket) {
     if !IS_V6 {
         set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
     }
 }
 
-/// Sets the hops that packets of a socket to groups may take, and that none come back.
+/// Sets the hops that packets of a socket to groups may take, and that none loop back.
 pub fn send_to_groups(socket: &UdpSocket, hops: u8) {
     let hops = hops.into();
     let (level, options) = if !IS_V6 {
@@ -126,7 +126,7 @@ pub fn send_to_groups(socket: &UdpSocket, hops: u8) {
     }
 }
 
-/// Sets an option of one number.
+/// Sets an option that is one number.
 pub fn set_option(socket: &UdpSocket, level: i32, option: i32, value: i32) {
     // SAFETY: the option's value is a number, which lives as long as the call.
     let code = unsafe {

@@ -1,5 +1,5 @@
-//! Network namespaces joined by a bridge. They have no names; the kernel removes them when the last
-//! that holds them has ended, however that is.
+//! Network namespaces joined by a bridge. They have no names; the kernel removes them when their
+//! last holder has ended, however it ends.
 
 use super::IS_V6;
 use super::root::is_root;
@@ -25,12 +25,12 @@ struct Space {
 }
 
 impl Host {
-    /// Runs `body` there, in a thread of its own.
+    /// Runs `body` in the host's namespace, in a thread of its own.
     pub fn inside<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         run_in(Some(&self.space.own), body)
     }
 
-    /// Runs a command there.
+    /// Runs a command in the host's namespace.
     pub fn command(&self, words: &str) {
         self.inside(|| {
             let mut words = words.split_whitespace();
@@ -78,7 +78,7 @@ fn run_in<T: Send>(space: Option<&OwnedFd>, body: impl FnOnce() -> T + Send) -> 
     })
 }
 
-/// A network namespace without anything but a loopback interface that is down.
+/// Creates a network namespace with only a loopback interface that is down.
 fn new_space() -> OwnedFd {
     run_in(None, || {
         // SAFETY: nothing but the network of this thread, which ends here, is affected.
@@ -87,7 +87,7 @@ fn new_space() -> OwnedFd {
     })
 }
 
-/// Lets `ip` run `lines` in a namespace.
+/// Has `ip` run `lines` in a namespace.
 fn ip(space: &OwnedFd, lines: &str) {
     run_in(Some(space), || {
         let mut command = Command::new("ip");
@@ -106,14 +106,14 @@ pub fn address(index: usize) -> IpAddr {
     }
 }
 
-/// What says to `ip` that a host has an address, and sends to groups, by an interface.
+/// Commands by which `ip` gives a host an address, and a route to groups, through an interface.
 pub fn settings(address: IpAddr, interface: &str) -> [String; 2] {
     match address {
         IpAddr::V4(address) => [
             format!("addr add {address}/16 dev {interface}"),
             format!("route replace 224.0.0.0/4 dev {interface}"),
         ],
-        // Without a search for others with the same address, which takes a second.
+        // Without duplicate address detection, which takes a second.
         IpAddr::V6(address) => [
             format!("addr add {address}/64 dev {interface} nodad"),
             format!("-6 route replace multicast ff00::/8 dev {interface} table local"),
@@ -121,15 +121,15 @@ pub fn settings(address: IpAddr, interface: &str) -> [String; 2] {
     }
 }
 
-/// Hosts with an interface each on one switch; `None`, with a word, for those who may not make
-/// any. Packets to groups go by the interface, too.
+/// Hosts with an interface each on one switch; `None`, after a message, without the permission to
+/// create them. Packets to groups go through the interface, too.
 pub fn network(count: usize) -> Option<Vec<Host>> {
     if !is_root() {
         return None;
     }
     let switch = Arc::new(new_space());
     let spaces: Vec<OwnedFd> = (0..count).map(|_| new_space()).collect();
-    // Without snooping the switch sends what goes to a group everywhere, as it comes.
+    // Without snooping the switch floods packets to a group everywhere, immediately.
     let mut lines = "link add br0 type bridge mcast_snooping 0\nlink set br0 up\n".to_owned();
     for (host, space) in spaces.iter().enumerate() {
         let space = format!("/proc/{}/fd/{}", std::process::id(), space.as_raw_fd());
@@ -141,7 +141,7 @@ pub fn network(count: usize) -> Option<Vec<Host>> {
     Some(spaces.into_iter().enumerate().map(host).collect())
 }
 
-/// Two hosts whose interfaces are the two ends of a link; `None` as [`network`].
+/// Two hosts whose interfaces are the two ends of a link; `None` as for [`network`].
 pub fn pair() -> Option<[Host; 2]> {
     if !is_root() {
         return None;
@@ -152,12 +152,12 @@ pub fn pair() -> Option<[Host; 2]> {
     Some([new_host(0, first, None), new_host(1, second, None)])
 }
 
-/// The host in a namespace that has its interface.
+/// The host in a namespace that contains its interface.
 fn new_host(index: usize, own: OwnedFd, switch: Option<Arc<OwnedFd>>) -> Host {
     let address = address(index);
     let [addr, route] = settings(address, "eth0");
     ip(&own, &format!("link set lo up\nlink set eth0 up\n{addr}\n"));
-    // Over IPv6 the kernel has set such a route already.
+    // For IPv6 the kernel has already set such a route.
     if !IS_V6 {
         ip(&own, &format!("{route}\n"));
     }

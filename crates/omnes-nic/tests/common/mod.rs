@@ -1,7 +1,7 @@
 //! What the tests of the kernel NIC share: hosts, packets, groups.
 #![allow(dead_code, clippy::unwrap_used)] // No test uses everything; a failed unwrap is a failure.
 
-/// The tests of `ipv6.rs` are the others' once more, over IPv6.
+/// The tests of `ipv6.rs` are the other tests again, over IPv6.
 pub const IS_V6: bool = is_same(env!("CARGO_CRATE_NAME"), "ipv6");
 
 const fn is_same(one: &str, other: &str) -> bool {

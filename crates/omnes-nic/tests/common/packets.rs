@@ -8,13 +8,13 @@ use omnes_wire::{
 };
 use std::net::{IpAddr, SocketAddr};
 
-/// The job that all tests are of.
+/// The job of all tests.
 pub const JOB: u32 = 0x7a7a_0001;
-/// Its communicator.
+/// The job's communicator.
 pub const COMMUNICATOR: u32 = 0x0001_0005;
-/// Ethernet, IP and UDP.
+/// Length of the Ethernet, IP and UDP headers.
 pub const FRAME_BYTES: usize = if IS_V6 { 62 } else { 42 };
-/// Where things stand in a frame.
+/// Offsets in a frame.
 pub const UDP: usize = FRAME_BYTES - 8;
 pub const UDP_CHECK: std::ops::Range<usize> = UDP + 6..UDP + 8;
 pub const TTL: usize = if IS_V6 { 21 } else { 22 };
@@ -22,7 +22,7 @@ pub const PROTOCOL: usize = if IS_V6 { 20 } else { 23 };
 const ADDRESS_BYTES: usize = if IS_V6 { 16 } else { 4 };
 pub const TO: usize = UDP - ADDRESS_BYTES;
 pub const FROM: usize = TO - ADDRESS_BYTES;
-/// What names the version of IP in the Ethernet header.
+/// The version of IP in the Ethernet header.
 pub const ETHER_TYPE: [u8; 2] = if IS_V6 { [0x86, 0xdd] } else { [0x08, 0x00] };
 
 /// The job's key.
@@ -30,7 +30,7 @@ pub fn job_key() -> JobKey {
     JobKey::new(*b"0123456789abcdef")
 }
 
-/// A header of the tests' job without marks.
+/// A header of the tests' job without flags.
 pub fn header(kind: Kind, source: u32, seq: u32, argument: u32) -> Header {
     Header {
         job: JobId(JOB),
@@ -41,7 +41,7 @@ pub fn header(kind: Kind, source: u32, seq: u32, argument: u32) -> Header {
     }
 }
 
-/// Header, tag for `to` and body; the first `control` bytes of the body are tagged too.
+/// Header, tag for `to` and body; the tag also covers the first `control` bytes of the body.
 pub fn tagged(header: &Header, to: Rank, body: &[u8], control: usize) -> Vec<u8> {
     let bytes = header.emit();
     let tag = job_key().sender(header.source).tag(&bytes, to, &body[..control]);
@@ -58,7 +58,7 @@ pub fn step_to_all(from: u32, epoch: u32, step: u32) -> Vec<u8> {
     step_with(from, Rank::ALL, epoch, step, Words::NONE)
 }
 
-/// As [`step`], or to all, carrying words.
+/// As [`step`], or to all, with words.
 pub fn step_with(from: u32, to: Rank, epoch: u32, step: u32, words: Words) -> Vec<u8> {
     let flags = Flags::NONE.with_if(Flags::GROUP, to == Rank::ALL);
     let header = Header { flags, ..header(Kind::Step, from, epoch, step) };
@@ -66,8 +66,8 @@ pub fn step_with(from: u32, to: Rank, epoch: u32, step: u32, words: Words) -> Ve
     tagged(&words.on(header), to, &behind, behind.len())
 }
 
-/// What a host says when it enters a barrier whose first step is `step`: `to` stands in for all
-/// where that goes to all.
+/// The packet by which a host enters a barrier whose first step is `step`; `to` stands for all
+/// members if that step goes to all.
 pub fn doorbell(from: u32, to: Rank, epoch: u32, step: u32, own: Contribution) -> Vec<u8> {
     step_with(from, to, epoch, step | own.combine() << COMBINE_SHIFT, own.words())
 }
@@ -84,7 +84,7 @@ pub fn cast(from: u32, seq: u32, is_first: bool, body: &[u8]) -> Vec<u8> {
     tagged(&header, Rank::ALL, body, if is_first { omnes_wire::ENVELOPE_BYTES } else { 0 })
 }
 
-/// Where a frame is from and to.
+/// Source and destination of a frame.
 #[derive(Clone, Copy)]
 pub struct Way {
     pub mac_from: [u8; 6],
@@ -93,12 +93,12 @@ pub struct Way {
     pub to: SocketAddr,
 }
 
-/// A frame with all checksums right.
+/// A frame with correct checksums.
 pub fn frame(way: Way, payload: &[u8]) -> Vec<u8> {
     let udp_bytes = 8 + payload.len() as u16;
     let mut bytes = [&way.mac_to[..], &way.mac_from, &ETHER_TYPE].concat();
     if IS_V6 {
-        // Traffic class and flow label are whatever the sender likes.
+        // Traffic class and flow label may have any value.
         bytes.extend([0x62, 0x34, 0x56, 0x78]);
         bytes.extend(udp_bytes.to_be_bytes());
         bytes.extend([17, 9]);
@@ -139,28 +139,28 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// Sum of what a UDP checksum covers, the checksum itself with it: 0xffff if it is right.
+/// Sum of what a UDP checksum covers, including the checksum: 0xffff if it is right.
 pub fn udp_sum(frame: &[u8]) -> u16 {
     fold(u32::from(pseudo_sum(frame)) + sum(&frame[UDP..]))
 }
 
-/// Sum of an IPv4 header: 0xffff if its checksum is right. IPv6 has none that could be wrong.
+/// Sum of an IPv4 header: 0xffff if its checksum is right. IPv6 has no header checksum.
 pub fn ip_sum(frame: &[u8]) -> u16 {
     if IS_V6 { 0xffff } else { fold(sum(&frame[14..34])) }
 }
 
-/// Sum of the pseudo header, not complemented: what stands in place of the checksum while the rest
-/// is still to be summed.
+/// Uncomplemented sum of the pseudo header: the value in place of the checksum while the rest is
+/// still to be summed.
 pub fn pseudo_sum(frame: &[u8]) -> u16 {
     fold(sum(&frame[FROM..UDP]) + 17 + sum(&frame[UDP + 4..UDP + 6]))
 }
 
-/// Who a frame is to: address and UDP port.
+/// The destination of a frame: address and UDP port.
 pub fn to(frame: &[u8]) -> SocketAddr {
     socket_at(frame, TO, UDP + 2)
 }
 
-/// Who a frame is from, likewise.
+/// The source of a frame, likewise.
 pub fn from(frame: &[u8]) -> SocketAddr {
     socket_at(frame, FROM, UDP)
 }
@@ -174,7 +174,7 @@ fn socket_at(frame: &[u8], address: usize, port: usize) -> SocketAddr {
     SocketAddr::new(address, u16::from_be_bytes([frame[port], frame[port + 1]]))
 }
 
-/// Kind, number, argument and receiver, as the tag proves it, of a frame from a rank.
+/// Kind, number, argument and receiver, as proved by the tag, of a frame from a rank.
 pub fn open(frame: &[u8], to: Rank) -> Option<Header> {
     let (header, tag) = Header::parse(&frame[FRAME_BYTES..]).ok()?;
     let first = header.kind == Kind::Cast && header.flags.has(Flags::FIRST);

@@ -1,17 +1,18 @@
-//! Sees what comes to a host's interface, with what the kernel knows of checksum and train.
+//! Captures frames at a host's interface, with the kernel's information about checksum and train.
 
 use super::hosts::Host;
 use super::packets::{ETHER_TYPE, FRAME_BYTES, PROTOCOL};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Looks at all frames of the tests' version of IP that come in by `eth0`, from its making on.
+/// Captures all frames of the tests' version of IP that arrive through `eth0`, from its creation
+/// on.
 pub struct Sniffer {
     socket: OwnedFd,
     wants_outgoing: bool,
 }
 
-/// A frame as it came.
+/// A frame as it arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sniffed {
     /// From the Ethernet header on.
@@ -22,7 +23,7 @@ pub struct Sniffed {
     pub train_bytes: u16,
 }
 
-/// Size of the kernel's `struct virtio_net_hdr`, and its marks.
+/// Size of the kernel's `struct virtio_net_hdr`, and its flags.
 const HEADER_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 const ETH_P_ALL: u16 = 3;
@@ -30,23 +31,23 @@ const PACKET_OUTGOING: u8 = 4;
 const PACKET_VNET_HDR: i32 = 15;
 
 impl Sniffer {
-    /// Begins to look, at UDP packets with Omnes's magic number only.
+    /// Begins to capture, only UDP packets with Omnes's magic number.
     pub fn new(host: &Host) -> Self {
         Self::at(host, "eth0", false)
     }
 
-    /// As [`Self::new`], at what leaves by another interface.
+    /// As [`Self::new`], for frames that leave through another interface.
     pub fn outgoing(host: &Host, interface: &str) -> Self {
         Self::at(host, interface, true)
     }
 
     fn at(host: &Host, interface: &str, wants_outgoing: bool) -> Self {
         let interface = host.interface_named(interface);
-        // What leaves is only shown to those who look at everything.
+        // Leaving frames are shown only to sockets that capture every protocol.
         let protocol =
             if wants_outgoing { ETH_P_ALL } else { u16::from_be_bytes(ETHER_TYPE) }.to_be();
         let socket = host.inside(|| {
-            // SAFETY: makes a descriptor.
+            // SAFETY: creates a descriptor.
             let socket =
                 unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from(protocol)) };
             assert!(socket >= 0, "{}", std::io::Error::last_os_error());
@@ -78,7 +79,7 @@ impl Sniffer {
         Self { socket, wants_outgoing }
     }
 
-    /// The next frame of ours that comes in, or none within `limit`.
+    /// The next Omnes frame that arrives, or `None` within `limit`.
     pub fn next(&self, limit: Duration) -> Option<Sniffed> {
         let end = Instant::now() + limit;
         loop {
@@ -96,7 +97,7 @@ impl Sniffer {
         }
     }
 
-    /// All frames of ours until none comes for `silence`; the first is waited for longer.
+    /// All Omnes frames until none arrives for `silence`; the first one is waited for longer.
     pub fn all(&self, patience: Duration, silence: Duration) -> Vec<Sniffed> {
         let first = self.next(patience);
         let is_there = first.is_some();

@@ -1,7 +1,8 @@
 //! How evenly routes load links, by counting: no packet is sent.
 //!
-//! What it is: one random shortest path per ordered pair of switches, once under up*/down* and
-//! once minimal with in-transit buffers; how long they are, and how many lie on the busiest link.
+//! What it is: one random shortest path per ordered pair of switches, once under up*/down* and once
+//! minimal with in-transit buffers; the lengths of these paths, and the number of paths over the
+//! busiest link.
 //! Source: derived from the aims of [IT-R6]. Assumes: all pairs send equally.
 //! Cost: O(switches * links + all paths).
 
@@ -14,13 +15,13 @@ use super::{Draw, LinkId, Network, SwitchId};
 /// Sums over one path for each ordered pair of switches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Load {
-    /// Paths.
+    /// Number of paths.
     pub paths: u32,
-    /// Links on all paths.
+    /// Number of links on all paths.
     pub hops: u32,
-    /// Turns from down to up on all paths; each needs an in-transit buffer.
+    /// Number of turns from down to up on all paths; each needs an in-transit buffer.
     pub turns: u32,
-    /// Paths over the busiest link.
+    /// Number of paths over the busiest link.
     pub busiest: u32,
 }
 

@@ -9,19 +9,19 @@ use super::{LinkId, Network, Shape, SwitchId};
 pub(super) struct Wiring {
     /// The switch of each host, ascending.
     pub seats: Vec<SwitchId>,
-    /// Switches in all.
+    /// Total number of switches.
     pub switches: u32,
     /// Both ends of each cable between switches; the link from the first to the second is even.
     pub cables: Vec<(SwitchId, SwitchId)>,
 }
 
-/// Seats for hosts that fill one switch after the other.
+/// Switches of hosts that fill one switch after the other.
 pub(super) fn seats(hosts: u32, hosts_per_switch: u32) -> Vec<SwitchId> {
     (0..hosts).map(|host| SwitchId(host / hosts_per_switch)).collect()
 }
 
 impl Wiring {
-    /// The network that forwards as `shape` says. Cost: O(hosts + cables).
+    /// Returns the network, which forwards as `shape` says. Cost: O(hosts + cables).
     pub fn into_network(self, shape: Shape) -> Network {
         let between = 2 * self.seats.len() as u32;
         let begins = || self.cables.iter().flat_map(|(first, second)| [*first, *second]);

@@ -1,9 +1,9 @@
-//! Which channels wait for which, and whether they may wait in a circle.
+//! Which channels wait for which, and whether they can wait in a cycle.
 //!
 //! What it is: a packet under back-pressure holds one link while it waits for the next of its
 //! route. The graph of these pairs over all routes must have no cycle, or packets can block each
-//! other for ever [IT-R2]. An in-transit buffer takes a packet off the network, so its pieces are
-//! added one by one [IT-R3].
+//! other forever [IT-R2]. An in-transit buffer takes a packet off the network, so the pieces of its
+//! route are added separately [IT-R3].
 //! Source: channel-dependence graphs of Dally and Seitz. Cost: O(links + dependences).
 
 use alloc::vec;
@@ -14,17 +14,17 @@ use super::LinkId;
 /// The dependences of a set of routes.
 #[derive(Clone, Debug)]
 pub struct Dependences {
-    /// For each link those for which a packet on it may wait, each once.
+    /// For each link, the links that a packet on it may wait for, each once.
     waits_for: Vec<Vec<LinkId>>,
 }
 
 impl Dependences {
-    /// None, in a network of `links` directed links.
+    /// No dependences, in a network of `links` directed links.
     pub fn new(links: u32) -> Self {
         Self { waits_for: vec![Vec::new(); links as usize] }
     }
 
-    /// Adds those of a packet that goes over `links` without leaving the network.
+    /// Adds the dependences of a packet that crosses `links` without leaving the network.
     pub fn add(&mut self, links: &[LinkId]) {
         for pair in links.windows(2) {
             let waits_for = &mut self.waits_for[pair[0].index()];
@@ -34,7 +34,7 @@ impl Dependences {
         }
     }
 
-    /// True if some links wait for each other in a circle.
+    /// True if some links wait for each other in a cycle.
     pub fn has_cycle(&self) -> bool {
         let mut waited_for = vec![0_usize; self.waits_for.len()];
         for link in self.waits_for.iter().flatten() {

@@ -1,19 +1,18 @@
-//! Dragonflies: groups of routers, linked all to all inside and between groups.
+//! Dragonflies: groups of routers, fully connected inside and between groups.
 //!
 //! What it is: [Kim, Dally, Scott, Abts 2008] with `routers` per group, `hosts_per_router` and at
-//! most `globals_per_router` links to other groups each. Each pair of groups has equally many
+//! most `globals_per_router` links to other groups each. Each pair of groups has the same number of
 //! links, as many as fit. Of group `i`, the `copy`-th link to group `j` is global port
 //! `copy * (groups - 1) + (place of j among the others)`, on the router of that number modulo
 //! `routers`, which spreads the links of small systems over all routers.
-//!
 //! ```text
 //!   cables   local:  group * routers (routers - 1) / 2 + place of the pair of routers
 //!            global: behind those, (place of the pair of groups) * copies + copy
 //! ```
 //!
-//! A packet goes over at most one local, one global and one local link. Which of several copies of
-//! the global one is a hash of the flow, also where another copy would save a local link: so all of
-//! them carry equally much. Cost: forwarding is arithmetic.
+//! A packet crosses at most one local, one global and one local link. Which of several copies of
+//! the global link it takes is a hash of the flow, even where another copy would save a local link:
+//! so all copies carry the same load. Cost: forwarding is arithmetic.
 //! Not done: routes over a third group, which spread adverse traffic.
 
 use alloc::vec::Vec;
@@ -22,7 +21,7 @@ use super::build::{Wiring, seats};
 use super::draw::hashed;
 use super::{Network, NetworkError, Shape, SwitchId};
 
-/// What a dragonfly is built of.
+/// Parameters of a dragonfly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DragonflyOptions {
     /// Hosts, at least 1.
@@ -39,7 +38,7 @@ impl DragonflyOptions {
     /// The smallest balanced dragonfly, `a = 2 p = 2 h`, with room for `hosts`.
     pub fn balanced(hosts: u32) -> Self {
         let of = |p| Self { hosts, hosts_per_router: p, routers: 2 * p, globals_per_router: p };
-        // 300 hosts per router are room for more than 2^32 hosts.
+        // 300 hosts per router give room for more than 2^32 hosts.
         let fits = |options: &Self| options.hosts_max() >= u64::from(hosts);
         (1..300).map(of).find(fits).unwrap_or(of(300))
     }
@@ -52,7 +51,7 @@ impl DragonflyOptions {
         u64::from(self.globals_per_router) * u64::from(self.routers)
     }
 
-    /// Hosts for which there is room.
+    /// Maximum number of hosts.
     pub fn hosts_max(&self) -> u64 {
         self.hosts_per_group().saturating_mul(self.globals() + 1)
     }
@@ -62,11 +61,11 @@ impl DragonflyOptions {
 pub(super) struct Dragonfly {
     groups: u32,
     routers: u32,
-    /// Links between each pair of groups.
+    /// Number of links between each pair of groups.
     copies: u32,
 }
 
-/// Place of the pair of `low < high` among all pairs of `0..count`, in rising order.
+/// Position of the pair of `low < high` among all pairs of `0..count`, in ascending order.
 fn pair(low: u32, high: u32, count: u32) -> u32 {
     low * (2 * count - low - 1) / 2 + high - low - 1
 }
@@ -91,7 +90,7 @@ impl Dragonfly {
         (copy * (self.groups - 1) + place) % self.routers
     }
 
-    /// Which of the links from group `from` to group `to` the flow takes.
+    /// The link, of those from group `from` to group `to`, that the flow takes.
     fn copy(&self, from: u32, to: u32, flow: u32) -> u32 {
         hashed(flow, from * self.groups + to, self.copies)
     }
@@ -125,7 +124,7 @@ impl Dragonfly {
         cables
     }
 
-    /// The link between switches to take at `switch` for the router `seat`, which is another.
+    /// The link between switches to take at `switch` towards the router `seat`, which is another.
     pub fn next(&self, switch: SwitchId, seat: SwitchId, flow: u32) -> u32 {
         let ((group, router), (to, last)) = (self.place(switch), self.place(seat));
         if group == to {
@@ -140,11 +139,12 @@ impl Dragonfly {
         }
     }
 
-    /// True if a multicast of `flow` from a host on `source`, which came to `switch` by the link
-    /// `came_by`, leaves it by `link` to the switch `to`; `None` is a host's link.
+    /// True if a multicast of `flow` from a host on `source`, which arrived at `switch` over the
+    /// link `came_by`, leaves it over `link` to the switch `to`; `None` is a host's link.
     ///
-    /// The source's router tells its group; each router of that group tells the groups to which it
-    /// holds the chosen link; the router that hears of it there tells its group.
+    /// The source's router copies to its group; each router of that group copies to the groups to
+    /// which it holds the chosen link; the router that receives the packet there copies to its
+    /// group.
     pub fn copies(&self, at: At, came_by: Option<u32>, link: u32, flow: u32) -> bool {
         let (group, to) = (self.place(at.switch).0, self.place(at.to).0);
         let is_local = |link: u32| link < 2 * self.local_cables();
@@ -156,7 +156,7 @@ impl Dragonfly {
     }
 }
 
-/// Where a multicast comes from, is, and might go to.
+/// The source of a multicast, the switch where it is, and the switch where it might go.
 pub(super) struct At {
     pub source: SwitchId,
     pub switch: SwitchId,

@@ -1,7 +1,7 @@
 //! Random numbers for drawing networks and routes, and the hash that spreads flows.
 //!
-//! Source: SplitMix64 of Steele, Lea and Flood. It is good enough to draw graphs, needs eight bytes
-//! and no library whose version could change a network.
+//! Source: SplitMix64 of Steele, Lea and Flood. It is good enough to draw graphs, and needs eight
+//! bytes and no library whose version could change a network.
 
 /// A generator of random numbers; the same seed gives the same numbers.
 #[derive(Clone, Debug)]

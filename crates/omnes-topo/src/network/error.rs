@@ -1,4 +1,4 @@
-//! What a caller can get wrong about a network.
+//! Errors of a caller about a network.
 
 use core::fmt;
 
@@ -8,56 +8,56 @@ use super::SwitchId;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// A network has at least one host and one switch.
+    /// No hosts or no switches; a network has at least one of each.
     Empty,
-    /// A switch of this many ports cannot build the shape.
+    /// A switch with this many ports cannot build the shape.
     RadixTooSmall {
         /// Ports given.
         radix: u32,
-        /// Fewest ports that would do.
+        /// Minimum number of ports.
         radix_min: u32,
     },
-    /// The shape has no room for so many hosts.
+    /// The shape has no room for this many hosts.
     TooManyHosts {
         /// Hosts given.
         hosts: u32,
-        /// Hosts that fit.
+        /// Maximum number of hosts.
         hosts_max: u32,
     },
-    /// A graph keeps a distance for each pair of switches, so there is a limit.
+    /// Too many switches: a graph keeps a distance for each pair of them.
     TooManySwitches {
         /// Switches given.
         switches: u32,
-        /// Most switches.
+        /// Maximum number of switches.
         switches_max: u32,
     },
-    /// So many links per switch cannot be drawn without doubling one or an odd end.
+    /// So many links per switch cannot be drawn without a double link or an unpaired end.
     LinksImpossible {
         /// Switches given.
         switches: u32,
         /// Links of each switch to others.
         links_per_switch: u32,
     },
-    /// No connected network was found in as many tries as are made.
+    /// No connected network was found within the maximum number of tries.
     NotDrawn {
         /// Switches given.
         switches: u32,
         /// Links of each switch to others.
         links_per_switch: u32,
     },
-    /// A cable ends at a switch that does not exist, or at the one where it begins.
+    /// A cable ends at a switch that does not exist, or at the switch where it begins.
     BadCable {
         /// One end.
         from: SwitchId,
         /// The other.
         to: SwitchId,
     },
-    /// Some switch cannot be reached.
+    /// A switch cannot be reached.
     NotConnected {
         /// The first such switch.
         switch: SwitchId,
     },
-    /// A route goes through a port that one byte cannot name, or is longer than a header holds.
+    /// A route uses a port that one byte cannot name, or is longer than a header can hold.
     RouteTooLong {
         /// The port number or length.
         value: u32,

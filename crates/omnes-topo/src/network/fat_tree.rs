@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Source: the folded Clos network as [Al-Fares 2008] draws it. With three levels the bisection is
-//! full unless an oversubscription takes uplinks away from the edge switches, or the number of
-//! ports is odd.
-//! Cost: forwarding is arithmetic; nothing is stored but five numbers.
+//! full unless oversubscription takes uplinks away from the edge switches, or the number of ports
+//! is odd.
+//! Cost: forwarding is arithmetic; only five numbers are stored.
 
 use alloc::vec::Vec;
 
@@ -21,14 +21,14 @@ use super::build::{Wiring, seats};
 use super::draw::hashed;
 use super::{LinkId, Network, NetworkError, Shape, SwitchId};
 
-/// What a fat tree is built of.
+/// Parameters of a fat tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FatTreeOptions {
     /// Hosts, at least 1.
     pub hosts: u32,
     /// Ports of each switch.
     pub radix: u32,
-    /// Hosts of an edge switch per uplink of it; 1 is a full bisection.
+    /// Hosts of an edge switch per uplink; 1 gives a full bisection.
     pub oversubscription: u32,
 }
 
@@ -94,7 +94,7 @@ impl FatTree {
         edges.chain(aggregations).map(|(low, high)| (SwitchId(low), SwitchId(high))).collect()
     }
 
-    /// The link between switches to take at `switch` for an edge switch that is not `switch`.
+    /// The link between switches to take at `switch` towards another edge switch.
     pub fn next(&self, switch: SwitchId, seat: SwitchId, flow: u32) -> u32 {
         let (up, pod) = (self.up(switch, flow), seat.0 / self.edges_per_pod);
         match switch.0.checked_sub(self.edges) {
@@ -112,7 +112,7 @@ impl FatTree {
         }
     }
 
-    /// The uplink that `flow` takes at a switch which is not a core; for a core, none that exists.
+    /// The uplink that `flow` takes at a switch; for a core, a link that does not exist.
     fn up(&self, switch: SwitchId, flow: u32) -> u32 {
         match switch.0.checked_sub(self.edges) {
             None => 2 * (switch.0 * self.ups + hashed(flow, AT_EDGE, self.ups)),
@@ -123,8 +123,8 @@ impl FatTree {
         }
     }
 
-    /// True if a multicast of `flow` that came to `switch` by the link `came_by` leaves it by
-    /// `link`; both are numbers of links between switches, `None` for a host's.
+    /// True if a multicast of `flow` that arrived at `switch` over the link `came_by` leaves it
+    /// over `link`; both are numbers of links between switches, `None` stands for a host's link.
     pub fn copies(&self, switch: SwitchId, came_by: Option<u32>, link: u32, flow: u32) -> bool {
         let goes_down = link % 2 == 1;
         let came_from_below = came_by.is_none_or(|came_by| came_by % 2 == 0);

@@ -1,10 +1,10 @@
 //! Any connected network, by a table of distances; random ones, and the ring of the paper.
 //!
-//! What it is: cables as given or drawn, and for each pair of switches how many links apart they
-//! are. A packet goes to any switch that is nearer, chosen by a hash of the flow and the switch.
-//! Irregular networks are drawn as regular graphs: ends of cables are paired at random, never two
-//! cables between the same switches, again from the start if that gets stuck or falls apart, which
-//! it rarely does with few links per switch, and mostly where each switch has many.
+//! What it is: cables as given or drawn, and for each pair of switches their distance in links. A
+//! packet goes to any switch that is nearer, chosen by a hash of the flow and the switch. Irregular
+//! networks are drawn as regular graphs: ends of cables are paired at random, never two cables
+//! between the same switches; the drawing starts again if it gets stuck or the graph is not
+//! connected, which is rare with few links per switch and frequent with many.
 //! Cost: two bytes per pair of switches, O(switches * links) to build.
 
 use alloc::collections::VecDeque;
@@ -15,13 +15,13 @@ use super::build::{Wiring, seats};
 use super::draw::{Draw, hashed};
 use super::{LinkId, Network, NetworkError, Shape, SwitchId};
 
-/// Most switches of a network without a regular shape.
+/// Maximum number of switches of a network without a regular shape.
 pub const SWITCHES_MAX: u32 = 2048;
-/// Tries to draw a network before giving up.
+/// Maximum number of tries to draw a network.
 const TRIES: u32 = 1000;
 const UNREACHED: u16 = u16::MAX;
 
-/// How an irregular network is drawn.
+/// Parameters of an irregular network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IrregularOptions {
     /// Switches, more than `links_per_switch`.
@@ -50,7 +50,7 @@ impl Graph {
         self.distances[from.0 as usize * self.switches + to.0 as usize]
     }
 
-    /// The links out of `switch` that come nearer to `to`, which is another.
+    /// The links out of `switch` that lead nearer to `to`, another switch.
     fn nearer<'a>(
         &'a self,
         network: &'a Network,
@@ -62,7 +62,7 @@ impl Graph {
         links.filter(move |(_, next)| self.distance(to, *next) < here).map(|(link, _)| link)
     }
 
-    /// The link to take at `switch` for a switch that is not it.
+    /// The link to take at `switch` towards another switch.
     pub fn next(&self, network: &Network, switch: SwitchId, to: SwitchId, flow: u32) -> LinkId {
         let mut nearer = self.nearer(network, switch, to);
         let choices = nearer.clone().count() as u32;
@@ -70,8 +70,8 @@ impl Graph {
         nearer.nth(choice).expect("in a connected graph some neighbour is nearer")
     }
 
-    /// True if a multicast from a host on `source` leaves `switch` by `link`: if the switch at its
-    /// end would go this way back.
+    /// True if a multicast from a host on `source` leaves `switch` over `link`: if the switch at
+    /// the end of `link` would send a packet to `source` over the same cable.
     pub fn copies(&self, network: &Network, source: SwitchId, link: LinkId, flow: u32) -> bool {
         let (from, to) = network.link(link);
         let (super::Node::Switch(from), super::Node::Switch(to)) = (from, to) else {
@@ -98,7 +98,8 @@ fn distances(from: usize, links: &[Vec<u32>]) -> Vec<u16> {
     distances
 }
 
-/// Pairs of switches at random, each switch as often as the options say; none if it gets stuck.
+/// Random pairs of switches, each switch as often as the options say; `None` if the drawing gets
+/// stuck.
 fn paired(options: IrregularOptions, draw: &mut Draw) -> Option<Vec<(SwitchId, SwitchId)>> {
     let ends =
         (0..options.switches).flat_map(|switch| (0..options.links_per_switch).map(move |_| switch));
@@ -167,11 +168,11 @@ impl Network {
         Ok(wiring.into_network(Shape::Graph(graph)))
     }
 
-    /// A random connected network; the same seed gives the same one.
+    /// A random connected network; the same seed gives the same network.
     ///
-    /// Errors with [`NetworkError::LinksImpossible`] if the ends of cables are odd in number or
-    /// more than there are other switches, [`NetworkError::NotDrawn`] if a thousand tries have
-    /// found none, else as [`Network::of_cables`].
+    /// Errors with [`NetworkError::LinksImpossible`] if the number of cable ends is odd or a switch
+    /// needs more cables than other switches exist, [`NetworkError::NotDrawn`] if a thousand tries
+    /// have found no network, else as [`Network::of_cables`].
     pub fn irregular(options: IrregularOptions, seed: u64) -> Result<Self, NetworkError> {
         let IrregularOptions { switches, links_per_switch, hosts_per_switch } = options;
         check_size(switches, hosts_per_switch)?;
@@ -192,8 +193,8 @@ impl Network {
 
     /// The five-switch ring of the paper's example, one host per switch [IT-R4].
     ///
-    /// The paper numbers them 0, 1, 2, 4 and 6; here they are 0 to 4 in the same order, which is
-    /// all that the labels of links depend on: see [`RING_NUMBERS`].
+    /// The paper numbers the switches 0, 1, 2, 4 and 6; here they are 0 to 4 in the same order,
+    /// which is all that the labels of links depend on: see [`RING_NUMBERS`].
     pub fn ring() -> Self {
         let cables = [(0, 2), (2, 1), (1, 4), (4, 3), (3, 0)];
         let cables = cables.map(|(from, to)| (SwitchId(from), SwitchId(to)));

@@ -1,4 +1,4 @@
-//! Source routes as bytes: one per switch, taken off as the packet goes.
+//! Source routes as bytes: one per switch, removed on the way.
 //!
 //! What it is: the head of a packet as its sender writes it, what a switch does to it, and what a
 //! network interface sees of it.
@@ -9,11 +9,11 @@
 //!                                               └─── length ───┘
 //! ```
 //!
-//! A switch reads the leading byte as its output port and takes it off [IT-R7]. An interface sees
-//! two bytes of type first; of a packet in transit the type is the tag, and `length` says how many
-//! bytes of route are left, tags and lengths of later pieces among them [IT-R8]. Type and length
-//! are the first four bytes, after which the interface may act [IT-R9, R11].
-//! Deviation: the figure with the widths is lost; these are the least that fit the text.
+//! A switch reads the leading byte as its output port and removes it [IT-R7]. An interface sees two
+//! bytes of type first; for a packet in transit the type is the tag, and `length` is the number of
+//! bytes of route that are left, including tags and lengths of later pieces [IT-R8]. Type and
+//! length are the first four bytes, after which the interface may act [IT-R9, R11].
+//! Deviation: the figure with the widths is lost; these are the smallest that fit the text.
 //! Cost: one byte per switch and four per in-transit buffer.
 
 use alloc::vec::Vec;
@@ -21,13 +21,13 @@ use alloc::vec::Vec;
 use super::in_transit::Route;
 use super::{LinkId, Network, NetworkError, Node};
 
-/// Bytes of type at the end of the route.
+/// Bytes of the type at the end of the route.
 pub const TYPE_BYTES: usize = 2;
 /// Bytes of tag and length before each further piece.
 pub const IN_TRANSIT_BYTES: usize = 4;
-/// Bytes that a switch takes off.
+/// Bytes that a switch removes.
 pub const PORT_BYTES: usize = 1;
-/// The type of a packet in transit. Types are handed out by the maker; this one is ours.
+/// The type of a packet in transit. The vendor assigns types; this one is ours.
 pub const IN_TRANSIT_TAG: u16 = 0x4954;
 
 /// What an interface knows of a packet after its first four bytes.
@@ -35,7 +35,7 @@ pub const IN_TRANSIT_TAG: u16 = 0x4954;
 pub enum Arrival {
     /// For this host, of this type.
     Ordinary(u16),
-    /// To be sent on: this many bytes of route follow.
+    /// To be forwarded: this many bytes of route follow.
     InTransit(u16),
 }
 
@@ -60,7 +60,7 @@ pub fn encode(network: &Network, route: &Route, kind: u16) -> Result<Vec<u8>, Ne
     Ok(bytes)
 }
 
-/// The number of the port out of which `link` goes.
+/// The number of the port that `link` leaves by.
 fn port(network: &Network, link: LinkId) -> Result<u8, NetworkError> {
     let place = match network.link(link).0 {
         Node::Switch(switch) => network.ports(switch).iter().position(|port| *port == link),
@@ -71,12 +71,13 @@ fn port(network: &Network, link: LinkId) -> Result<u8, NetworkError> {
     u8::try_from(value).map_err(|_| NetworkError::RouteTooLong { value, value_max })
 }
 
-/// What a switch does: the leading byte names the port, the rest goes on; none if nothing is left.
+/// Acts as a switch: the leading byte names the port, the remaining bytes go on; `None` if none is
+/// left.
 pub fn strip(bytes: &[u8]) -> Option<(u8, &[u8])> {
     bytes.split_first().map(|(port, rest)| (*port, rest))
 }
 
-/// What an interface sees of a packet; none as long as too few bytes are there.
+/// What an interface knows of a packet; `None` as long as too few bytes have arrived.
 pub fn arrival(bytes: &[u8]) -> Option<Arrival> {
     let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     match word(0)? {

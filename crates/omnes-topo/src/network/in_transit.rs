@@ -1,7 +1,7 @@
 //! Routes with in-transit buffers: minimal paths cut where up*/down* forbids the turn.
 //!
 //! What it is: where a minimal path turns from down to up, the packet leaves the network into a
-//! host on that switch, and enters it again from there [IT-R3]. Each piece is legal on its own, so
+//! host on that switch, and enters it again from there [IT-R3]. Each piece is legal by itself, so
 //! the channels of all pieces have no cyclic dependence, and every pair of hosts has a minimal
 //! route [IT-R6].
 //!
@@ -9,8 +9,8 @@
 //!   4 ──▶ 6 ──▶ 1    is    host of 4 ─ 4 ─ 6 ─ host of 6    then    host of 6 ─ 6 ─ 1 ─ host of 1
 //! ```
 //!
-//! Source: [IT §1]. Which host of a switch serves is a hash, so that all share the work; the paper
-//! leaves the choice open. Cost: O(hops).
+//! Source: [IT §1]. The host that serves at a switch is chosen by a hash, so that all hosts share
+//! the work; the paper leaves the choice open. Cost: O(hops).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,21 +19,22 @@ use super::draw::hashed;
 use super::up_down::UpDown;
 use super::{HostId, LinkId, Network, NetworkError, Node, SwitchId};
 
-/// A way from host to host; see the module header.
+/// A path from host to host; see the module header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Each from the uplink of one host to the downlink of the next; at least one.
+    /// Each piece leads from the uplink of one host to the downlink of the next; at least one
+    /// piece.
     pub pieces: Vec<Vec<LinkId>>,
 }
 
-/// The two ends of a route, and what chooses among hosts that could be in transit.
+/// The two ends of a route, and the flow that selects among possible in-transit hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
-    /// The host that sends.
+    /// The sending host.
     pub from: HostId,
-    /// The host that receives, another.
+    /// The receiving host, which differs from the sending one.
     pub to: HostId,
-    /// Chooses in-transit hosts.
+    /// Selects in-transit hosts.
     pub flow: u32,
 }
 
@@ -68,12 +69,12 @@ impl Route {
         Ok(Self { pieces })
     }
 
-    /// In-transit hosts on the way.
+    /// Number of in-transit hosts on the route.
     pub fn in_transit(&self) -> usize {
         self.pieces.len() - 1
     }
 
-    /// Links between switches on the way.
+    /// Number of links between switches on the route.
     pub fn hops(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len() - 2).sum()
     }

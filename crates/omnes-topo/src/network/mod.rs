@@ -1,4 +1,4 @@
-//! Networks of switches: who is linked to whom, which way a packet goes, and how switches copy.
+//! Networks of switches: their links, the paths of packets, and how switches copy.
 //!
 //! What it is: hosts on ports of switches, switches on ports of switches, as flat tables, and the
 //! answers that forwarding needs: the next link of a packet, and the links onto which a switch
@@ -24,8 +24,8 @@
 //!
 //! Guarantees: the same arguments give the same answers everywhere; every path ends at its host and
 //! every multicast reaches each other host once, over each link at most once. What a packet does at
-//! a switch depends on that switch, the flow and the destination; of a multicast, on its source.
-//! Assumes: ids that were given to it are its own; others panic, as an index does.
+//! a switch depends on that switch, the flow and the destination; for a multicast, on its source.
+//! Assumes: ids passed to a network are its own; others panic, as an index does.
 //! Cost: below 64 bytes per host at 65,536 hosts, except for graphs, which keep a distance for each
 //! pair of switches; `next_link` is O(1) (graphs: O(ports) of the switch and of its neighbours),
 //! `multicast_links` O(ports of the switch), a path O(hops). None of them allocates.
@@ -57,7 +57,7 @@ use dragonfly::Dragonfly;
 use fat_tree::FatTree;
 use graph::Graph;
 
-/// A host, `0..hosts`; they sit on switches in this order.
+/// A host, `0..hosts`; hosts are attached to switches in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HostId(pub u32);
 
@@ -75,13 +75,13 @@ impl LinkId {
         Self(self.0 ^ 1)
     }
 
-    /// As an index into a table of all links.
+    /// The id as an index into a table of all links.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What is at an end of a link.
+/// The node at an end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Node {
     /// A host, which has one cable.
@@ -118,36 +118,36 @@ enum Shape {
 #[derive(Clone, Debug)]
 pub struct Network {
     shape: Shape,
-    /// The switch of each host.
+    /// The switch that each host is attached to.
     seats: Vec<SwitchId>,
-    /// Where the ports of each switch begin in `ports`, and the end of all.
+    /// Start of each switch's ports in `ports`, and the end of all.
     first: Vec<u32>,
-    /// The link out of each port; of a switch, those down to hosts come first, all ascending.
+    /// The link out of each port; a switch's links down to hosts come first, all ascending.
     ports: Vec<LinkId>,
-    /// Where each link between switches ends, from link `2 * hosts` on.
+    /// The switch at the end of each link between switches, from link `2 * hosts` on.
     ends: Vec<SwitchId>,
 }
 
 impl Network {
-    /// Hosts in it.
+    /// Number of hosts.
     pub fn hosts(&self) -> u32 {
         self.seats.len() as u32
     }
 
-    /// Switches in it.
+    /// Number of switches.
     pub fn switches(&self) -> u32 {
         self.first.len() as u32 - 1
     }
 
-    /// Directed links in it; ids are below this.
+    /// Number of directed links; ids are below it.
     pub fn links(&self) -> u32 {
         (2 * self.seats.len() + self.ends.len()) as u32
     }
 
-    /// The switch that `host` sits on.
+    /// The switch that `host` is attached to.
     ///
     /// # Panics
-    /// If there is no such host; the same holds for all ids below.
+    /// If the host does not exist; the same holds for all ids below.
     pub fn seat(&self, host: HostId) -> SwitchId {
         self.seats[host.0 as usize]
     }
@@ -167,12 +167,12 @@ impl Network {
         link.index() >= 2 * self.seats.len()
     }
 
-    /// Where `link` begins and where it ends.
+    /// The nodes where `link` begins and where it ends.
     pub fn link(&self, link: LinkId) -> (Node, Node) {
         (self.end(link.reverse()), self.end(link))
     }
 
-    /// Where `link` ends.
+    /// The node where `link` ends.
     pub fn end(&self, link: LinkId) -> Node {
         let host = HostId(link.0 / 2);
         match link.index().checked_sub(2 * self.seats.len()) {
@@ -204,9 +204,9 @@ impl Network {
         between.map(|link| (*link, self.ends[link.index() - 2 * self.seats.len()]))
     }
 
-    /// The link by which `switch` passes on a packet of `flow` for `host`.
+    /// The link over which `switch` forwards a packet of `flow` to `host`.
     ///
-    /// Packets of one flow for one host take one path. A good flow differs between pairs of hosts.
+    /// Packets of one flow to one host take one path. A good flow differs between pairs of hosts.
     pub fn next_link(&self, switch: SwitchId, host: HostId, flow: u32) -> LinkId {
         let seat = self.seat(host);
         if seat == switch {
@@ -219,14 +219,14 @@ impl Network {
         }
     }
 
-    /// The link of that number among those between switches.
+    /// The link with this number among those between switches.
     fn between(&self, number: u32) -> LinkId {
         LinkId(2 * self.hosts() + number)
     }
 
     /// The links from host `from` to host `to` that packets of `flow` take, in order.
     ///
-    /// None if they are the same.
+    /// Empty if they are the same.
     pub fn path(&self, from: HostId, to: HostId, flow: u32) -> impl Iterator<Item = LinkId> + '_ {
         let first = (from != to).then(|| self.uplink(from));
         core::iter::successors(first, move |link| match self.end(*link) {

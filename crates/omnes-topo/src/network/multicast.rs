@@ -1,9 +1,9 @@
-//! Multicast by switches that know where members are: one copy per link that leads to some.
+//! Multicast by switches that know where members are: one copy per link that leads to a member.
 //!
-//! What it is: for each source and flow one tree over all hosts. A switch copies what comes by one
-//! link of the tree onto the others. The tree follows paths of unicast: up one way and down all
-//! ways in a fat tree; over the group, over one link to each other group and over those groups in
-//! a dragonfly; shortest paths in other networks.
+//! What it is: for each source and flow one tree over all hosts. A switch copies a packet that
+//! arrives over one link of the tree onto the others. The tree follows unicast paths: up one way
+//! and down all ways in a fat tree; across the group, over one link to each other group and across
+//! those groups in a dragonfly; shortest paths in other networks.
 //! Guarantees: each host but the source is reached once; each link carries at most one copy.
 //! Cost: [`Network::multicast_links`] is O(ports of the switch) and allocates nothing;
 //! [`Network::multicast`] is O(links of the tree).
@@ -14,17 +14,17 @@ use alloc::vec::Vec;
 use super::dragonfly::At;
 use super::{HostId, LinkId, Network, Node, Shape, SwitchId};
 
-/// A multicast: who sends it, and which of several equal trees it takes.
+/// A multicast: its sender, and which of several equal trees it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Cast {
-    /// The host that sends.
+    /// The sending host.
     pub from: HostId,
-    /// Chooses the tree.
+    /// Selects the tree.
     pub flow: u32,
 }
 
 impl Network {
-    /// The links onto which `switch` copies a multicast to all hosts that came by `came_by`.
+    /// The links onto which `switch` copies a multicast to all hosts that arrived over `came_by`.
     pub fn multicast_links(
         &self,
         switch: SwitchId,
@@ -56,10 +56,10 @@ impl Network {
         link.0.checked_sub(2 * self.hosts())
     }
 
-    /// The links of the tree that reaches the hosts for which `is_member` says so, the source
-    /// aside: the source's uplink first, each other link after the one it copies from.
+    /// The links of the tree that reaches the hosts for which `is_member` is true, except the
+    /// source: the source's uplink first, each other link after the one that it copies from.
     ///
-    /// A switch then copies onto those of its links that are in the answer.
+    /// A switch then copies onto those of its links that are in the result.
     pub fn multicast(&self, cast: Cast, is_member: impl Fn(HostId) -> bool) -> Vec<LinkId> {
         let mut tree = vec![(self.uplink(cast.from), 0)];
         let mut done = 0;

@@ -1,8 +1,8 @@
 //! Up*/down* labels, and shortest paths with and without their rule.
 //!
 //! What it is: a breadth-first search from a root gives each switch a depth. A link goes up if it
-//! ends nearer to the root, or at equal depth at the lower number [IT-R1]. A path is legal if no
-//! link up follows a link down [IT-R2]; so every cycle of channels holds a forbidden turn.
+//! ends nearer to the root or, at equal depth, at the lower number [IT-R1]. A path is legal if no
+//! up link follows a down link [IT-R2]; so every cycle of channels contains a forbidden turn.
 //!
 //! ```text
 //!        0            4-6-1    down, up: illegal
@@ -35,7 +35,7 @@ impl UpDown {
     /// The labels of a spanning tree from `root`. Cost: O(links).
     ///
     /// # Panics
-    /// If there is no such switch.
+    /// If the switch does not exist.
     pub fn new(network: &Network, root: SwitchId) -> Self {
         let mut depths = vec![UNREACHED; network.switches() as usize];
         depths[root.0 as usize] = 0;
@@ -51,7 +51,7 @@ impl UpDown {
         Self { depths }
     }
 
-    /// Links between the root and `switch` on the spanning tree.
+    /// Number of links between the root and `switch` on the spanning tree.
     pub fn depth(&self, switch: SwitchId) -> u16 {
         self.depths[switch.0 as usize]
     }
@@ -66,23 +66,23 @@ impl UpDown {
         rank(to) < rank(from)
     }
 
-    /// True if no link up follows a link down on this path between switches [IT-R2].
+    /// True if no up link follows a down link on this path between switches [IT-R2].
     pub fn is_legal(&self, network: &Network, path: &[LinkId]) -> bool {
         path.windows(2).all(|pair| !self.is_turn(network, pair[0], pair[1]))
     }
 
-    /// True if a path that goes on from `before` to `link` turns from down to up.
+    /// True if a path that continues from `before` to `link` turns from down to up.
     pub fn is_turn(&self, network: &Network, before: LinkId, link: LinkId) -> bool {
         !self.is_up(network, before) && self.is_up(network, link)
     }
 }
 
-/// What a path may do.
+/// Restriction on paths.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule<'a> {
-    /// Anything: the shortest paths are minimal.
+    /// No restriction: the shortest paths are minimal.
     Minimal,
-    /// What up*/down* allows.
+    /// Only paths that up*/down* allows.
     Legal(&'a UpDown),
 }
 
@@ -96,7 +96,7 @@ pub struct Toward<'a> {
     network: &'a Network,
     rule: Rule<'a>,
     to: SwitchId,
-    /// Links left from each switch, by whether the packet has gone down.
+    /// Number of links left from each switch, by whether the packet has gone down.
     left: Vec<[u16; 2]>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Toward<'a> {
         paths
     }
 
-    /// The phase after `link`; none if that is illegal.
+    /// The phase after `link`; `None` if that is illegal.
     fn after(&self, phase: usize, link: LinkId) -> Option<usize> {
         match self.rule {
             Rule::Minimal => Some(phase),
@@ -136,7 +136,7 @@ impl<'a> Toward<'a> {
         }
     }
 
-    /// Links on a shortest path from `from`.
+    /// Number of links on a shortest path from `from`.
     pub fn hops(&self, from: SwitchId) -> u16 {
         self.left[from.0 as usize][MAY_GO_UP]
     }

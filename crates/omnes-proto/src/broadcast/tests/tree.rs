@@ -155,9 +155,8 @@ fn who_asks_for_an_overdue_message_acknowledges_the_one_before() {
     net.run(60);
     let heard = heard.borrow();
     assert!(heard.iter().any(|(kind, ..)| *kind == Kind::CastNack), "nobody has asked");
-    let questions = heard
-        .iter()
-        .filter(|(kind, flags, ..)| *kind == Kind::CastAck && flags.has(Flags::QUERY));
+    let questions =
+        heard.iter().filter(|(kind, flags, ..)| *kind == Kind::CastAck && flags.has(Flags::QUERY));
     assert_eq!((questions.count(), net.nodes[0].freed), (0, freed as usize + 1));
 }
 
