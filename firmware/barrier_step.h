@@ -310,7 +310,7 @@ omnes_barrier_repeat(const struct omnes_barrier *barrier, const struct omnes_bar
 
 /* How one word of a message is made: `word`, combined in order with each entry of
  * `words`, one in OMNES_CARRIED_MAX, whose bit is set in `takes`. */
-struct omnes_making {
+struct omnes_word_fold {
 	const u64 *words;
 	u64 takes;
 	u64 word;
@@ -327,7 +327,7 @@ struct omnes_making {
  *
  * In the second half of a table that combines, messages carry the result.
  */
-static __always_inline struct omnes_making
+static __always_inline struct omnes_word_fold
 omnes_barrier_word(const struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
 		   const u64 *carried, u32 epoch, u32 step, u32 which)
 {
@@ -335,37 +335,37 @@ omnes_barrier_word(const struct omnes_barrier *barrier, const struct omnes_barri
 	u64 over = omnes_bits_below(step);
 	u64 waits = over & table->waits;
 	u64 results = waits & ~omnes_bits_below(table->steps / 2);
-	struct omnes_making making = { .combine = own->combine };
+	struct omnes_word_fold fold = { .combine = own->combine };
 
 	which &= OMNES_CARRIED_MAX - 1;
-	making.word = own->words.word[which];
+	fold.word = own->words.word[which];
 
 	if (own->combine == OMNES_COMBINE_NOTHING || own->combine == OMNES_COMBINE_KNOWN ||
 	    !carried)
-		return making;
-	making.words =
+		return fold;
+	fold.words =
 		carried + (epoch & 1) * OMNES_COMBINING_MEMBERS_MAX * OMNES_CARRIED_MAX + which;
 	if (results)
-		making.word = making.words[(omnes_ones_count((results - 1) & ~results) &
-					    (OMNES_COMBINING_MEMBERS_MAX - 1)) *
-					   OMNES_CARRIED_MAX];
+		fold.word = fold.words[(omnes_ones_count((results - 1) & ~results) &
+					(OMNES_COMBINING_MEMBERS_MAX - 1)) *
+				       OMNES_CARRIED_MAX];
 	else if (over & table->waits_for_all)
-		making.takes = omnes_bits_below(table->size) & ~(1ull << (table->own & 63));
+		fold.takes = omnes_bits_below(table->size) & ~(1ull << (table->own & 63));
 	else
-		making.takes = waits;
-	return making;
+		fold.takes = waits;
+	return fold;
 }
 
-/* omnes_make combines the word at `index`; returns 1 if no words remain from there on.
+/* omnes_word_fold_next combines the word at `index`; returns 1 if no words remain from there on.
  * Call it for each index below OMNES_COMBINING_MEMBERS_MAX. */
-static __always_inline int omnes_make(struct omnes_making *making, u32 index)
+static __always_inline int omnes_word_fold_next(struct omnes_word_fold *fold, u32 index)
 {
 	u32 bit = index & (OMNES_COMBINING_MEMBERS_MAX - 1);
-	u64 takes = making->takes >> bit;
+	u64 takes = fold->takes >> bit;
 
 	if (takes & 1)
-		making->word = omnes_combined(making->combine, making->word,
-					      making->words[bit * OMNES_CARRIED_MAX]);
+		fold->word = omnes_combined(fold->combine, fold->word,
+					    fold->words[bit * OMNES_CARRIED_MAX]);
 	return !takes;
 }
 

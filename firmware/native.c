@@ -36,17 +36,17 @@ void omnes_native_barrier_words(const struct omnes_barrier *barrier,
 				const struct omnes_barrier_table *table, const u64 *carried,
 				u32 epoch, u32 step, struct omnes_words *words)
 {
-	struct omnes_making making;
+	struct omnes_word_fold fold;
 	u32 which, index;
 
 	words->more = barrier->own[epoch & 1].words.more & (OMNES_CARRIED_MAX - 1);
 	for (which = 0; which <= words->more; which++) {
-		making = omnes_barrier_word(barrier, table, carried, epoch, step, which);
+		fold = omnes_barrier_word(barrier, table, carried, epoch, step, which);
 		for (index = 0; index < OMNES_COMBINING_MEMBERS_MAX; index++) {
-			if (omnes_make(&making, index))
+			if (omnes_word_fold_next(&fold, index))
 				break;
 		}
-		words->word[which] = making.word;
+		words->word[which] = fold.word;
 	}
 }
 

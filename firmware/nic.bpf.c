@@ -38,7 +38,7 @@
 #include "nic_multisend.h"
 
 /* A step, or the request for one, has arrived from the wire. */
-OMNES_VERIFIED_ONCE int nic_step_came(struct __sk_buff *skb, int class_of_packet)
+OMNES_VERIFIED_ONCE int nic_step_ingress(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_packet packet;
 	struct omnes_member *member;
@@ -68,7 +68,7 @@ int nic_ingress(struct __sk_buff *skb)
 	switch (class_of_packet) {
 	case OMNES_CLASS_STEPS:
 	case OMNES_CLASS_STEPS | OMNES_CLASS_V6:
-		verdict = nic_step_came(skb, class_of_packet);
+		verdict = nic_step_ingress(skb, class_of_packet);
 		if (verdict != NIC_NEXT)
 			return verdict;
 		break;
@@ -123,9 +123,9 @@ OMNES_VERIFIED_ONCE int nic_learn(struct __sk_buff *skb)
 	return NIC_NEXT;
 }
 
-/* nic_made handles packets that a firmware has made. The mark stays on complete
+/* nic_marked handles packets that a firmware has made. The mark stays on complete
  * packets: another firmware behind this one must recognise them, too. */
-static __always_inline int nic_made(struct __sk_buff *skb)
+static __always_inline int nic_marked(struct __sk_buff *skb)
 {
 	switch (skb->mark & MARK_MASK) {
 	case MARK_SENT:
@@ -138,7 +138,7 @@ static __always_inline int nic_made(struct __sk_buff *skb)
 }
 
 /* The host sends a step. */
-OMNES_VERIFIED_ONCE int nic_step_sent(struct __sk_buff *skb, int class_of_packet)
+OMNES_VERIFIED_ONCE int nic_step_egress(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_packet packet;
 
@@ -155,12 +155,12 @@ int nic_egress(struct __sk_buff *skb)
 	int class_of_packet;
 
 	if (mark == MARK_SENT || mark == MARK_RESOLVE || mark == MARK_LEARN)
-		return nic_made(skb);
+		return nic_marked(skb);
 	class_of_packet = nic_class(skb);
 	switch (class_of_packet) {
 	case OMNES_CLASS_STEPS:
 	case OMNES_CLASS_STEPS | OMNES_CLASS_V6:
-		return nic_step_sent(skb, class_of_packet);
+		return nic_step_egress(skb, class_of_packet);
 	case OMNES_CLASS_MULTISEND:
 	case OMNES_CLASS_MULTISEND | OMNES_CLASS_V6:
 		return nic_multisend_sent(skb, class_of_packet);

@@ -121,25 +121,26 @@ static __always_inline u32 nic_mark(const struct omnes_peer *peer, u32 index, in
 	return MARK_RESOLVE | (index & MARK_PEER);
 }
 
-static long nic_make_one(u32 index, void *context)
+static long nic_word_combine_next(u32 index, void *context)
 {
-	return omnes_make(context, index);
+	return omnes_word_fold_next(context, index);
 }
 
-/* nic_make combines `word` with the words that the slot's members have sent in its
- * place; see omnes_making. `place` is the word's place in a message, less than
+/* nic_word_combine combines `word` with the words that the slot's members have sent in its
+ * place; see omnes_word_fold. `place` is the word's place in a message, less than
  * OMNES_CARRIED_MAX, plus OMNES_CARRIED_MAX if the epoch is odd. */
-OMNES_VERIFIED_ONCE u64 nic_make(u32 slot_number, u32 place, u64 takes, u64 word, u32 combine)
+OMNES_VERIFIED_ONCE u64 nic_word_combine(u32 slot_number, u32 place, u64 takes, u64 word,
+					 u32 combine)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &slot_number);
-	struct omnes_making making = { .takes = takes, .word = word, .combine = combine };
+	struct omnes_word_fold fold = { .takes = takes, .word = word, .combine = combine };
 
 	if (!state)
 		return 0;
-	making.words = omnes_carried_of(state->carried, place / OMNES_CARRIED_MAX) +
-		       place % OMNES_CARRIED_MAX;
-	bpf_loop(OMNES_COMBINING_MEMBERS_MAX, nic_make_one, &making, 0);
-	return making.word;
+	fold.words = omnes_carried_of(state->carried, place / OMNES_CARRIED_MAX) +
+		     place % OMNES_CARRIED_MAX;
+	bpf_loop(OMNES_COMBINING_MEMBERS_MAX, nic_word_combine_next, &fold, 0);
+	return fold.word;
 }
 
 /*
@@ -152,7 +153,7 @@ OMNES_VERIFIED_ONCE int nic_words_out(u32 slot_number, u32 epoch, u32 step)
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &slot_number);
 	struct omnes_slot *slot = bpf_map_lookup_elem(&nic_slots, &slot_number);
 	struct nic_scratch *scratch = nic_scratch();
-	struct omnes_making making;
+	struct omnes_word_fold fold;
 	u32 which, more;
 
 	if (!state || !slot || !scratch)
@@ -163,12 +164,13 @@ OMNES_VERIFIED_ONCE int nic_words_out(u32 slot_number, u32 epoch, u32 step)
 		scratch->words.word[which] = 0;
 		if (which > more)
 			continue;
-		making = omnes_barrier_word(&state->barrier, &slot->barrier, state->carried, epoch,
-					    step, which);
-		if (making.takes)
-			making.word = nic_make(slot_number, (epoch & 1) * OMNES_CARRIED_MAX + which,
-					       making.takes, making.word, making.combine);
-		scratch->words.word[which] = making.word;
+		fold = omnes_barrier_word(&state->barrier, &slot->barrier, state->carried, epoch,
+					  step, which);
+		if (fold.takes)
+			fold.word = nic_word_combine(slot_number,
+						     (epoch & 1) * OMNES_CARRIED_MAX + which,
+						     fold.takes, fold.word, fold.combine);
+		scratch->words.word[which] = fold.word;
 	}
 	return 0;
 }

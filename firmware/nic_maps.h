@@ -248,7 +248,7 @@ struct nic_tagged_step {
 		u64 words[OMNES_TAGGED_WORDS];
 	};
 };
-_Static_assert(OMNES_CARRIED_MAX == OMNES_FLAG_WORDS_BEHIND + 1, "the flags count them");
+_Static_assert(OMNES_CARRIED_MAX == OMNES_FLAG_WORDS_MASK + 1, "the flags count them");
 
 struct nic_scratch {
 	struct nic_static step;

@@ -99,11 +99,11 @@ OMNES_UNROLL
 }
 
 /*
- * nic_multisend_mend updates the UDP checksum for `frame`, in which only ports
+ * nic_multisend_update_checksum updates the UDP checksum for `frame`, in which only ports
  * and addresses have changed. The checksum is then in the packet or, for a
  * train, in `frame`. Returns 0 on success.
  */
-static __always_inline int nic_multisend_mend(struct __sk_buff *skb,
+static __always_inline int nic_multisend_update_checksum(struct __sk_buff *skb,
 					      struct nic_multisend_headers *headers,
 					      struct nic_frame *frame, int is_v6)
 {
@@ -151,7 +151,7 @@ static __always_inline int nic_frame_store(struct __sk_buff *skb, const struct n
 				   0);
 }
 
-/* nic_multisend_store writes headers that nic_multisend_mend has processed into the
+/* nic_multisend_store writes headers that nic_multisend_update_checksum has processed into the
  * packet: for a single packet, all but the checksum. Returns 0 on success. */
 static __always_inline int nic_multisend_store(struct __sk_buff *skb, const struct nic_frame *frame,
 					       int is_v6)
@@ -228,7 +228,7 @@ OMNES_VERIFIED_ONCE u32 nic_multisend_write(struct __sk_buff *skb, const struct 
 		frame.udp.source = to->udp.source;
 		frame.udp.dest = to->udp.dest;
 	}
-	if (nic_multisend_mend(skb, headers, &frame, slot->is_v6) ||
+	if (nic_multisend_update_checksum(skb, headers, &frame, slot->is_v6) ||
 	    nic_multisend_store(skb, &frame, slot->is_v6))
 		return 0;
 	return is_known ? MARK_SENT : MARK_RESOLVE | (index & MARK_PEER);
@@ -323,7 +323,7 @@ static __always_inline void nic_multisend_restore(struct __sk_buff *skb,
 	u16 check = original->udp.check;
 
 	/* Restore the sums that the kernel keeps first, then every byte. */
-	nic_multisend_mend(skb, headers, original, is_v6);
+	nic_multisend_update_checksum(skb, headers, original, is_v6);
 	original->udp.check = check;
 	if (is_v6)
 		original->v6.ip.hop_limit++;

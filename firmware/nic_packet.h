@@ -277,7 +277,7 @@ OMNES_UNROLL
 static __always_inline int nic_read_words(struct __sk_buff *skb, struct nic_packet *packet)
 {
 	u32 bytes = packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4;
-	u32 more = packet->head.flags & OMNES_FLAG_WORDS_BEHIND;
+	u32 more = packet->head.flags & OMNES_FLAG_WORDS_MASK;
 	struct nic_scratch *scratch;
 
 	packet->more = more;

@@ -51,7 +51,7 @@ use std::time::Duration;
 
 /// Lines of trains sent in one step, and when an operation starts.
 const LINES_PER_STEP: usize = 2;
-const LINES_PER_PUSH: usize = 4;
+const LINES_PER_SEND: usize = 4;
 /// Longest time that a leaving rank waits for room in its sockets, for each time it says farewell.
 const FAREWELL_MAX: Duration = Duration::from_millis(250);
 /// Number of times it does so, because packets may be lost.
@@ -209,7 +209,7 @@ impl Core {
     pub(crate) fn leave(&mut self) {
         for _ in 0..FAREWELLS {
             self.endpoint.leave();
-            self.push_all();
+            self.send_all();
         }
         self.watch.leave(self.endpoint.first_failed());
         self.standing.on_own_farewell();
@@ -266,7 +266,7 @@ impl Core {
             self.endpoint.handle_timeout(now);
         }
         self.links.renew_membership(now);
-        self.settle(now);
+        self.apply_events(now);
         self.transmit(now, LINES_PER_STEP);
         self.end_closing();
     }
@@ -288,7 +288,7 @@ impl Core {
 
     /// Reads the packets that have arrived and handles them and the timers, for a caller that asks
     /// whether an operation has ended.
-    pub(crate) fn look_for_test(&mut self, poller: &Poller) {
+    pub(crate) fn progress_for_test(&mut self, poller: &Poller) {
         if self.pace.begin_test(self.now()) {
             self.progress(Look::Everywhere, poller);
             self.step();
@@ -300,7 +300,7 @@ impl Core {
     /// Polls for packets of other ranks, if that has not been done for a while: a rank that starts
     /// one operation after the other and waits for none would send no more than a window, leave
     /// losses unrepaired and be considered dead.
-    pub(crate) fn listen(&mut self, poller: &Poller) {
+    pub(crate) fn progress_if_stale(&mut self, poller: &Poller) {
         if self.pace.is_deaf(self.now()) {
             self.progress(Look::Anywhere, poller);
             self.step();
@@ -308,15 +308,15 @@ impl Core {
     }
 
     /// Sends the packets of an operation that has just been started, before anything is read.
-    pub(crate) fn push(&mut self) {
-        self.push_at(self.now());
+    pub(crate) fn send_now(&mut self) {
+        self.send_at(self.now());
     }
 
     /// Sends all that may be sent, also to more ranks than one push reaches.
-    fn push_all(&mut self) {
+    fn send_all(&mut self) {
         let until = self.now() + FAREWELL_MAX;
         loop {
-            self.push();
+            self.send_now();
             let is_full = self.line.is_pending();
             if !is_full && !self.has_more || self.now() >= until {
                 return;
@@ -327,10 +327,10 @@ impl Core {
         }
     }
 
-    /// As [`Self::push`], for a caller that has just read the clock.
-    fn push_at(&mut self, now: Instant) {
-        self.settle(now);
-        self.transmit(now, LINES_PER_PUSH);
+    /// As [`Self::send_now`], for a caller that has just read the clock.
+    fn send_at(&mut self, now: Instant) {
+        self.apply_events(now);
+        self.transmit(now, LINES_PER_SEND);
     }
 
     /// As [`Self::check_watch`], but only periodically.
@@ -352,8 +352,8 @@ impl Core {
             }
         }
         let now = self.now();
-        self.settle(now);
-        self.transmit(now, LINES_PER_PUSH);
+        self.apply_events(now);
+        self.transmit(now, LINES_PER_SEND);
     }
 
     /// Requests wake-ups from all sources that offer them, before a sleep; false, without any
@@ -400,7 +400,7 @@ impl Core {
 
     // ---- events ---------------------------------------------------------------------------
 
-    fn settle(&mut self, now: Instant) {
+    fn apply_events(&mut self, now: Instant) {
         self.drain_moves();
         while let Some(event) = self.endpoint.poll_event(now) {
             match event {

@@ -137,12 +137,12 @@ impl Shared {
         let mut inside = self.lock();
         let ended = inside.core.operations.ended;
         let result = step(&mut inside.core);
-        self.tell_others(&mut inside, ended);
+        self.wake_waiters(&mut inside, ended);
         result
     }
 
     /// Wakes the threads that wait for what has just happened.
-    pub(crate) fn tell_others(&self, inside: &mut Inside, ended_before: u64) {
+    pub(crate) fn wake_waiters(&self, inside: &mut Inside, ended_before: u64) {
         if inside.core.operations.ended != ended_before && self.waiters.load(Ordering::Relaxed) > 0
         {
             self.ended.notify_all();
@@ -187,12 +187,12 @@ impl Shared {
                 waiting.on_news(inside.core.stepped_at());
             }
             if let Some(result) = done(&mut inside.core) {
-                self.tell_others(&mut inside, ended);
+                self.wake_waiters(&mut inside, ended);
                 self.hand_over(&inside);
                 self.broadcast_yield.on_wait(spot == Spot::Group);
                 return Ok(result);
             }
-            self.tell_others(&mut inside, ended);
+            self.wake_waiters(&mut inside, ended);
             if until.is_some_and(|until| Instant::now() >= until) {
                 self.hand_over(&inside);
                 return Err(Unended::Late);
@@ -289,7 +289,7 @@ impl Shared {
 
     /// Yields to other ranks of the core, if that is due, before a caller enters what all ranks
     /// wait for.
-    pub(crate) fn let_others_go_first(&self) {
+    pub(crate) fn yield_core_if_due(&self) {
         if self.broadcast_yield.is_due() {
             let since = Instant::now();
             self.yields.fetch_add(1, Ordering::Relaxed);
@@ -338,7 +338,7 @@ impl Shared {
         if woken.by_connection {
             inside.core.check_watch(&self.poller);
         }
-        self.tell_others(&mut inside, ended);
+        self.wake_waiters(&mut inside, ended);
         (inside, has_news)
     }
 
@@ -423,7 +423,7 @@ impl Shared {
         let Some(mut inside) = self.try_lock() else { return };
         let ended = inside.core.operations.ended;
         inside.core.catch_up(&self.poller);
-        self.tell_others(&mut inside, ended);
+        self.wake_waiters(&mut inside, ended);
     }
 
     /// Drives the core until a caller enters.
@@ -439,7 +439,7 @@ impl Shared {
             let ended = inside.core.operations.ended;
             inside.core.progress(Look::Everywhere, &self.poller);
             inside.core.step();
-            self.tell_others(&mut inside, ended);
+            self.wake_waiters(&mut inside, ended);
             if is_alone() {
                 drop(self.sleep(inside, SLEEP_MAX));
             }

@@ -125,7 +125,7 @@ impl Engine {
         self.enter(|core| {
             // SAFETY: the caller's promise is passed on.
             let started = unsafe { core.send(channel, message, base) };
-            core.listen(&self.shared.poller);
+            core.progress_if_stale(&self.shared.poller);
             started
         })
     }
@@ -175,7 +175,7 @@ impl Engine {
         concerns: impl Fn(Disruption<'_>) -> bool,
     ) -> Option<Outcome> {
         self.enter(|core| {
-            core.look_for_test(&self.shared.poller);
+            core.progress_for_test(&self.shared.poller);
             core.try_probe(channel, pattern, &concerns)
         })
     }
@@ -205,7 +205,7 @@ impl Engine {
             if let Some(outcome) = core.operations.take(operation.id) {
                 return Some(outcome);
             }
-            core.look_for_test(&self.shared.poller);
+            core.progress_for_test(&self.shared.poller);
             core.try_end(operation, &concerns, &mut None)
         })
     }
@@ -226,7 +226,7 @@ impl Engine {
         limit: Option<Duration>,
         concerns: impl Fn(Disruption<'_>) -> bool,
     ) -> Option<Outcome> {
-        let lent = Lent { engine: self, operation };
+        let lent = AbandonOnDrop { engine: self, operation };
         let usual = self.shared.wait;
         let policy = if operation.is_long { usual.for_long() } else { usual };
         let mut seen = None;
@@ -248,7 +248,7 @@ impl Engine {
     pub fn relay(&self, receive: Operation, sends: &[Operation], relayed: Relayed) {
         self.enter(|core| {
             core.relays.push(Relay { receive, sends: sends.to_vec(), relayed, passed: 0 });
-            core.push();
+            core.send_now();
         });
     }
 
@@ -264,7 +264,7 @@ impl Engine {
         self.enter(|core| {
             // SAFETY: the caller's promise is passed on.
             let started = unsafe { core.start_schedule(schedule) };
-            core.listen(&self.shared.poller);
+            core.progress_if_stale(&self.shared.poller);
             started
         })
     }
@@ -375,12 +375,12 @@ impl Engine {
 
 /// An operation that is released when this is dropped: after an interrupted wait, or when a
 /// callback of the program panics during the wait.
-struct Lent<'a> {
+struct AbandonOnDrop<'a> {
     engine: &'a Engine,
     operation: Operation,
 }
 
-impl Drop for Lent<'_> {
+impl Drop for AbandonOnDrop<'_> {
     fn drop(&mut self) {
         self.engine.abandon(self.operation);
     }

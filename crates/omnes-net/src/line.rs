@@ -20,7 +20,7 @@ pub(crate) struct Holding {
 
 /// Data of a packet that stay in place until the packet is sent.
 #[derive(Clone, Copy)]
-pub(crate) struct Lent {
+pub(crate) struct PacketData {
     pub(crate) data: libc::iovec,
     pub(crate) holding: Holding,
 }
@@ -142,7 +142,7 @@ impl Line {
 
     /// Adds the packet whose head was written last: to the last train if it fits, otherwise as the
     /// first one of a new train.
-    pub(crate) fn push(&mut self, route: Route, lent: Option<Lent>) {
+    pub(crate) fn push(&mut self, route: Route, lent: Option<PacketData>) {
         let head = self.heads[self.used].as_bytes();
         let data = lent.map(|lent| lent.data);
         let packet_bytes = head.len() + data.map_or(0, |data| data.iov_len);
@@ -228,7 +228,7 @@ mod tests {
     fn push(line: &mut Line, socket: usize, bytes: usize, holding: Holding) {
         let data = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: bytes };
         let route = Route { socket, to: None, multisend: None };
-        line.push(route, Some(Lent { data, holding }));
+        line.push(route, Some(PacketData { data, holding }));
     }
 
     #[test]
@@ -239,7 +239,10 @@ mod tests {
         let holding = Holding { channel: 0, source: Source::Message(SendId(7)) };
         let mut line = Line::new();
         assert_eq!(line.room_in_train(), 0);
-        line.push(Route { socket: 3, to: None, multisend: None }, Some(Lent { data, holding }));
+        line.push(
+            Route { socket: 3, to: None, multisend: None },
+            Some(PacketData { data, holding }),
+        );
         assert_eq!(line.room_in_train(), TRAIN_PACKETS_MAX - 1);
         line.push_run(3, data);
         let (socket, train) = line.trains[0];
@@ -268,8 +271,8 @@ mod tests {
             Route { to: None, socket: 1, multisend },
             Route { to: None, socket: 1, multisend: Some(CommunicatorId(4)) },
         ] {
-            line.push(route, Some(Lent { data, holding: slot(0) }));
-            line.push(route, Some(Lent { data, holding: slot(0) }));
+            line.push(route, Some(PacketData { data, holding: slot(0) }));
+            line.push(route, Some(PacketData { data, holding: slot(0) }));
         }
         push(&mut line, 2, 50, slot(0));
         push(&mut line, 2, 51, slot(0));

@@ -293,7 +293,7 @@ mod tests {
         links.open_nic(offloads).unwrap();
         let readable = links.readable();
         links.open_doorbell();
-        links.know_nics(&[(6, 7), (8, 9)]);
+        links.set_nic_ports(&[(6, 7), (8, 9)]);
         assert_eq!((links.readable(), links.descriptors().len()), (readable, readable + 1));
         let (to, communicator) = (Rank(1), CommunicatorId(3));
         let route = |destination| links.route(destination, &Head::default()).unwrap();

@@ -39,7 +39,7 @@ fn packets_of_strangers_are_not_passed_on() {
         ports.lock().unwrap()[me as usize] = engine.nic_ports();
         member.meet.wait();
         let ports = ports.lock().unwrap().clone();
-        engine.know_nics(&ports);
+        engine.set_nic_ports(&ports);
         engine.use_multisend();
         let nodes: Vec<Vec<Rank>> = (0..3).map(|rank| vec![Rank(rank)]).collect();
         // From rank 0 through rank 1 to rank 2.

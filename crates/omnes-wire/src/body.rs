@@ -93,11 +93,11 @@ impl CastReport {
 pub const CARRIED_MAX: usize = 4;
 /// Bytes of each word that follows the tag.
 const WORD_BYTES: usize = 8;
-const _: () = assert!(CARRIED_MAX - 1 == Flags::WORDS_BEHIND.0 as usize, "the flags count them");
+const _: () = assert!(CARRIED_MAX - 1 == Flags::WORDS_MASK.0 as usize, "the flags count them");
 
 /// Bytes of the words that follow the tag, according to the flags of a packet that carries words.
 pub(crate) fn words_behind_bytes(flags: Flags) -> usize {
-    usize::from(flags.0 & Flags::WORDS_BEHIND.0) * WORD_BYTES
+    usize::from(flags.0 & Flags::WORDS_MASK.0) * WORD_BYTES
 }
 
 /// Words carried by a step of a barrier: one in its header, 0 if the barrier reduces nothing, and

@@ -149,7 +149,7 @@ impl Flags {
     pub const NONE: Self = Self(0);
     /// On [`Kind::Step`] and [`Kind::StepTell`]: mask of the bits that hold the number of words
     /// after the tag.
-    pub const WORDS_BEHIND: Self = Self(3);
+    pub const WORDS_MASK: Self = Self(3);
     /// `seq` and `expects` count on the bulk lane instead of the ordered one.
     pub const BULK: Self = Self(1);
     /// First packet of a message: an envelope precedes the data.

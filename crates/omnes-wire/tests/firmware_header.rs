@@ -85,7 +85,7 @@ fn header() -> String {
     }
     text.push('\n');
     let flags =
-        [("WORDS_BEHIND", Flags::WORDS_BEHIND), ("FIRST", Flags::FIRST), ("GROUP", Flags::GROUP)];
+        [("WORDS_MASK", Flags::WORDS_MASK), ("FIRST", Flags::FIRST), ("GROUP", Flags::GROUP)];
     for (name, flag) in flags {
         writeln!(text, "#define OMNES_FLAG_{name} {}", flag.0).unwrap();
     }

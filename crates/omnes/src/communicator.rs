@@ -331,12 +331,13 @@ impl Communicator {
     }
 
     /// Rank in the job of rank `rank` of this communicator.
-    pub(crate) fn in_job(&self, rank: u32) -> Rank {
+    pub(crate) fn job_rank(&self, rank: u32) -> Rank {
         Rank(self.inner.members[rank as usize])
     }
 
-    /// Rank in this communicator of rank `in_job` of the job.
-    pub(crate) fn here(&self, in_job: u32) -> u32 {
+    /// Rank in this communicator of rank `in_job` of the job; `in_job` itself if that is not a
+    /// member.
+    pub(crate) fn comm_rank(&self, in_job: u32) -> u32 {
         let members = &self.inner.members;
         if members.get(in_job as usize) == Some(&in_job) {
             return in_job;
@@ -350,8 +351,10 @@ impl Communicator {
         members.get(in_job as usize) == Some(&in_job) || members.contains(&in_job)
     }
 
-    pub(crate) fn error(&self, error: OperationError) -> Error {
-        let me = self.in_job(self.rank());
+    /// The error of an operation, as callers of this communicator see it. If it reports that a
+    /// collective was given up, no collective works on this communicator from now on.
+    pub(crate) fn note_error(&self, error: OperationError) -> Error {
+        let me = self.job_rank(self.rank());
         if matches!(error, OperationError::PeerLeft { rank } if rank == me) {
             return Error::AlreadyLeft;
         }
@@ -366,10 +369,10 @@ impl Communicator {
                 failure @ (OperationError::PeerFailed { .. } | OperationError::MtuBlackHole { .. }),
             ) = self.job().engine.failure(is_member)
             {
-                return Error::from_operation(failure, |rank| self.here(rank));
+                return Error::from_operation(failure, |rank| self.comm_rank(rank));
             }
         }
-        let error = Error::from_operation(error, |rank| self.here(rank));
+        let error = Error::from_operation(error, |rank| self.comm_rank(rank));
         match error {
             Error::CollectivesBroken { rank, collective } => {
                 self.remember(GivenUp { rank, collective }).into()
@@ -391,7 +394,7 @@ impl Communicator {
         available: usize,
     ) -> Result<Option<Operation>, Error> {
         let message = Message {
-            to: self.in_job(to),
+            to: self.job_rank(to),
             communicator: self.inner.id,
             tag: purpose as u32,
             bytes: data.length as u64,
@@ -400,7 +403,7 @@ impl Communicator {
         };
         // SAFETY: promised by the caller.
         let started = unsafe { self.engine_to_start()?.send(COLLECTIVE, message, data.base) };
-        started.map_err(|error| self.error(error))
+        started.map_err(|error| self.note_error(error))
     }
 
     /// Tells `to` that a broadcast's message of `length` bytes will not arrive: a wait for it ends
@@ -427,25 +430,25 @@ impl Communicator {
     ) -> Result<Operation, Error> {
         let pattern = Pattern {
             communicator: self.inner.id,
-            source: Some(self.in_job(from)),
+            source: Some(self.job_rank(from)),
             tag: Some(purpose as u32),
         };
         let (base, length) = (data.base, data.length as u64);
         // SAFETY: promised by the caller.
         let started = unsafe { self.engine_to_start()?.receive(COLLECTIVE, pattern, base, length) };
-        started.map_err(|error| self.error(error))
+        started.map_err(|error| self.note_error(error))
     }
 
     /// Waits for a message; ends with an error if any member has failed.
     pub(crate) fn wait_for_message(&self, operation: Operation) -> Result<Completion, Error> {
         let outcome = self.job().engine.wait(operation, |gone| self.breaks_message(gone));
-        outcome.map_err(|error| self.error(error))
+        outcome.map_err(|error| self.note_error(error))
     }
 
     /// Waits for a part of a collective; ends with an error if any member has failed or left.
     pub(crate) fn wait_for(&self, operation: Operation) -> Result<Completion, Error> {
         let outcome = self.job().engine.wait(operation, |gone| self.breaks_collective(gone));
-        outcome.map_err(|error| self.error(error))
+        outcome.map_err(|error| self.note_error(error))
     }
 
     /// True if a wait for a message from any rank must end: a member has failed, or all others have
@@ -477,18 +480,18 @@ impl Communicator {
 
     /// Waits for all operations, so that no memory is in use afterwards; returns the first error.
     pub(crate) fn wait_for_all(&self, operations: &[Operation]) -> Result<(), Error> {
-        Rest { communicator: self, operations }.wait()
+        Unwaited { communicator: self, operations }.wait()
     }
 }
 
 /// Operations that have not been waited for yet. When dropped, they are abandoned, even if a wait
 /// for another one panics.
-pub(crate) struct Rest<'a> {
+pub(crate) struct Unwaited<'a> {
     pub(crate) communicator: &'a Communicator,
     pub(crate) operations: &'a [Operation],
 }
 
-impl Rest<'_> {
+impl Unwaited<'_> {
     /// As [`Communicator::wait_for_all`].
     pub(crate) fn wait(mut self) -> Result<(), Error> {
         let mut result = Ok(());
@@ -501,7 +504,7 @@ impl Rest<'_> {
     }
 }
 
-impl Drop for Rest<'_> {
+impl Drop for Unwaited<'_> {
     fn drop(&mut self) {
         let engine = &self.communicator.job().engine;
         self.operations.iter().for_each(|operation| engine.abandon(*operation));

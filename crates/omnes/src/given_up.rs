@@ -191,7 +191,7 @@ impl Communicator {
     /// Records the notices of other ranks.
     fn hear_notices(&self) {
         if let Some(told) = self.job().engine.failure(|gone| self.is_notice(gone)) {
-            let _ = self.error(told);
+            let _ = self.note_error(told);
         }
     }
 
@@ -208,7 +208,7 @@ impl Communicator {
 
     fn give_notice(&self, to: u32, collective: Collective) {
         let notice = Message {
-            to: self.in_job(to),
+            to: self.job_rank(to),
             communicator: CommunicatorId::NOTICES,
             tag: tag_of(self.inner.id, collective),
             bytes: 0,

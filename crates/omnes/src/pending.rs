@@ -124,7 +124,7 @@ impl Communicator {
         let outcome = match pending {
             Pending::Send(operation, status) => {
                 let outcome = engine.test(*operation, |gone| self.breaks_message(gone))?;
-                return Some(outcome.map(|_| *status).map_err(|error| self.error(error)));
+                return Some(outcome.map(|_| *status).map_err(|error| self.note_error(error)));
             }
             Pending::Receive(operation) => {
                 engine.test(*operation, |gone| self.breaks_message(gone))
@@ -132,13 +132,15 @@ impl Communicator {
             Pending::Collective(operation) => {
                 let outcome = engine.test(*operation, |gone| self.breaks_collective(gone))?;
                 let outcome = outcome.map(|completion| self.status(completion));
-                return Some(self.tell_if_nic_is_lost(outcome.map_err(|error| self.error(error))));
+                return Some(
+                    self.tell_if_nic_is_lost(outcome.map_err(|error| self.note_error(error))),
+                );
             }
             Pending::Scheduled(scheduled) => return self.test_scheduled(scheduled),
             Pending::Broadcast(broadcast) => return self.test_broadcast(broadcast),
         };
         let done = outcome?.map(|completion| self.status(completion));
-        Some(done.map_err(|error| self.error(error)))
+        Some(done.map_err(|error| self.note_error(error)))
     }
 
     /// The outcome of a schedule, if it has ended. If a rank has given up its part, there is an
@@ -150,10 +152,12 @@ impl Communicator {
         let breaks = |gone: Disruption<'_>| self.breaks_collective(gone);
         let (rank, since) = match *given_up {
             Some(known) => known,
-            None => match engine.test(*operation, breaks)?.map_err(|error| self.error(error)) {
-                Err(Error::PeerGaveUp { rank }) => *given_up.insert((rank, Instant::now())),
-                outcome => return Some(self.conclude(*collective, outcome.map(|_| *status))),
-            },
+            None => {
+                match engine.test(*operation, breaks)?.map_err(|error| self.note_error(error)) {
+                    Err(Error::PeerGaveUp { rank }) => *given_up.insert((rank, Instant::now())),
+                    outcome => return Some(self.conclude(*collective, outcome.map(|_| *status))),
+                }
+            }
         };
         if engine.failure(breaks).is_none() && since.elapsed() < self.job().config.peer_timeout {
             return None;
@@ -172,7 +176,7 @@ impl Communicator {
                 started.sends.pop();
             }
             let outcome = match outcome {
-                Err(error) => Err(self.error(error)),
+                Err(error) => Err(self.note_error(error)),
                 Ok(completion) if is_receive => check_length(completion.bytes, status.bytes),
                 Ok(_) => Ok(()),
             };
@@ -198,7 +202,7 @@ impl Communicator {
                     Some(_) => None,
                     None => self.job().engine.release(*operation),
                 };
-                let ended = ended.map(|outcome| outcome.map_err(|error| self.error(error)));
+                let ended = ended.map(|outcome| outcome.map_err(|error| self.note_error(error)));
                 self.conclude_dropped(*collective, ended);
             }
             Pending::Broadcast(Broadcast { started, .. }) => self.release(started),

@@ -156,7 +156,7 @@ impl Communicator {
     }
 
     fn probed(&self, outcome: Outcome) -> Result<Status, Error> {
-        outcome.map(|found| self.status(found)).map_err(|error| self.error(error))
+        outcome.map(|found| self.status(found)).map_err(|error| self.note_error(error))
     }
 
     /// The pattern of the messages that a receive or probe accepts.
@@ -165,7 +165,7 @@ impl Communicator {
             Source::Any => None,
             Source::Rank(rank) => {
                 self.check_rank(rank)?;
-                Some(self.in_job(rank))
+                Some(self.job_rank(rank))
             }
         };
         let tag = match tag {
@@ -177,7 +177,7 @@ impl Communicator {
 
     pub(crate) fn status(&self, completion: Completion) -> Status {
         Status {
-            source: self.here(completion.peer.0),
+            source: self.comm_rank(completion.peer.0),
             tag: completion.tag,
             bytes: completion.bytes as usize,
         }
@@ -194,7 +194,7 @@ impl Communicator {
         self.check_rank(to)?;
         let bytes = data.len() as u64;
         let message = Message {
-            to: self.in_job(to),
+            to: self.job_rank(to),
             communicator: self.inner.id,
             tag,
             bytes,
@@ -204,7 +204,7 @@ impl Communicator {
         let base = Bytes::of(data).base;
         // SAFETY: promised by the caller.
         let started = unsafe { self.engine_to_start()?.send(POINT_TO_POINT, message, base) };
-        started.map_err(|error| self.error(error))
+        started.map_err(|error| self.note_error(error))
     }
 
     /// # Safety
@@ -221,7 +221,7 @@ impl Communicator {
         // SAFETY: promised by the caller.
         let started =
             unsafe { self.engine_to_start()?.receive(POINT_TO_POINT, pattern, base, length) };
-        started.map_err(|error| self.error(error))
+        started.map_err(|error| self.note_error(error))
     }
 }
 

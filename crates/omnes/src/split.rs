@@ -64,7 +64,7 @@ impl Communicator {
         group.sort_by_key(|rank| (choices[*rank as usize].key, *rank));
         let own = group.iter().position(|rank| *rank == self.rank());
         let rank = own.expect("a rank is in the group of its own color") as u32;
-        let members = group.into_iter().map(|rank| self.in_job(rank).0).collect();
+        let members = group.into_iter().map(|rank| self.job_rank(rank).0).collect();
         let job = Arc::clone(&self.inner.job);
         let part = Self::new(job, id, members, rank);
         part.settle_multisend(part.open_multisend_late())?;

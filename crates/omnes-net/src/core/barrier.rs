@@ -131,7 +131,7 @@ impl Core {
         self.barriers.awaited.push_back(Awaited { communicator, epoch, operation: Some(id) });
         let has_slot = self.barriers.slots.iter().any(|slot| slot.communicator == communicator);
         let spot = if has_slot { Spot::Page } else { Spot::Anywhere };
-        self.push_at(now);
+        self.send_at(now);
         Ok(Operation { id, channel: 0, kind: OperationKind::Barrier, spot, is_long: false })
     }
 

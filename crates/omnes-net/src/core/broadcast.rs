@@ -107,7 +107,7 @@ impl Core {
             machine.abandon(communicator);
         }
         self.closing.push(communicator);
-        self.push();
+        self.send_now();
         self.end_closing();
     }
 
@@ -171,7 +171,7 @@ impl Core {
         let now = self.now();
         // SAFETY: the caller's promise is passed on.
         let started = unsafe { self.broadcast(cast, backing) };
-        self.push_at(now);
+        self.send_at(now);
         Some(started)
     }
 
@@ -222,7 +222,7 @@ impl Core {
         if capacity >= SCATTER_BYTES {
             self.large_casts += 1;
         }
-        self.push_at(now);
+        self.send_at(now);
         let (kind, spot) = (OperationKind::Receive(Some(receive)), Spot::Group);
         Ok(Operation { id: operation, channel, kind, spot, is_long: capacity >= LONG_BYTES })
     }

@@ -50,7 +50,7 @@ impl Core {
             } else {
                 calls += 1;
                 let now = self.now();
-                self.settle(now);
+                self.apply_events(now);
             }
             // An awaited operation may have ended: then the remaining packets can wait.
             if !is_more || self.operations.ended != ended {
@@ -102,7 +102,7 @@ impl Core {
                 has_news = true;
             }
             if has_news {
-                self.settle(now);
+                self.apply_events(now);
             }
             if packets == 0 || self.operations.ended != ended {
                 break;

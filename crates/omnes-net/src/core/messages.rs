@@ -1,6 +1,6 @@
 //! Messages over channels: how they start and end, and how any operation releases its memory.
 
-use super::{Core, LINES_PER_PUSH};
+use super::{Core, LINES_PER_SEND};
 use crate::line::Holding;
 use crate::memory::{KEPT_BYTES_MAX, Loan, Sink};
 use crate::operations::{
@@ -54,12 +54,12 @@ impl Core {
             // SAFETY: the caller vouches for the memory.
             let data = unsafe { slice(base, message.bytes) };
             self.memory.copy_in(channel, id, Some(message.to), data);
-            self.transmit(now, LINES_PER_PUSH);
+            self.transmit(now, LINES_PER_SEND);
             return Ok(None);
         }
         let operation = self.operations.start();
         self.memory.lend(channel, id, Loan { base, bytes: message.bytes, operation });
-        self.transmit(now, LINES_PER_PUSH);
+        self.transmit(now, LINES_PER_SEND);
         let (kind, spot) = (OperationKind::Send(id), Spot::At(message.to));
         let is_long = message.bytes >= LONG_BYTES;
         Ok(Some(Operation { id: operation, channel, kind, spot, is_long }))
@@ -119,7 +119,7 @@ impl Core {
                 }
                 // The remaining data of a message that has already started to arrive are requested
                 // now.
-                self.push_at(now);
+                self.send_at(now);
             }
             Err(_) => {
                 let gone = self.gone(pattern.source.unwrap_or(self.me));
@@ -150,7 +150,7 @@ impl Core {
             let now = self.now();
             let sought = self.endpoint.channel_mut(channel).seek(now, pattern);
             sought.map_err(|_| self.gone(pattern.source.unwrap_or(self.me)))?;
-            self.push_at(now);
+            self.send_at(now);
         }
         Ok(None)
     }

@@ -3,7 +3,7 @@
 
 use super::Core;
 use crate::cipher::{Cipher, SEALED_BYTES};
-use crate::line::{Holding, Lent, OwnData};
+use crate::line::{Holding, OwnData, PacketData};
 use crate::ring::Neighbours;
 use omnes_proto::packet::{Destination, Head, Source, Transmit};
 use omnes_wire::{Instant, Rank, carries_data};
@@ -33,7 +33,7 @@ impl Core {
             let head = &mut self.line.heads[self.line.used];
             let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
             let channel = transmit.channel;
-            let lent = transmit.segment.map(|segment| Lent {
+            let lent = transmit.segment.map(|segment| PacketData {
                 data: match segment.source {
                     Source::Coded => {
                         let data = self.line.coded.next(segment.bytes as usize);
@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// Lines up, in the same train, packets that continue the one that was lined up last.
-    fn line_up_run(&mut self, now: Instant, transmit: &Transmit, lent: Option<Lent>) {
+    fn line_up_run(&mut self, now: Instant, transmit: &Transmit, lent: Option<PacketData>) {
         let Some(lent) = lent.filter(|_| self.cipher.is_none()) else { return };
         let (last, room) = (self.line.used - 1, self.line.room_in_train());
         let heads = &mut self.line.heads[last..=last + room];
@@ -106,7 +106,12 @@ impl Core {
 ///
 /// # Safety
 /// The data must be valid for reading.
-unsafe fn into_ring(rings: &mut Neighbours, rank: Rank, head: &Head, lent: Option<Lent>) -> usize {
+unsafe fn into_ring(
+    rings: &mut Neighbours,
+    rank: Rank,
+    head: &Head,
+    lent: Option<PacketData>,
+) -> usize {
     let head = head.as_bytes();
     let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -124,14 +129,14 @@ unsafe fn into_ring(rings: &mut Neighbours, rank: Rank, head: &Head, lent: Optio
 unsafe fn seal(
     cipher: &mut Cipher,
     head: &Head,
-    lent: Option<Lent>,
+    lent: Option<PacketData>,
     sealed: &mut OwnData,
-) -> Option<Lent> {
+) -> Option<PacketData> {
     if !carries_data(head.as_bytes()) {
         assert!(lent.is_none(), "data would leave in the clear");
         return None;
     }
-    let data = lent.map_or(&[][..], |Lent { data, .. }| {
+    let data = lent.map_or(&[][..], |PacketData { data, .. }| {
         // SAFETY: promised by the caller.
         unsafe { std::slice::from_raw_parts(data.iov_base.cast::<u8>(), data.iov_len) }
     });
@@ -140,16 +145,16 @@ unsafe fn seal(
     let data = libc::iovec { iov_base: sealed.as_mut_ptr().cast(), iov_len: sealed.len() };
     // The memory that was read may be returned to its owner.
     let holding = Holding { channel: 0, source: Source::Coded };
-    Some(Lent { data, holding })
+    Some(PacketData { data, holding })
 }
 
 /// Appends a few bytes of data to their head, because one part is sent faster than two.
 ///
 /// # Safety
 /// The data must be valid for reading.
-unsafe fn inline(head: &mut Head, lent: Option<Lent>) -> Option<Lent> {
-    let Lent { data, holding } = lent?;
+unsafe fn inline(head: &mut Head, lent: Option<PacketData>) -> Option<PacketData> {
+    let PacketData { data, holding } = lent?;
     // SAFETY: promised by the caller.
     let bytes = unsafe { std::slice::from_raw_parts(data.iov_base.cast::<u8>(), data.iov_len) };
-    if head.try_append(bytes) { None } else { Some(Lent { data, holding }) }
+    if head.try_append(bytes) { None } else { Some(PacketData { data, holding }) }
 }

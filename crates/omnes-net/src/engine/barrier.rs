@@ -46,11 +46,11 @@ impl Engine {
     }
 
     /// Sets the ports of all ranks' NIC sockets, in order of ranks.
-    pub fn know_nics(&self, ports: &[(u16, u16)]) {
-        self.enter(|core| core.links.know_nics(ports));
+    pub fn set_nic_ports(&self, ports: &[(u16, u16)]) {
+        self.enter(|core| core.links.set_nic_ports(ports));
     }
 
-    /// Addresses of each rank's NIC, in order of ranks; empty before [`Self::know_nics`].
+    /// Addresses of each rank's NIC, in order of ranks; empty before [`Self::set_nic_ports`].
     pub fn nics(&self) -> Vec<NicAddresses> {
         self.enter(|core| core.links.nics().to_vec())
     }
@@ -99,8 +99,8 @@ impl Engine {
 
     /// Lets other ranks of this rank's core process the broadcast that this rank has just waited
     /// for, before it waits for them; does nothing if that is not due.
-    pub fn let_others_go_first(&self) {
-        self.shared.let_others_go_first();
+    pub fn yield_core_if_due(&self) {
+        self.shared.yield_core_if_due();
     }
 
     /// Enters a group's next barrier. Several may be in progress.
@@ -141,7 +141,7 @@ impl Engine {
     pub fn missing(&self, communicator: CommunicatorId, limit: Duration) -> Vec<Rank> {
         self.enter(|core| {
             core.endpoint.collective_mut().ask(communicator);
-            core.push();
+            core.send_now();
         });
         // Also if the wait was interrupted or timed out, the answers received so far count.
         let _ = self.wait_until(Some(limit), Spot::Anywhere, |core| {

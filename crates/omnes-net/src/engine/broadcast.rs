@@ -24,14 +24,14 @@ impl Engine {
     pub fn announce(&self) {
         self.enter(|core| {
             core.announce();
-            core.push();
+            core.send_now();
         });
     }
 
     /// Number of ranks whose multicast has reached this one so far, not counting this one.
     pub fn heard(&self) -> usize {
         self.enter(|core| {
-            core.listen(&self.shared.poller);
+            core.progress_if_stale(&self.shared.poller);
             core.heard()
         })
     }
@@ -83,7 +83,7 @@ impl Engine {
         let start = |core: &mut Core| unsafe { core.try_broadcast(cast, &concerns) };
         let started = self.enter(|core| {
             let started = start(core);
-            core.listen(&self.shared.poller);
+            core.progress_if_stale(&self.shared.poller);
             started
         });
         match started {

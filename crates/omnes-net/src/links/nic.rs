@@ -104,7 +104,7 @@ impl Links {
     }
 
     /// Sets the ports of all ranks' NIC sockets, in order of ranks.
-    pub(crate) fn know_nics(&mut self, ports: &[(u16, u16)]) {
+    pub(crate) fn set_nic_ports(&mut self, ports: &[(u16, u16)]) {
         let Some(nic) = &mut self.nic else { return };
         let addresses = |(peer, (steps, multisend)): (&SocketAddr, &(u16, u16))| NicAddresses {
             steps: SocketAddr::new(peer.ip(), *steps),

@@ -20,7 +20,7 @@ pub(super) struct Process {
 
 /// State of a process as far as it can be known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(super) enum Liveness {
     Runs,
     Gone,
     /// The number is valid in another pid namespace, or on another machine.
@@ -39,18 +39,18 @@ impl Process {
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn liveness(&self) -> Liveness {
         let namespace = own_pid_namespace();
         // Without /proc nothing is known.
         let is_same = namespace != 0 && self.pid_namespace == namespace;
         if !is_same || self.boot_id != own_boot_id() {
-            return Standing::OutOfSight;
+            return Liveness::OutOfSight;
         }
         match read_stat(self.pid) {
             // Killed, but not waited for yet.
-            Some(('Z' | 'X', _)) => Standing::Gone,
-            Some((_, start_ticks)) if start_ticks == self.start_ticks => Standing::Runs,
-            _ => Standing::Gone,
+            Some(('Z' | 'X', _)) => Liveness::Gone,
+            Some((_, start_ticks)) if start_ticks == self.start_ticks => Liveness::Runs,
+            _ => Liveness::Gone,
         }
     }
 }
@@ -109,9 +109,9 @@ mod tests {
     fn this_process_runs_and_one_with_its_number_but_another_start_does_not() {
         let this = Process::this();
         assert!(this.start_ticks > 0 && this.pid_namespace > 0 && this.boot_id != [0; 16]);
-        assert_eq!(this.standing(), Standing::Runs);
+        assert_eq!(this.liveness(), Liveness::Runs);
         let earlier = Process { start_ticks: this.start_ticks - 1, ..this };
-        assert_eq!(earlier.standing(), Standing::Gone);
+        assert_eq!(earlier.liveness(), Liveness::Gone);
     }
 
     #[test]
@@ -119,15 +119,15 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let (_, start_ticks) = read_stat(child.id()).unwrap();
         let process = Process { pid: child.id(), start_ticks, ..Process::this() };
-        assert_eq!(process.standing(), Standing::Runs);
+        assert_eq!(process.liveness(), Liveness::Runs);
         child.kill().unwrap();
         // The number is free once it has been waited for; before that it is a zombie's.
         while !matches!(read_stat(child.id()), Some(('Z', _))) {
             std::thread::yield_now();
         }
-        assert_eq!(process.standing(), Standing::Gone);
+        assert_eq!(process.liveness(), Liveness::Gone);
         child.wait().unwrap();
-        assert_eq!(process.standing(), Standing::Gone);
+        assert_eq!(process.liveness(), Liveness::Gone);
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         let this = Process::this();
         let inside = Process { pid_namespace: 1, ..this };
         let before = Process { boot_id: [1; 16], ..this };
-        assert_eq!(inside.standing(), Standing::OutOfSight);
-        assert_eq!(before.standing(), Standing::OutOfSight);
+        assert_eq!(inside.liveness(), Liveness::OutOfSight);
+        assert_eq!(before.liveness(), Liveness::OutOfSight);
     }
 }

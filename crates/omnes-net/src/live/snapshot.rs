@@ -7,7 +7,7 @@
 use super::LiveError;
 use super::directory::{self, Directory, StatsPlace};
 use super::layout::{self, Content};
-use super::process::Standing;
+use super::process::Liveness;
 use super::sequence;
 use std::ffi::OsStr;
 use std::fmt;
@@ -114,12 +114,12 @@ fn is_long_ago(moment: SystemTime, now: SystemTime) -> bool {
 
 fn life(content: &Content, now: SystemTime) -> Life {
     let age = since(content.updated_ns, now);
-    match content.identity.process.standing() {
+    match content.identity.process.liveness() {
         _ if content.ended_ns != 0 => Life::Dead,
-        Standing::Gone => Life::Dead,
-        Standing::OutOfSight if is_long_ago(moment(content.updated_ns), now) => Life::Dead,
+        Liveness::Gone => Life::Dead,
+        Liveness::OutOfSight if is_long_ago(moment(content.updated_ns), now) => Life::Dead,
         _ if age > SILENT_AFTER => Life::Silent,
-        Standing::Runs | Standing::OutOfSight => Life::Running,
+        Liveness::Runs | Liveness::OutOfSight => Life::Running,
     }
 }
 

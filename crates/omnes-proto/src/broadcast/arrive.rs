@@ -80,13 +80,13 @@ impl Broadcast {
     /// True if the group of a data packet is open and not broken; otherwise the packet is counted,
     /// and remembered if the group may still be opened.
     fn is_open(&mut self, key: StreamKey, header: &Header) -> bool {
-        if self.is_at_rest(key) {
+        if self.is_dormant(key) {
             self.common.counters.duplicates += 1;
             // The sender of a packet to this rank alone did not know that it had arrived.
             let is_to_all = header.flags.has(Flags::GROUP);
             if header.flags.has(Flags::ACK_NOW) || !is_to_all {
                 let from = (!is_to_all).then_some(header.source);
-                self.answer_at_rest(key, from, header.seq.plus(1));
+                self.answer_dormant(key, from, header.seq.plus(1));
             }
             return false;
         }
@@ -101,7 +101,7 @@ impl Broadcast {
                 }
                 // If no rank answers, a packet to all is soon sent to each rank alone.
                 if header.flags.has(Flags::ACK_NOW) && !header.flags.has(Flags::GROUP) {
-                    self.rest.on_question(key, Some(header.source), None);
+                    self.dormant.on_question(key, Some(header.source), None);
                 }
                 false
             }
@@ -302,7 +302,7 @@ impl Broadcast {
     /// Returns the stream that a report or a question concerns, if it exists and its group is not
     /// broken; otherwise counts the packet.
     fn find_told(&mut self, key: StreamKey) -> Option<usize> {
-        if self.is_at_rest(key) {
+        if self.is_dormant(key) {
             return None; // Its sender has had the last answer.
         }
         if self.groups.get(&key.group).is_none_or(|group| group.broken_by.is_some()) {
@@ -319,10 +319,10 @@ impl Broadcast {
     fn on_question(&mut self, news: News) {
         let Some(at) = self.find_told(news.key) else {
             let News { from, key, expects, .. } = news;
-            if self.is_at_rest(key) {
-                self.answer_at_rest(key, Some(from), expects);
+            if self.is_dormant(key) {
+                self.answer_dormant(key, Some(from), expects);
             } else if !self.groups.contains_key(&key.group) {
-                self.rest.on_question(key, Some(from), None);
+                self.dormant.on_question(key, Some(from), None);
             }
             return;
         };

@@ -6,14 +6,14 @@
 //! older than a repair.
 
 mod deaf;
+mod failed_repairs;
 mod hold;
-mod in_vain;
-mod trust;
+mod multicast_health;
 
 use self::deaf::Deaf;
+use self::failed_repairs::FailedRepairs;
 use self::hold::RepairHold;
-use self::in_vain::InVain;
-use self::trust::Trust;
+use self::multicast_health::MulticastHealth;
 use super::answer_timer::AnswerTimer;
 use super::history::{History, Witness};
 use super::least::Least;
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// State of one reporter.
 #[derive(Debug)]
-struct Standing {
+struct ReporterState {
     reporter: Reporter,
     /// Number of packets, from the first on, that every rank this reporter speaks for has received;
     /// does not wrap as sequence numbers do.
@@ -86,7 +86,7 @@ fn after(packets: u64) -> Seq {
     Seq::nth(packets as u32)
 }
 
-impl Standing {
+impl ReporterState {
     /// Lowest sequence number that not every rank this reporter speaks for has received.
     fn expects(&self) -> Seq {
         after(self.arrived)
@@ -107,14 +107,14 @@ impl Standing {
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Collector {
-    standings: Vec<Standing>,
-    /// Rank of each reporter with its index in `standings`, ascending by rank.
+    states: Vec<ReporterState>,
+    /// Rank of each reporter with its index in `states`, ascending by rank.
     index: Vec<(Rank, u32)>,
     /// Ranks that reporters speak for, other than themselves, ascending.
     below: Vec<Rank>,
-    /// [`Standing::arrived`] of each reporter that is not gone.
+    /// [`ReporterState::arrived`] of each reporter that is not gone.
     arrived: Least,
-    /// [`Standing::end`] of the same reporters.
+    /// [`ReporterState::end`] of the same reporters.
     ends: Least,
     wants: Wants,
     /// Packets that go to one rank alone in any case.
@@ -127,9 +127,9 @@ pub(super) struct Collector {
     /// Number of packets that have arrived everywhere since then.
     freed: u32,
     pub(super) hold: RepairHold,
-    trust: Trust,
+    multicast: MulticastHealth,
     pub(super) history: History,
-    in_vain: InVain,
+    failed_repairs: FailedRepairs,
     pub(super) answers: AnswerTimer,
     /// Ranks to ask again for their acknowledgement, where this rank cannot repair.
     to_ask: Vec<Rank>,
@@ -147,10 +147,15 @@ impl Collector {
         let below = reporters.iter().flat_map(|reporter| &reporter.below).copied();
         let mut below: Vec<Rank> = below.collect();
         below.sort_unstable();
-        let standing =
-            |reporter| Standing { reporter, arrived: 0, credit, is_gone: false, silence: None };
+        let state = |reporter| ReporterState {
+            reporter,
+            arrived: 0,
+            credit,
+            is_gone: false,
+            silence: None,
+        };
         Self {
-            standings: reporters.into_iter().map(standing).collect(),
+            states: reporters.into_iter().map(state).collect(),
             index,
             below,
             arrived: Least::new(0, count),
@@ -162,9 +167,9 @@ impl Collector {
             lost: BTreeMap::new(),
             freed: 0,
             hold: RepairHold::default(),
-            trust: Trust::default(),
+            multicast: MulticastHealth::default(),
             history: History::default(),
-            in_vain: InVain::default(),
+            failed_repairs: FailedRepairs::default(),
             answers: AnswerTimer::new(count),
             to_ask: Vec::new(),
         }
@@ -182,7 +187,7 @@ impl Collector {
         self.ends.get().map(after)
     }
 
-    /// Index of a reporter in `standings`; `None` if `rank` is not a reporter.
+    /// Index of a reporter in `states`; `None` if `rank` is not a reporter.
     fn find(&self, rank: Rank) -> Option<usize> {
         let at = self.index.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
         Some(self.index[at].1 as usize)
@@ -190,8 +195,8 @@ impl Collector {
 
     /// True if reporter `rank` is known to have `seq`, or is gone.
     pub(super) fn has(&self, rank: Rank, seq: Seq) -> bool {
-        let standing = self.find(rank).map(|at| &self.standings[at]);
-        standing.is_some_and(|standing| standing.is_gone || seq.precedes(standing.expects()))
+        let state = self.find(rank).map(|at| &self.states[at]);
+        state.is_some_and(|state| state.is_gone || seq.precedes(state.expects()))
     }
 
     /// True if `rank` is a reporter, or a reporter speaks for it.
@@ -202,20 +207,20 @@ impl Collector {
     /// The reporter at index `at` has every packet before `expects`, which does not decrease, and
     /// space for `credit` packets from there on.
     fn change(&mut self, at: usize, expects: Seq, credit: u32) {
-        let standing = &mut self.standings[at];
-        let (arrived, end) = (standing.arrived, standing.end());
-        standing.arrived += u64::from(expects.since(standing.expects()));
-        standing.credit = credit;
-        if standing.is_gone {
+        let state = &mut self.states[at];
+        let (arrived, end) = (state.arrived, state.end());
+        state.arrived += u64::from(expects.since(state.expects()));
+        state.credit = credit;
+        if state.is_gone {
             return;
         }
-        if standing.arrived != arrived {
+        if state.arrived != arrived {
             self.arrived.remove(arrived);
-            self.arrived.add(standing.arrived);
+            self.arrived.add(state.arrived);
         }
-        if standing.end() != end {
+        if state.end() != end {
             self.ends.remove(end);
-            self.ends.add(standing.end());
+            self.ends.add(state.end());
         }
     }
 
@@ -236,9 +241,9 @@ impl Collector {
         self.wants_alone.on_expects(from, expects);
         self.answers.on_heard();
         let Some(at) = self.find(from) else { return false };
-        let standing = &mut self.standings[at];
-        standing.on_heard();
-        if expects.precedes(standing.expects()) {
+        let state = &mut self.states[at];
+        state.on_heard();
+        if expects.precedes(state.expects()) {
             return false;
         }
         let before = self.slowest();
@@ -248,9 +253,9 @@ impl Collector {
         let has_advanced = slowest != before;
         if has_advanced {
             self.answers.on_progress();
-            self.trust.on_progress();
+            self.multicast.on_progress();
             if self.has_come_by_itself(before, slowest) {
-                self.trust.restore();
+                self.multicast.restore();
             }
         }
         has_advanced
@@ -272,7 +277,7 @@ impl Collector {
         }
         let has_some = map.end(expects) != expects;
         if let Some(at) = self.find(from.rank).filter(|_| has_some) {
-            self.standings[at].on_heard();
+            self.states[at].on_heard();
         }
         let is_first = !self.has_repairs();
         let is_deaf = self.deaf.contains(from.rank);
@@ -333,9 +338,9 @@ impl Collector {
     /// `from` reports that `first`, which this rank can repair, is the first packet it lacks.
     fn note_lacking(&mut self, now: Instant, from: Witness, first: Seq) {
         if from.is_full {
-            self.in_vain.forget(from.rank);
+            self.failed_repairs.forget(from.rank);
         } else if let Some(repair) = self.history.latest_repair(first) {
-            self.in_vain.on_lacking(now, from.rank, first, repair);
+            self.failed_repairs.on_lacking(now, from.rank, first, repair);
         }
     }
 
@@ -405,7 +410,7 @@ impl Collector {
         if let Some((rank, seq, _)) = self.wants_alone.first() {
             return Some(self.wants_alone.send_to_one(rank, seq));
         }
-        let trusts = self.trust.holds();
+        let trusts = self.multicast.holds();
         let base = self.codable(&mut may_follow).filter(|_| trusts);
         if let Some(base) = base
             && let Some(set) = self.take_coded(base, may_follow(base), multicast_ranks)
@@ -419,7 +424,7 @@ impl Collector {
             None => self.wants.first()?,
         };
         // A question to all ranks is answered by all, also by ranks that lack nothing.
-        let half = if is_asking { self.standings.len().div_ceil(2) as u32 } else { 0 };
+        let half = if is_asking { self.states.len().div_ceil(2) as u32 } else { 0 };
         let many = multicast_ranks.max(2).max(half);
         let is_wide = self.wants.lacking(seq) >= many || self.history.is_wide(seq);
         if trusts && is_wide {
@@ -434,13 +439,13 @@ impl Collector {
         if Some(repair.seq) != self.slowest() || repair.to != Destination::Group {
             return;
         }
-        self.trust.on_repair_to_all(now, end);
+        self.multicast.on_repair_to_all(now, end);
     }
 
     /// True if a packet from `before` to `slowest`, all of which have arrived everywhere, has not
     /// been sent to any rank alone, though it was sent while multicast was not trusted.
     fn has_come_by_itself(&self, before: Option<Seq>, slowest: Option<Seq>) -> bool {
-        let (Some(from), Some(before)) = (self.trust.lost_from(), before) else { return false };
+        let (Some(from), Some(before)) = (self.multicast.lost_from(), before) else { return false };
         let first = if before.precedes(from) { from } else { before };
         let Some(slowest) = slowest.filter(|slowest| first.precedes(*slowest)) else {
             return false;
@@ -466,16 +471,16 @@ impl Collector {
 
     // ---- who is late ----------------------------------------------------------------------
 
-    /// Indices in `standings` of the reporters that have not reported every packet before `end`, if
+    /// Indices in `states` of the reporters that have not reported every packet before `end`, if
     /// the wait for answers is over; empty otherwise.
     fn take_late(&mut self, now: Instant, end: Seq) -> Vec<usize> {
         if !self.answers.end_wait(now) {
             return Vec::new();
         }
-        let is_late = |standing: &Standing| !standing.is_gone && standing.expects().precedes(end);
-        let standings = self.standings.iter().enumerate();
+        let is_late = |state: &ReporterState| !state.is_gone && state.expects().precedes(end);
+        let states = self.states.iter().enumerate();
         let late: Vec<usize> =
-            standings.filter(|(_, standing)| is_late(standing)).map(|(at, _)| at).collect();
+            states.filter(|(_, state)| is_late(state)).map(|(at, _)| at).collect();
         if !late.is_empty() {
             self.answers.on_late();
         }
@@ -491,9 +496,9 @@ impl Collector {
         let late = self.take_late(now, end);
         let last = end.plus(u32::MAX);
         for at in &late {
-            let standing = &mut self.standings[*at];
-            let is_alone = standing.silence.get_or_insert(Silence::new(now)).take_alone(now);
-            let (rank, first) = (standing.reporter.rank, standing.expects());
+            let state = &mut self.states[*at];
+            let is_alone = state.silence.get_or_insert(Silence::new(now)).take_alone(now);
+            let (rank, first) = (state.reporter.rank, state.expects());
             if is_alone {
                 self.wants_alone.add(rank, last, true);
             } else {
@@ -510,7 +515,7 @@ impl Collector {
     /// acknowledgement. Other ranks judge whether the reporters are alive.
     pub(super) fn ask_again(&mut self, now: Instant, end: Seq) -> bool {
         let late = self.take_late(now, end);
-        self.to_ask = late.iter().map(|at| self.standings[*at].reporter.rank).collect();
+        self.to_ask = late.iter().map(|at| self.states[*at].reporter.rank).collect();
         !late.is_empty()
     }
 
@@ -521,56 +526,61 @@ impl Collector {
 
     /// Reporters that have owed an answer for `limit` without reporting.
     pub(super) fn silent(&self, now: Instant, limit: Duration) -> Vec<Silent> {
-        let silent = |standing: &Standing| {
-            let silence = standing.silence.filter(|_| !standing.is_gone)?;
+        let silent = |state: &ReporterState| {
+            let silence = state.silence.filter(|_| !state.is_gone)?;
             let Silence { since, lives, .. } = silence;
-            let (rank, lacks) = (standing.reporter.rank, standing.expects());
+            let (rank, lacks) = (state.reporter.rank, state.expects());
             (now.since(since) >= limit).then_some(Silent { rank, lacks, since, lives })
         };
-        self.standings.iter().filter_map(silent).collect()
+        self.states.iter().filter_map(silent).collect()
     }
 
     /// `rank` has answered a liveness probe.
     pub(super) fn on_sign_of_life(&mut self, rank: Rank) {
-        let standing = self.find(rank).map(|at| &mut self.standings[at]);
-        if let Some(silence) = standing.and_then(|standing| standing.silence.as_mut()) {
+        let state = self.find(rank).map(|at| &mut self.states[at]);
+        if let Some(silence) = state.and_then(|state| state.silence.as_mut()) {
             silence.lives = true;
         }
     }
 
     /// First packet that `rank` lacks, if repairs of it have failed so often, and for `limit`, that
     /// this cannot be chance.
-    pub(super) fn lacks_in_vain(&self, now: Instant, rank: Rank, limit: Duration) -> Option<Seq> {
-        self.in_vain.first_of(now, rank, limit)
+    pub(super) fn lacks_after_repairs(
+        &self,
+        now: Instant,
+        rank: Rank,
+        limit: Duration,
+    ) -> Option<Seq> {
+        self.failed_repairs.first_of(now, rank, limit)
     }
 
     /// If `rank` owes an answer, it is owed only from now on.
     pub(super) fn forgive_silence(&mut self, now: Instant, rank: Rank) {
         if let Some(at) = self.find(rank) {
-            let standing = &mut self.standings[at];
-            standing.silence = standing.silence.map(|_| Silence::new(now));
+            let state = &mut self.states[at];
+            state.silence = state.silence.map(|_| Silence::new(now));
         }
     }
 
     /// This rank did not run before `now`: silence is measured only from now on.
     pub(super) fn on_pause(&mut self, now: Instant) {
-        for standing in &mut self.standings {
-            standing.silence = standing.silence.map(|_| Silence::new(now));
+        for state in &mut self.states {
+            state.silence = state.silence.map(|_| Silence::new(now));
         }
-        self.in_vain.clear();
+        self.failed_repairs.clear();
     }
 
     /// `rank` has failed or left: nothing is awaited from it any more.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.forget_wants(rank);
         self.deaf.forget(rank);
-        self.in_vain.forget(rank);
+        self.failed_repairs.forget(rank);
         self.to_ask.retain(|asked| *asked != rank);
         let Some(at) = self.find(rank) else { return };
-        let standing = &mut self.standings[at];
-        if !std::mem::replace(&mut standing.is_gone, true) {
-            self.arrived.remove(standing.arrived);
-            self.ends.remove(standing.end());
+        let state = &mut self.states[at];
+        if !std::mem::replace(&mut state.is_gone, true) {
+            self.arrived.remove(state.arrived);
+            self.ends.remove(state.end());
         }
     }
 
@@ -578,9 +588,9 @@ impl Collector {
     pub(super) fn forget_all(&mut self) {
         self.wants.clear();
         self.wants_alone.clear();
-        self.in_vain.clear();
+        self.failed_repairs.clear();
         self.to_ask.clear();
-        self.standings.iter_mut().for_each(|standing| standing.is_gone = true);
+        self.states.iter_mut().for_each(|state| state.is_gone = true);
         self.arrived.clear();
         self.ends.clear();
         self.answers.disarm();

@@ -52,7 +52,7 @@ impl Broadcast {
             stream.is_ready = false;
             stream.fresh_run = 0;
             self.ready.pop_front();
-            if !self.put_to_rest(at) {
+            if !self.make_dormant(at) {
                 self.note_deadline(at);
             }
         }
@@ -95,7 +95,7 @@ impl Broadcast {
             expects: incoming.arrivals.expects(),
             credits: incoming.credits(&self.common),
         };
-        if !self.put_to_rest(at) {
+        if !self.make_dormant(at) {
             self.note_deadline(at);
         }
         Some(report)

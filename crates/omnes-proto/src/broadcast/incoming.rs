@@ -282,7 +282,7 @@ impl Incoming {
             }
             self.arrivals.on_ahead(now, seq, common.config.nack_delay);
             if self.policy.gaps == GapReports::Never {
-                self.arrivals.hush();
+                self.arrivals.cancel_gap_reports();
             } else {
                 self.take_turn(now, seq);
             }
@@ -454,7 +454,7 @@ impl Incoming {
     /// The group is closed here, and the root has left: a rank that keeps nothing of the stream for
     /// others accepts the remaining packets without storing them, so that no rank keeps them for
     /// it.
-    pub(super) fn let_pass(&mut self, common: &mut Common) {
+    pub(super) fn discard_rest(&mut self, common: &mut Common) {
         self.is_unwanted = true;
         if !self.keeps {
             self.empty_stash(common);

@@ -67,7 +67,7 @@ pub(crate) use silence::Suspicion;
 
 use crate::lane::earliest;
 use crate::packet::{Move, ReceiveId, Segment, SendId};
-use closed_groups::Rest;
+use closed_groups::DormantStreams;
 use omnes_wire::{Instant, Rank};
 use slab::Slab;
 use slots::{Common, Slots};
@@ -103,7 +103,7 @@ pub struct Broadcast {
     receives: Slab<usize>,
     ready: VecDeque<usize>,
     knocks: BTreeSet<StreamKey>,
-    rest: Rest,
+    dormant: DormantStreams,
     failed: BTreeSet<Rank>,
     departed: BTreeSet<Rank>,
     heard: BTreeSet<Rank>,
@@ -142,7 +142,7 @@ impl Broadcast {
             receives: Slab::new(),
             ready: VecDeque::new(),
             knocks: BTreeSet::new(),
-            rest: Rest::default(),
+            dormant: DormantStreams::default(),
             failed: BTreeSet::new(),
             departed: BTreeSet::new(),
             heard: BTreeSet::new(),
@@ -243,7 +243,7 @@ impl Broadcast {
             self.streams.reserve_exact(1); // Most jobs have one root.
             self.wakes.reserve_exact(1);
         }
-        stream.is_closed = self.rest.is_closed(key.group.communicator);
+        stream.is_closed = self.dormant.is_closed(key.group.communicator);
         let at = self.streams.insert(stream);
         if at == self.wakes.len() {
             self.wakes.push(None);
@@ -450,7 +450,7 @@ impl Broadcast {
             if group.is_some_and(|group| group.broken_by == Some(rank)) {
                 stream.break_off(&mut self.common, rank);
                 self.recount(at);
-                if !self.put_to_rest(at) {
+                if !self.make_dormant(at) {
                     self.note_deadline(at);
                 }
             }
@@ -466,7 +466,7 @@ impl Broadcast {
             if stream.key.root == rank {
                 stream.end_receives(&mut self.common, rank);
                 if stream.is_closed {
-                    stream.let_pass(&mut self.common);
+                    stream.discard_rest(&mut self.common);
                 }
             }
             stream.free(&mut self.common);

@@ -52,7 +52,7 @@ impl Broadcast {
     pub(super) fn judge_report(&mut self, now: Instant, at: usize, rank: Rank) {
         let stream = &mut self.streams[at];
         let limit = self.common.config.peer_timeout;
-        let lacks = stream.collector.lacks_in_vain(now, rank, limit);
+        let lacks = stream.collector.lacks_after_repairs(now, rank, limit);
         if lacks.is_some_and(|seq| stream.is_long(&self.common, seq)) {
             note_mtu_black_hole(&mut self.suspicions, rank);
         }

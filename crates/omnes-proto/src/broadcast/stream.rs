@@ -46,7 +46,7 @@ pub(super) struct Stream {
     /// Number of messages sent since one was acknowledged on request.
     pub(super) unmeasured: u32,
     pub(super) is_ready: bool,
-    /// The group is closed: the stream rests when it is over.
+    /// The group is closed: the stream becomes dormant when it is over.
     pub(super) is_closed: bool,
     /// The last packet sent asks for an answer.
     pub(super) has_asked: bool,
@@ -318,9 +318,9 @@ impl Stream {
     }
 
     /// No rank here receives anything more of this stream, whose root has left.
-    pub(super) fn let_pass(&mut self, common: &mut Common) {
+    pub(super) fn discard_rest(&mut self, common: &mut Common) {
         if let Some(incoming) = &mut self.incoming {
-            incoming.let_pass(common);
+            incoming.discard_rest(common);
             self.free(common);
         }
     }

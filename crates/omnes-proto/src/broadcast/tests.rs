@@ -11,13 +11,13 @@ use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYT
 use std::time::Duration;
 
 mod basic;
+mod closed_groups;
 mod co_roots;
 mod coded;
 mod gone;
 mod lies;
 mod mute;
 mod overdue;
-mod rest;
 mod room;
 mod silence;
 mod tree;

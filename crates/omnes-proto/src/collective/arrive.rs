@@ -58,8 +58,8 @@ impl Collective {
 
     /// A rank that has not opened a group has not entered its barrier, and answers so if asked.
     fn on_unknown_group(&mut self, asked: &Header) {
-        if let Some(rested) = self.rested.get(&asked.communicator).copied() {
-            return self.answer_from_rest(asked, rested);
+        if let Some(dormant) = self.dormant.get(&asked.communicator).copied() {
+            return self.answer_dormant(asked, dormant);
         }
         self.common.counters.unknown_group += 1;
         if asked.kind == Kind::StepAsk {

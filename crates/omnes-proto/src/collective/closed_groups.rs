@@ -14,7 +14,7 @@ use omnes_wire::{Header, Kind, Words};
 
 /// Remaining state of a group.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rested {
+pub(super) struct Dormant {
     /// Newest completed barrier.
     done: u32,
     /// Results of that barrier.
@@ -31,19 +31,19 @@ impl Group {
 
 impl Collective {
     /// Replaces a group that is closed and over by its final state.
-    pub(super) fn put_to_rest(&mut self, at: usize) {
+    pub(super) fn make_dormant(&mut self, at: usize) {
         let group = &self.groups[at];
         if group.is_over() {
             let Group { communicator, done, results, .. } = *group;
-            let rested = Rested { done, results, is_nic: group.is_nic() };
+            let dormant = Dormant { done, results, is_nic: group.is_nic() };
             self.remove(communicator);
-            self.rested.insert(communicator, rested);
+            self.dormant.insert(communicator, dormant);
         }
     }
 
     /// Handles a packet about a group of which only the final state is left.
-    pub(super) fn answer_from_rest(&mut self, asked: &Header, rested: Rested) {
-        let Rested { done, results, is_nic } = rested;
+    pub(super) fn answer_dormant(&mut self, asked: &Header, dormant: Dormant) {
+        let Dormant { done, results, is_nic } = dormant;
         let (to, communicator, step) = (asked.source, asked.communicator, asked.argument);
         match asked.kind {
             Kind::StepNack if asked.seq.0 != done => self.common.counters.ignored += 1,

@@ -65,7 +65,7 @@ pub use interface::{
 pub use omnes_firmware::barrier::{Combine, Contribution, can_combine};
 
 use crate::limits::BARRIERS_OUTSTANDING_MAX;
-use closed_groups::Rested;
+use closed_groups::Dormant;
 use group::{Common, Group, Phase};
 use omnes_wire::{CommunicatorId, Instant, Kind, Rank};
 use slab::Slab;
@@ -84,7 +84,7 @@ pub struct Collective {
     /// Groups that cannot be served, with the reason.
     refused: BTreeMap<CommunicatorId, CollectiveError>,
     /// State of groups that are closed and over.
-    rested: BTreeMap<CommunicatorId, Rested>,
+    dormant: BTreeMap<CommunicatorId, Dormant>,
     failed: BTreeSet<Rank>,
     /// Queue of groups that may have something to send.
     ready: VecDeque<usize>,
@@ -113,7 +113,7 @@ impl Collective {
             by_name: BTreeMap::new(),
             latest: Cell::new(0),
             refused: BTreeMap::new(),
-            rested: BTreeMap::new(),
+            dormant: BTreeMap::new(),
             failed: BTreeSet::new(),
             ready: VecDeque::new(),
             armed: 0,
@@ -189,7 +189,7 @@ impl Collective {
 
     fn remove(&mut self, communicator: CommunicatorId) {
         self.refused.remove(&communicator);
-        self.rested.remove(&communicator);
+        self.dormant.remove(&communicator);
         let Some(at) = self.by_name.remove(&communicator) else { return };
         let group = self.groups.remove(at);
         self.armed -= usize::from(group.is_armed);
@@ -233,7 +233,7 @@ impl Collective {
         } else if let Some(deadline) = deadline {
             self.wake_at = Some(self.wake_at.map_or(deadline, |wake_at| wake_at.min(deadline)));
         }
-        self.put_to_rest(at);
+        self.make_dormant(at);
     }
 
     // ---- barriers ---------------------------------------------------------------------------

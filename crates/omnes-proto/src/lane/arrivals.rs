@@ -266,7 +266,7 @@ impl Arrivals {
         self.ahead_count = 0;
         self.end = self.expects;
         self.reported = None;
-        self.hush();
+        self.cancel_gap_reports();
     }
 
     /// Buffers are free again.
@@ -336,7 +336,7 @@ impl Arrivals {
     }
 
     /// Cancels gap reports, which are not sent unasked.
-    pub(crate) fn hush(&mut self) {
+    pub(crate) fn cancel_gap_reports(&mut self) {
         self.nack_at = None;
         self.repeat_at = None;
         if self.due == Some(Report::Nack) {

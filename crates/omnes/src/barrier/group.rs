@@ -192,7 +192,7 @@ impl Communicator {
     /// Combines words of every rank in a barrier of the usual algorithm and returns the result.
     /// Call only if [`Self::combines_words`].
     pub(crate) fn combine_in_barrier(&self, own: Contribution) -> Result<Words, Error> {
-        self.job().engine.let_others_go_first();
+        self.job().engine.yield_core_if_due();
         let algorithm = self.usual_algorithm();
         let group = match self.inner.barriers.find(None, algorithm) {
             Some(group) => group,
@@ -210,7 +210,7 @@ impl Communicator {
             self.keep_over();
         }
         let started = self.engine_to_start()?.start_reduction(group.id, own);
-        let operation = started.map_err(|error| self.error(error))?;
+        let operation = started.map_err(|error| self.note_error(error))?;
         self.wait_for(operation).map(|completion| completion.words)
     }
 
@@ -254,9 +254,9 @@ impl Communicator {
         match error {
             OperationError::Collective(CollectiveError::UnknownGroup { .. }) => {
                 self.give_up(self.rank(), Collective::Barrier);
-                self.error(OperationError::NicLost)
+                self.note_error(OperationError::NicLost)
             }
-            error => self.error(error),
+            error => self.note_error(error),
         }
     }
 
@@ -407,12 +407,12 @@ impl Communicator {
     /// packets do not always pass the interface that has their source address. Collective.
     fn nic_fault(&self, id: CommunicatorId) -> Result<Option<&'static str>, Error> {
         let engine = self.engine_to_start()?;
-        let operation = engine.start_barrier(id).map_err(|error| self.error(error))?;
+        let operation = engine.start_barrier(id).map_err(|error| self.note_error(error))?;
         match engine.wait_at_most(operation, NIC_TRIAL, |gone| self.breaks_collective(gone)) {
             // The other ranks, whose barrier does not complete, learn of it in the exchange that
             // follows.
             Some(Err(OperationError::NicLost)) => Ok(Some(NIC_LOST)),
-            Some(outcome) => outcome.map(|_| None).map_err(|error| self.error(error)),
+            Some(outcome) => outcome.map(|_| None).map_err(|error| self.note_error(error)),
             None => {
                 engine.release(operation);
                 Ok(Some(NIC_BLIND))

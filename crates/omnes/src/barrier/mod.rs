@@ -76,7 +76,7 @@ impl Communicator {
         } else {
             self.begin(Call::of(Collective::Barrier))?;
         }
-        self.job().engine.let_others_go_first();
+        self.job().engine.yield_core_if_due();
         match self.enter_barrier(kind)? {
             Some(operation) => self.tell_if_nic_is_lost(self.wait_for(operation).map(|_| ())),
             None => Ok(()),
@@ -106,12 +106,12 @@ impl Communicator {
             return Ok(());
         }
         self.check_whole()?;
-        self.job().engine.let_others_go_first();
+        self.job().engine.yield_core_if_due();
         // Not over channels, whose messages do not identify missing ranks.
         let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
         let breaks = |gone: Disruption<'_>| self.breaks_collective(gone);
         if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
-            let outcome = outcome.map(|_| ()).map_err(|error| self.error(error));
+            let outcome = outcome.map(|_| ()).map_err(|error| self.note_error(error));
             return self.tell_if_nic_is_lost(outcome);
         }
         let missing = self.missing_of(operation);
@@ -195,6 +195,6 @@ impl Communicator {
     fn missing_of(&self, operation: Operation) -> Vec<u32> {
         let Some(id) = self.keep_unfinished(operation) else { return Vec::new() };
         let missing = self.job().engine.missing(id, ANSWER_TIME);
-        missing.into_iter().map(|rank| self.here(rank.0)).collect()
+        missing.into_iter().map(|rank| self.comm_rank(rank.0)).collect()
     }
 }

@@ -306,7 +306,7 @@ impl Communicator {
         let leaders: Vec<u32> = self.nodes().by_node().iter().map(|node| node[0].0).collect();
         let peer = |rank: &u32| address(*rank).map(|address| (*rank, address));
         let peers: Result<Vec<(u32, SocketAddr)>, String> = leaders.iter().map(peer).collect();
-        let rank = self.in_job(self.rank()).0;
+        let rank = self.job_rank(self.rank()).0;
         let own = leaders.iter().position(|leader| *leader == rank);
         let own = own.expect("a leader leads a node") as u32;
         let group = match (algorithm, engine.multicast()) {

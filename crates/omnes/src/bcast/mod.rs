@@ -31,7 +31,7 @@ pub use omnes_proto::algorithm::{BcastAlgorithm, BcastAlgorithmError, Forwarding
 pub(crate) use part::{Origin, Part, check_tree, within_node};
 
 use crate::collective::Collective;
-use crate::communicator::{Bytes, Communicator, Purpose, Rest, check_length};
+use crate::communicator::{Bytes, Communicator, Purpose, Unwaited, check_length};
 use crate::compare::Call;
 use crate::error::Error;
 use omnes_net::{Cast, Disruption, Operation, Relayed, WhenFull};
@@ -193,7 +193,7 @@ impl Communicator {
         let available = if is_root { data.length } else { 0 };
         // SAFETY: promised by the caller; bytes that are not available yet are waited for.
         let (mut sends, started) = unsafe { self.start_sends(&part.children, data, available) };
-        let cast = cast.map_err(|error| self.error(error));
+        let cast = cast.map_err(|error| self.note_error(error));
         let outcome = cast.map(|operation| sends.extend(operation)).and(started);
         if let Err(error) = outcome {
             self.abandon_started(&Started { receive, sends });
@@ -222,11 +222,11 @@ impl Communicator {
                 unsafe { self.start_receive(parent.0, Purpose::Bcast, data).map(Some) }
             }
             Origin::Multicast(group) => {
-                let (root, bytes) = (self.in_job(part.root), data.length as u64);
+                let (root, bytes) = (self.job_rank(part.root), data.length as u64);
                 let engine = self.engine_to_start()?;
                 // SAFETY: promised by the caller.
                 let started = unsafe { engine.receive_broadcast(group, root, data.base, bytes) };
-                started.map(Some).map_err(|error| self.error(error))
+                started.map(Some).map_err(|error| self.note_error(error))
             }
         }
     }
@@ -257,7 +257,7 @@ impl Communicator {
     pub(crate) fn finish(&self, started: Started, length: usize) -> Result<(), Error> {
         let Started { receive, sends } = started;
         // Data that did not arrive are never forwarded, so these messages cannot end by themselves.
-        let sends = Rest { communicator: self, operations: &sends };
+        let sends = Unwaited { communicator: self, operations: &sends };
         let received = receive.map(|receive| self.wait_for(receive)).transpose()?;
         received.map_or(Ok(()), |it| check_length(it.bytes, length))?;
         sends.wait()

@@ -369,7 +369,7 @@ impl Communicator {
             known.ok_or_else(|| "the ports of the other ranks are not known".to_owned())
         };
         let nodes = self.nodes().by_node();
-        let me = self.in_job(self.rank());
+        let me = self.job_rank(self.rank());
         // Packets go to the first rank of each other node.
         let peer = |(index, node): (u32, &Vec<Rank>)| {
             let rank = if index == own { me } else { node[0] };

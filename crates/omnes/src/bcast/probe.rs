@@ -167,7 +167,7 @@ impl Communicator {
         let nic_ports = job.engine.nic_ports();
         let reports = self.reports(&Report { obstacle: obstacle_here, heard: 0, nic_ports })?;
         let ports: Vec<(u16, u16)> = reports.iter().map(|report| report.nic_ports).collect();
-        job.engine.know_nics(&ports);
+        job.engine.set_nic_ports(&ports);
         if let Some(reason) = obstacle(&reports) {
             return Ok(Err(reason));
         }

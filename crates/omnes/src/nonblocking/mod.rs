@@ -326,7 +326,7 @@ impl Communicator {
         };
         // SAFETY: promised by the caller.
         let started = unsafe { self.engine_to_start()?.start_schedule(schedule) };
-        let operation = started.map_err(|error| self.error(error))?;
+        let operation = started.map_err(|error| self.note_error(error))?;
         let status = Status { source, tag: 0, bytes };
         Ok(Begun::Pending(Pending::Scheduled(Scheduled {
             operation,
@@ -373,7 +373,7 @@ impl Communicator {
     // ---- rounds ---------------------------------------------------------------------------
 
     fn transfer(&self, with: u32, part: Bytes) -> Transfer {
-        Transfer { with: self.in_job(with), base: part.base, bytes: part.length }
+        Transfer { with: self.job_rank(with), base: part.base, bytes: part.length }
     }
 
     fn others_than(&self, root: u32) -> impl Iterator<Item = u32> {

@@ -150,7 +150,7 @@ fn reports_in_vain(us: u64, most: u32, is_full: impl Fn(u32) -> bool) -> Option<
         collector.want(Rank(1), Seq::nth(0), false);
         let repair = collector.next_repair(2, |_| 0).unwrap();
         collector.on_repaired(now, &repair, Seq::nth(1));
-        collector.lacks_in_vain(now, Rank(1), limit) == Some(Seq::nth(0))
+        collector.lacks_after_repairs(now, Rank(1), limit) == Some(Seq::nth(0))
     })
 }
 
@@ -218,7 +218,7 @@ fn what_went_in_vain_before_a_pause_says_nothing_after_it() {
         collector.want(Rank(1), Seq::nth(0), false);
         let repair = collector.next_repair(2, |_| 0).unwrap();
         collector.on_repaired(at(us), &repair, Seq::nth(1));
-        assert_eq!(collector.lacks_in_vain(at(us), Rank(1), limit), None);
+        assert_eq!(collector.lacks_after_repairs(at(us), Rank(1), limit), None);
     }
 }
 

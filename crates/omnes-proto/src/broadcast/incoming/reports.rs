@@ -197,7 +197,7 @@ impl Incoming {
         let report = self.arrivals.take_report(now);
         let report = if self.lacks_rest { report.and(Some(Report::Nack)) } else { report };
         if self.policy.gaps == GapReports::Never {
-            self.arrivals.hush();
+            self.arrivals.cancel_gap_reports();
         }
         report
     }

@@ -129,7 +129,7 @@ impl Communicator {
     /// Rank 0 with the leaders of `destinations` other nodes; `None` at ranks that are left out.
     fn star(&self, destinations: u32, budget: Duration) -> Result<Option<Star>, Error> {
         let mut leaders = self.nodes().by_node().iter().map(|node| node[0].0);
-        let me = self.in_job(self.rank()).0;
+        let me = self.job_rank(self.rank()).0;
         let is_in = leaders.position(|it| it == me).is_some_and(|it| it as u32 <= destinations);
         let part = self.split(is_in.then_some(0), 0)?;
         let Some(part) = part else { return Ok(None) };

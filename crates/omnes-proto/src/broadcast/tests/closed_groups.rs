@@ -35,7 +35,7 @@ impl Net {
         }
     }
 
-    fn assert_at_rest(&self, what: &str) {
+    fn assert_dormant(&self, what: &str) {
         for (rank, Node { machine, .. }) in self.nodes.iter().enumerate() {
             let left = (machine.streams.len(), machine.groups.len());
             assert_eq!(left, (0, 0), "{what}: rank {rank}");
@@ -58,7 +58,7 @@ fn groups_that_are_closed_go_on_until_all_have_everything_and_are_forgotten_then
             }
             let what = format!("{policy}, {size} ranks, one in {one_in} lost");
             net.assert_received(&messages, 1);
-            net.assert_at_rest(&what);
+            net.assert_dormant(&what);
         }
     }
 }
@@ -79,7 +79,7 @@ fn who_asks_a_group_at_rest_hears_how_far_it_has_come() {
     net.lose = Box::new(|_, _| false);
     net.run(20_000);
     net.assert_received(&[message], 0);
-    net.assert_at_rest("once answers come through");
+    net.assert_dormant("once answers come through");
 }
 
 #[test]

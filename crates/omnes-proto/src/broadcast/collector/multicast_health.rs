@@ -14,7 +14,7 @@ const TIME_MAX: Duration = Duration::from_millis(500);
 
 /// See the module header.
 #[derive(Debug, Default)]
-pub(super) struct Trust {
+pub(super) struct MulticastHealth {
     /// Number of times that the first packet any rank lacks has been sent to all since the slowest
     /// rank last made progress.
     failures: u32,
@@ -25,7 +25,7 @@ pub(super) struct Trust {
     lost_from: Option<Seq>,
 }
 
-impl Trust {
+impl MulticastHealth {
     /// True if packets to all can be relied on.
     pub(super) fn holds(&self) -> bool {
         self.lost_from.is_none()

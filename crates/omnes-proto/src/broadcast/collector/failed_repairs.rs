@@ -20,11 +20,11 @@ struct Lacking {
 
 /// See the module header. State: 24 bytes for each rank that has lacked something.
 #[derive(Debug, Default)]
-pub(super) struct InVain {
+pub(super) struct FailedRepairs {
     by_rank: BTreeMap<Rank, Lacking>,
 }
 
-impl InVain {
+impl FailedRepairs {
     /// `rank` reports that `first` is the first packet it lacks; the latest repair of that packet
     /// was `repair`.
     pub(super) fn on_lacking(&mut self, now: Instant, rank: Rank, first: Seq, repair: u16) {
@@ -63,13 +63,13 @@ mod tests {
 
     #[test]
     fn a_rank_that_comes_on_from_repair_to_repair_lacks_none_of_them_in_vain() {
-        let mut in_vain = InVain::default();
+        let mut repairs = FailedRepairs::default();
         let limit = Duration::from_secs(4);
         for repair in 0..200u16 {
             // Of three repairs of each packet, the last arrives.
             let now = Instant::from_ns(u64::from(repair) * 100_000_000);
-            in_vain.on_lacking(now, Rank(1), Seq(u32::from(repair / 3)), repair);
-            assert_eq!(in_vain.first_of(now, Rank(1), limit), None, "{repair}");
+            repairs.on_lacking(now, Rank(1), Seq(u32::from(repair / 3)), repair);
+            assert_eq!(repairs.first_of(now, Rank(1), limit), None, "{repair}");
         }
     }
 }
