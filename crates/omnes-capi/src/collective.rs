@@ -481,6 +481,6 @@ mod tests {
         assert!(bytes_of(usize::MAX, 8).is_err());
         assert_eq!(sum_of(&[3, 0, 4], "lengths").unwrap(), 7);
         let refused = format!("{:?}", sum_of(&[usize::MAX, 1], "lengths").unwrap_err());
-        assert!(refused.contains("no memory has as many bytes as lengths say"), "{refused}");
+        assert!(refused.contains("the sum of lengths exceeds the address space"), "{refused}");
     }
 }

@@ -121,7 +121,7 @@ static void refused_in_a_job(omnes_comm *world, int size)
 	REFUSED(omnes_scatterv(world, &byte, NULL, &byte, 1, omnes_rank(world)), "lengths is NULL");
 	REFUSED(omnes_allgatherv(world, &byte, 1, &byte, NULL), "lengths is NULL");
 	REFUSED(omnes_allgatherv(world, &byte, 1, &byte, huge),
-		size > 1 ? "no memory has as many bytes as lengths say" : "all would have");
+		size > 1 ? "the sum of lengths exceeds the address space" : "all would have");
 	REFUSED(omnes_alltoallv(world, &byte, NULL, &byte, huge), "data_lengths is NULL");
 	REFUSED(omnes_alltoallv(world, &byte, huge, &byte, NULL), "buffer_lengths is NULL");
 	CHECK(omnes_allreduce(world, &byte, 0, OMNES_FLOAT, OMNES_AND) == OMNES_ERROR_REDUCTION);
