@@ -1,18 +1,19 @@
-//! Gives the C library its names: the SONAME `libomnes.so.0`, and beside cargo's
-//! `libomnes_c.so` the links `libomnes.so` (for `-lomnes`) and `libomnes.so.0` (for the loader).
+//! Sets the SONAME `libomnes.so.0` of the C library, and creates links to cargo's `libomnes_c.so`:
+//! `libomnes.so` (for `-lomnes`) and `libomnes.so.0` (for the loader).
 //!
-//! Cargo's own name differs because the Rust library `omnes` has that name already, and two
-//! libraries of one name would write the same files. The links are made before the library is, and
-//! lie outside `OUT_DIR`, so that a plain `cargo build` leaves something that C programs can be
-//! linked with. Installing (`install.sh`) copies the file under its real name.
+//! Cargo's name differs because the Rust library is already called `omnes`, and two libraries of
+//! the same name would write the same files. The links are created before the library is built, and
+//! outside `OUT_DIR`, so that C programs can be linked after a plain `cargo build`. `install.sh`
+//! installs the file under its real name.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What cargo calls the library.
+/// Cargo's name of the library.
 const LIBRARY: &str = "libomnes_c.so";
-/// Folders from `OUT_DIR` (`PROFILE/build/omnes-capi-HASH/out`) up to the profile's.
+/// Number of levels from `OUT_DIR` (`PROFILE/build/omnes-capi-HASH/out`) up to the profile's
+/// folder.
 const OUT_DIR_DEPTH: usize = 3;
 
 fn main() {
@@ -30,7 +31,7 @@ fn main() {
     }
 }
 
-/// Makes `path` a link to the library in the same folder, unless it is one.
+/// Makes `path` a link to the library in the same folder, unless it already is one.
 fn link(path: &Path) -> std::io::Result<()> {
     if std::fs::read_link(path).is_ok_and(|target| target == Path::new(LIBRARY)) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Texts of errors, of the last one, of the version; the name of this node.
+//! Error texts, the last error, the version, and the number of this node.
 
 use crate::failure::{self, Code};
 use crate::transfer::clamped;
@@ -38,7 +38,7 @@ pub extern "C" fn omnes_last_error_rank() -> c_int {
 pub unsafe extern "C" fn omnes_last_error_missing(ranks: *mut c_int, ranks_max: usize) -> usize {
     let missing = failure::last_missing();
     for (place, rank) in missing.iter().take(ranks_max).enumerate() {
-        // SAFETY: below `ranks_max`, for which our caller vouches.
+        // SAFETY: below `ranks_max`, as our caller promises.
         unsafe { ranks.add(place).write(clamped(*rank)) };
     }
     missing.len()

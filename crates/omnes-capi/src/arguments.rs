@@ -1,4 +1,4 @@
-//! Pointers and numbers of C turned into references and types, or refused.
+//! Checks C pointers and numbers, and converts them to references and types.
 
 use crate::communicator::OmnesComm;
 use crate::failure::Failure;
@@ -6,20 +6,20 @@ use omnes::{Source, Tag};
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-/// The wildcard of ranks and tags and the absent color, as in the header.
+/// Wildcard rank and tag, and absent color, as in the header.
 pub(crate) const ANY: c_int = -1;
 
-/// The communicator behind a handle.
+/// Returns the communicator behind a handle.
 ///
 /// # Safety
 ///
 /// `comm` is NULL or a handle of this library that is not freed during `'a`.
 pub(crate) unsafe fn comm<'a>(comm: *const OmnesComm) -> Result<&'a OmnesComm, Failure> {
-    // SAFETY: passed on to our caller.
+    // SAFETY: required of our caller, too.
     unsafe { comm.as_ref() }.ok_or_else(|| Failure::argument("comm is NULL"))
 }
 
-/// The place for a result; `name` is that of the parameter.
+/// Returns the place for a result; `name` is the parameter's name.
 ///
 /// # Safety
 ///
@@ -29,11 +29,11 @@ pub(crate) unsafe fn place<'a, T>(
     place: *mut T,
     name: &str,
 ) -> Result<&'a mut std::mem::MaybeUninit<T>, Failure> {
-    // SAFETY: passed on to our caller.
+    // SAFETY: required of our caller, too.
     unsafe { optional_place(place) }.ok_or_else(|| Failure::argument(format!("{name} is NULL")))
 }
 
-/// The place for a result that the caller may do without.
+/// Returns the place for an optional result.
 ///
 /// # Safety
 ///
@@ -41,11 +41,11 @@ pub(crate) unsafe fn place<'a, T>(
 pub(crate) unsafe fn optional_place<'a, T>(
     place: *mut T,
 ) -> Option<&'a mut std::mem::MaybeUninit<T>> {
-    // SAFETY: passed on to our caller; MaybeUninit<T> has the layout of T.
+    // SAFETY: required of our caller, too; MaybeUninit<T> has the layout of T.
     unsafe { place.cast::<std::mem::MaybeUninit<T>>().as_mut() }
 }
 
-/// Data to read; `name` is that of the parameter.
+/// Returns data to read; `name` is the parameter's name.
 ///
 /// # Safety
 ///
@@ -59,12 +59,12 @@ pub(crate) unsafe fn data<'a>(
     if bytes == 0 {
         return Ok(&[]);
     }
-    // SAFETY: not NULL and not above isize::MAX, as checked; the rest is our caller's. Memory of C
-    // counts as initialized, for the compiler cannot see who wrote it.
+    // SAFETY: not NULL and not above isize::MAX, as checked; our caller promises the remaining
+    // conditions. C memory counts as initialized, because the compiler cannot see who wrote it.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), bytes) })
 }
 
-/// Memory that nobody touches yet; `name` is that of the parameter.
+/// Returns memory that is not accessed yet; `name` is the parameter's name.
 pub(crate) fn memory(
     base: *const c_void,
     bytes: usize,
@@ -75,11 +75,11 @@ pub(crate) fn memory(
     Ok(NonNull::slice_from_raw_parts(base, bytes))
 }
 
-/// A buffer to fill; `name` is that of the parameter.
+/// Returns a buffer to fill; `name` is the parameter's name.
 ///
 /// # Safety
 ///
-/// `buffer` is NULL, or valid for reads and writes of `bytes` bytes that nobody else touches
+/// `buffer` is NULL, or valid for reads and writes of `bytes` bytes that nobody else accesses
 /// during `'a`.
 pub(crate) unsafe fn buffer<'a>(
     buffer: *mut c_void,
@@ -90,11 +90,11 @@ pub(crate) unsafe fn buffer<'a>(
     if bytes == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: as in `data`, and the caller promises that no one else has it.
+    // SAFETY: as in `data`, and our caller promises exclusive access.
     Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), bytes) })
 }
 
-/// Lengths of parts, one for each of so many ranks; `name` is that of the parameter.
+/// Returns the lengths of parts, one per rank; `name` is the parameter's name.
 ///
 /// # Safety
 ///
@@ -108,7 +108,8 @@ pub(crate) unsafe fn lengths<'a>(
     if ranks == 0 {
         return Ok(&[]);
     }
-    // SAFETY: not NULL and not above isize::MAX, as checked; the rest is our caller's.
+    // SAFETY: not NULL and not above isize::MAX, as checked; our caller promises the remaining
+    // conditions.
     Ok(unsafe { std::slice::from_raw_parts(lengths, ranks) })
 }
 
@@ -128,7 +129,7 @@ fn check_length(pointer: *const c_void, bytes: usize, name: &str) -> Result<(), 
     Ok(())
 }
 
-/// A rank in `0..size`; `name` is that of the parameter.
+/// Converts a rank in `0..size`; `name` is the parameter's name.
 pub(crate) fn rank(rank: c_int, size: u32, name: &str) -> Result<u32, Failure> {
     u32::try_from(rank)
         .ok()
@@ -136,23 +137,23 @@ pub(crate) fn rank(rank: c_int, size: u32, name: &str) -> Result<u32, Failure> {
         .ok_or_else(|| Failure::argument(format!("{name} is {rank}, ranks are 0 to {}", size - 1)))
 }
 
-/// A sender in `0..size`, or any.
+/// Converts a sender: a rank in `0..size`, or any.
 pub(crate) fn source(from: c_int, size: u32) -> Result<Source, Failure> {
     if from == ANY { Ok(Source::Any) } else { rank(from, size, "from").map(Source::Rank) }
 }
 
-/// A tag to send with.
+/// Converts a tag to send with.
 pub(crate) fn tag(tag: c_int) -> Result<u32, Failure> {
     u32::try_from(tag)
         .map_err(|_| Failure::argument(format!("tag is {tag}, tags are 0 to {}", c_int::MAX)))
 }
 
-/// A tag to receive, or any.
+/// Converts a tag to receive, or any.
 pub(crate) fn wanted_tag(wanted: c_int) -> Result<Tag, Failure> {
     if wanted == ANY { Ok(Tag::Any) } else { tag(wanted).map(Tag::Is) }
 }
 
-/// A color, or none.
+/// Converts a color, or none.
 pub(crate) fn color(color: c_int) -> Result<Option<u32>, Failure> {
     if color == ANY {
         return Ok(None);
@@ -215,9 +216,9 @@ mod tests {
     fn lengths_above_the_address_space_are_refused() {
         let mut byte = 0_u8;
         let pointer = std::ptr::from_mut(&mut byte).cast();
-        // SAFETY: refused before a slice is made.
+        // SAFETY: rejected before a slice is created.
         assert!(unsafe { buffer(pointer, usize::MAX, "data") }.is_err());
-        // SAFETY: refused before a slice is made.
+        // SAFETY: rejected before a slice is created.
         assert!(unsafe { data(pointer, isize::MAX as usize + 1, "data") }.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Operations that combine, gather and scatter what all ranks have.
+//! Reductions, gathers, scatters and all-to-all operations.
 
 use crate::arguments;
 use crate::communicator::OmnesComm;
@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 /// `omnes_combine` of the header.
 pub type CombineFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void);
 
-/// A value of an enumeration of the header that counts from 1, in the order of `all`.
+/// Converts a value of an enumeration of the header, which counts from 1, to an element of `all`.
 fn numbered<T: Copy>(number: c_int, all: &[T], name: &str) -> Result<T, Failure> {
     let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     let value = place.and_then(|place| all.get(place)).copied();
@@ -25,7 +25,7 @@ pub(crate) fn type_and_op(element: c_int, op: c_int) -> Result<(ElementType, Red
     Ok((element, numbered(op, &ReduceOp::ALL, "op")?.0))
 }
 
-/// Bytes of `count` elements.
+/// Returns the length of `count` elements in bytes.
 pub(crate) fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
     count.checked_mul(each).ok_or_else(|| {
         let reason =
@@ -34,7 +34,7 @@ pub(crate) fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
     })
 }
 
-/// Bytes of as many parts as there are ranks.
+/// Returns the total length of one part of `bytes` bytes per rank.
 pub(crate) fn bytes_of_all(ranks: usize, bytes: usize) -> Result<usize, Failure> {
     ranks.checked_mul(bytes).ok_or_else(|| {
         let reason = format!(
@@ -44,19 +44,19 @@ pub(crate) fn bytes_of_all(ranks: usize, bytes: usize) -> Result<usize, Failure>
     })
 }
 
-/// Parts that this rank has in a call with this root: those of all ranks at the root, none
+/// Number of parts in this rank's buffer in a call with this root: one per rank at the root, none
 /// elsewhere.
 pub(crate) fn parts_at(root: u32, communicator: &Communicator) -> usize {
     if root == communicator.rank() { communicator.size() as usize } else { 0 }
 }
 
-/// Bytes of parts of these lengths together; `name` is that of their parameter.
+/// Returns the sum of `lengths`; `name` is the parameter's name.
 pub(crate) fn sum_of(lengths: &[usize], name: &str) -> Result<usize, Failure> {
     let sum = lengths.iter().try_fold(0usize, |sum, length| sum.checked_add(*length));
     sum.ok_or_else(|| Failure::argument(format!("the sum of {name} exceeds the address space")))
 }
 
-/// Calls `reduce` with the function of C as one of Rust.
+/// Calls `reduce` with the C function wrapped as a Rust closure.
 pub(crate) fn with_function<T>(
     each: usize,
     combine: Option<CombineFn>,
@@ -69,8 +69,8 @@ pub(crate) fn with_function<T>(
     }
     reduce(&|into: &mut [u8], from: &[u8]| {
         let count = into.len() / each;
-        // SAFETY: the caller of the library promises that the function reads and writes so many
-        // elements and no more; the context is its own.
+        // SAFETY: the caller of the library promises that the function reads and writes exactly
+        // `count` elements; the context is the caller's.
         unsafe { combine(into.as_mut_ptr().cast(), from.as_ptr().cast(), count, context) }
     })
 }
@@ -80,7 +80,7 @@ pub(crate) fn with_function<T>(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads and writes
-/// of `count` elements of `element` that nobody else touches meanwhile.
+/// of `count` elements of `element` that nobody else accesses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_allreduce(
     comm: *mut OmnesComm,
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn omnes_allreduce(
 /// # Safety
 ///
 /// As for [`omnes_allreduce`], of elements of `bytes_each` bytes; `combine` is NULL or a function
-/// that keeps to the elements it is given and returns.
+/// that accesses only the elements it is given and returns normally.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_allreduce_by(
     comm: *mut OmnesComm,
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn omnes_reduce_by(
 ///
 /// # Safety
 ///
-/// As for [`omnes_allreduce`]; `first` and `length` are NULL or valid for the write of one.
+/// As for [`omnes_allreduce`]; `first` and `length` are NULL or valid for the write of a `usize`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_reduce_scatter(
     comm: *mut OmnesComm,
@@ -218,8 +218,9 @@ pub unsafe extern "C" fn omnes_reduce_scatter(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `own` is NULL or valid for reads of `bytes`
-/// bytes that nobody writes meanwhile; `all` is NULL or, at the root, valid for reads and writes of
-/// as many per rank, apart from `own`, that nobody else touches meanwhile.
+/// bytes that nobody writes during the call; `all` is NULL or, at the root, valid for reads and
+/// writes of as many bytes per rank, disjoint from `own`, that nobody else accesses during the
+/// call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_gather(
     comm: *mut OmnesComm,
@@ -246,8 +247,8 @@ pub unsafe extern "C" fn omnes_gather(
 ///
 /// # Safety
 ///
-/// As for [`omnes_gather`], where `all` has as many bytes as `lengths` say together; `lengths` is
-/// NULL or, at the root, valid for reads of one per rank that nobody writes meanwhile.
+/// As for [`omnes_gather`], where `all` has as many bytes as the sum of `lengths`; `lengths` is
+/// NULL or, at the root, valid for reads of one length per rank that nobody writes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_gatherv(
     comm: *mut OmnesComm,
@@ -278,7 +279,7 @@ pub unsafe extern "C" fn omnes_gatherv(
 ///
 /// # Safety
 ///
-/// As for [`omnes_gather`], where every rank is a root; but `own` may be its place in `all`.
+/// As for [`omnes_gather`], with every rank as root; but `own` may be the caller's part of `all`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_allgather(
     comm: *mut OmnesComm,
@@ -309,7 +310,7 @@ pub unsafe extern "C" fn omnes_allgather(
 ///
 /// # Safety
 ///
-/// As for [`omnes_gatherv`], where every rank is a root; but `own` may be its place in `all`.
+/// As for [`omnes_gatherv`], with every rank as root; but `own` may be the caller's part of `all`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_allgatherv(
     comm: *mut OmnesComm,
@@ -346,8 +347,8 @@ pub unsafe extern "C" fn omnes_allgatherv(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `own` is NULL or valid for reads and writes of
-/// `bytes` bytes that nobody else touches meanwhile; `all` is NULL or, at the root, valid for reads
-/// of as many per rank, apart from `own`, that nobody writes meanwhile.
+/// `bytes` bytes that nobody else accesses during the call; `all` is NULL or, at the root, valid
+/// for reads of as many bytes per rank, disjoint from `own`, that nobody writes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_scatter(
     comm: *mut OmnesComm,
@@ -373,8 +374,8 @@ pub unsafe extern "C" fn omnes_scatter(
 ///
 /// # Safety
 ///
-/// As for [`omnes_scatter`], where `all` has as many bytes as `lengths` say together; `lengths` is
-/// NULL or, at the root, valid for reads of one per rank that nobody writes meanwhile.
+/// As for [`omnes_scatter`], where `all` has as many bytes as the sum of `lengths`; `lengths` is
+/// NULL or, at the root, valid for reads of one length per rank that nobody writes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_scatterv(
     comm: *mut OmnesComm,
@@ -405,8 +406,8 @@ pub unsafe extern "C" fn omnes_scatterv(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
-/// bytes per rank that nobody writes meanwhile, `buffer` for reads and writes of as many, apart
-/// from `data`, that nobody else touches meanwhile.
+/// bytes per rank that nobody writes during the call, `buffer` for reads and writes of as many,
+/// disjoint from `data`, that nobody else accesses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_alltoall(
     comm: *mut OmnesComm,
@@ -430,8 +431,9 @@ pub unsafe extern "C" fn omnes_alltoall(
 ///
 /// # Safety
 ///
-/// As for [`omnes_alltoall`], where `data` and `buffer` have as many bytes as their lengths say
-/// together; those are NULL or valid for reads of one per rank that nobody writes meanwhile.
+/// As for [`omnes_alltoall`], where `data` and `buffer` have as many bytes as the sum of their
+/// lengths; both arrays of lengths are NULL or valid for reads of one length per rank that nobody
+/// writes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_alltoallv(
     comm: *mut OmnesComm,

@@ -1,21 +1,21 @@
-//! Communicators: to make, ask and free them.
+//! Creation, queries and release of communicators.
 
 use crate::arguments;
 use crate::failure::{Failure, SUCCESS, guard};
 use omnes::{Communicator, Jobs};
 use std::ffi::c_int;
 
-/// What a handle points to; opaque to C.
+/// A communicator handle's target; opaque to C.
 pub struct OmnesComm {
     pub(crate) communicator: Communicator,
     origin: Origin,
 }
 
-/// Which call made a handle, and so which may free it.
+/// The call that created a handle, which determines the call that may free it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     Init,
-    /// Of split, dup and exchange.
+    /// Split, dup or exchange.
     Other,
 }
 
@@ -25,13 +25,13 @@ impl OmnesComm {
     }
 }
 
-/// Takes a handle back if `origin` made it.
+/// Takes ownership of a handle, if `origin` created it.
 ///
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed and not in use by another call.
 unsafe fn take(comm: *mut OmnesComm, origin: Origin) -> Result<Communicator, Failure> {
-    // SAFETY: passed on to our caller.
+    // SAFETY: required of our caller, too.
     let found = unsafe { arguments::comm(comm) }?.origin;
     match (found, origin) {
         (Origin::Init, Origin::Other) => {
@@ -46,7 +46,7 @@ unsafe fn take(comm: *mut OmnesComm, origin: Origin) -> Result<Communicator, Fai
     }
 }
 
-/// A number of ranks or a rank, as C has them.
+/// Converts a rank or a number of ranks to a C `int`.
 pub(crate) fn number(count: u32) -> Result<c_int, Failure> {
     c_int::try_from(count).map_err(|_| Failure::argument(format!("{count} does not fit in an int")))
 }

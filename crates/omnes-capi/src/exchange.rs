@@ -1,4 +1,4 @@
-//! Communicators of ranks that exchange already, and how their jobs are left.
+//! Communicators of ranks that can already exchange data, and leaving their jobs.
 
 use crate::arguments;
 use crate::communicator::{OmnesComm, Origin, number};
@@ -18,21 +18,21 @@ type Allgather = unsafe extern "C" fn(
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct OmnesExchange {
-    /// Length of this, as the caller knows it.
+    /// Length of this struct in bytes, in the caller's version of the header.
     pub struct_bytes: usize,
     /// The caller's rank.
     pub rank: c_int,
     /// Number of ranks.
     pub size: c_int,
-    /// Gathers bytes of every rank.
+    /// Gathers `bytes` bytes of every rank.
     pub allgather: Option<Allgather>,
-    /// For `allgather`.
+    /// Passed to `allgather`.
     pub context: *mut c_void,
-    /// Called by calls that wait.
+    /// Called by blocking calls while they wait.
     pub while_waiting: Option<unsafe extern "C" fn()>,
 }
 
-/// Ranks whose exchange is a function of C.
+/// Ranks whose exchange is a C function.
 struct Ranks {
     rank: u32,
     size: u32,
@@ -53,20 +53,20 @@ impl Ranks {
     }
 }
 
-/// What the caller has told, if it is what this version of the library knows.
+/// Returns the caller's struct, if its length is that of this version of the library.
 ///
 /// # Safety
 ///
-/// `ranks` is NULL or valid for reads of its first field, and of as many bytes as that says, during
-/// `'a`.
+/// `ranks` is NULL or valid for reads of its first field, and of as many bytes as this field says,
+/// during `'a`.
 unsafe fn checked<'a>(ranks: *const OmnesExchange) -> Result<&'a OmnesExchange, Failure> {
     let expected = size_of::<OmnesExchange>();
     if ranks.is_null() {
         return Err(Failure::argument("ranks is NULL"));
     }
-    // SAFETY: not NULL; the rest is our caller's.
+    // SAFETY: not NULL; validity is promised by our caller.
     match unsafe { (&raw const (*ranks).struct_bytes).read() } {
-        // SAFETY: as long as we take it for, so our caller vouches for it.
+        // SAFETY: the struct has the length that we assume, so our caller's promise covers it.
         bytes if bytes == expected => Ok(unsafe { &*ranks }),
         bytes => Err(Failure::argument(format!(
             "struct_bytes is {bytes}, must be sizeof(omnes_exchange), which is {expected} here: \
@@ -91,8 +91,8 @@ impl Exchange for Ranks {
             reason: format!("cannot allocate {bytes} bytes for {} ranks", self.size),
         })?;
         all.resize(bytes, 0);
-        // SAFETY: a function of this type, called with its own context, memory of `own.len()` bytes
-        // to read and of `size` times as many to write, as the header says.
+        // SAFETY: a function of this type, called with its own context, `own.len()` bytes to read
+        // and `size` times as many to write, as the header says.
         let result = unsafe {
             (self.allgather)(self.context, own.as_ptr().cast(), all.as_mut_ptr().cast(), own.len())
         };
@@ -103,10 +103,10 @@ impl Exchange for Ranks {
     }
 }
 
-/// What a new job is told beside what the environment says.
+/// Adds to a new job's configuration the settings that do not come from the environment.
 fn adjust(config: &mut Config, exchange: &OmnesExchange) {
     config.while_waiting = exchange.while_waiting.map(|while_waiting| {
-        // SAFETY: a function of this type, called on the threads of calls that wait.
+        // SAFETY: a function of this type, called on the threads of waiting calls.
         WhileWaiting::new(move || unsafe { while_waiting() })
     });
 }
@@ -116,7 +116,7 @@ fn adjust(config: &mut Config, exchange: &OmnesExchange) {
 /// # Safety
 ///
 /// `ranks` is NULL or valid for reads of as many bytes as its first field says, and its functions
-/// are of the types that the header gives them; `comm` is NULL or valid for the write of a pointer.
+/// have the types given in the header; `comm` is NULL or valid for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_comm_exchange(
     ranks: *const OmnesExchange,

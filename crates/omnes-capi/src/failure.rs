@@ -1,8 +1,8 @@
-//! Codes and texts of errors, and the guard around every exported function.
+//! Error codes and texts, and the guard around every exported function.
 //!
-//! A failing call returns a code and leaves its full text, and the ranks that it names, in a place
-//! of its thread, which `omnes_last_error` and its like show. Codes are those of
-//! `omnes::Error::code`, plus two of the boundary.
+//! A failing call returns a code and stores its full text and the ranks that it names in
+//! thread-local storage, which `omnes_last_error` and related functions read. Codes are those of
+//! `omnes::Error::code`, plus two of this boundary.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -10,14 +10,14 @@ use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a call returns on success.
+/// Result of a successful call.
 pub const SUCCESS: c_int = 0;
 
 thread_local! {
     static LAST_ERROR: RefCell<Last> = RefCell::default();
 }
 
-/// What is kept of a thread's last failure.
+/// A thread's last failure.
 #[derive(Default)]
 struct Last {
     text: CString,
@@ -28,11 +28,11 @@ struct Last {
 #[derive(Clone, Default, Debug)]
 struct Named {
     rank: Option<u32>,
-    /// Those that have not come to a barrier.
+    /// Ranks that have not entered a barrier.
     missing: Vec<u32>,
 }
 
-/// Why a call failed: a code of the header, a text with what and where, and ranks.
+/// Reason why a call failed: a code of the header, a detailed text, and the ranks concerned.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: c_int,
@@ -41,7 +41,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A mistake in an argument of the call.
+    /// An invalid argument.
     pub(crate) fn argument(text: impl Into<String>) -> Self {
         Self { code: Code::ARGUMENT, text: text.into(), named: Named::default() }
     }
@@ -60,7 +60,7 @@ impl From<omnes::Error> for Failure {
         let mut source = error.source();
         while let Some(cause) = source {
             let cause_text = cause.to_string();
-            // Many errors repeat their cause; once is enough.
+            // Many errors repeat their cause; it is included once.
             if !text.contains(&cause_text) {
                 text = format!("{text}: {cause_text}");
             }
@@ -74,17 +74,17 @@ impl From<omnes::Error> for Failure {
     }
 }
 
-/// Runs the body of an exported function; its number, or the code of its failure.
+/// Runs the body of an exported function, and returns its result or the code of its failure.
 ///
 /// Catches panics. The body's captures are references to C memory and atomically counted handles;
-/// after a panic the caller can only learn that the call failed, so nothing half-done is seen.
+/// after a panic the caller only learns that the call failed, so no partial state is observed.
 pub(crate) fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(number)) => return number,
         Ok(Err(failure)) => failure,
         Err(panic) => {
             let failure = Failure::internal(&*panic);
-            // Dropping a payload may panic again, here outside of any guard.
+            // Dropping the payload may panic again, outside the guard.
             std::mem::forget(panic);
             failure
         }
@@ -96,11 +96,11 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
 fn remember(mut text: String, named: Named) {
     text.retain(|character| character != '\0');
     let text = CString::new(text).expect("zero bytes were taken out");
-    // At the end of a thread its place may be gone; the code has to do then.
+    // At the end of a thread, its storage may be destroyed; then only the code is returned.
     let _ = LAST_ERROR.try_with(|last| last.replace(Last { text, named }));
 }
 
-/// Pointer to this thread's last text; valid until the next failure on it.
+/// Pointer to the text of this thread's last failure; valid until its next failure.
 pub(crate) fn last_text() -> *const c_char {
     LAST_ERROR.try_with(|last| last.borrow().text.as_ptr()).unwrap_or(c"".as_ptr())
 }
@@ -117,15 +117,15 @@ pub(crate) fn last_missing() -> Vec<u32> {
 
 /// A value of `enum omnes_error`.
 pub struct Code {
-    /// Its name in the header without `OMNES_ERROR_`.
+    /// Name in the header without `OMNES_ERROR_`.
     pub name: &'static str,
-    /// Its value.
+    /// Value in the header.
     pub number: c_int,
     text: &'static CStr,
 }
 
 impl Code {
-    /// An invalid argument, found at the boundary.
+    /// An invalid argument, detected at the boundary.
     pub(crate) const ARGUMENT: c_int = -100;
     /// A panic, caught at the boundary.
     pub(crate) const INTERNAL: c_int = -101;
@@ -176,7 +176,7 @@ impl Code {
         Self { name, number, text }
     }
 
-    /// A sentence on a code, even on one that does not exist.
+    /// Description of a code, even of one that does not exist.
     pub(crate) fn text(number: c_int) -> &'static CStr {
         if number == SUCCESS {
             return c"success";
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     fn last() -> String {
-        // SAFETY: the text stays until the next failure on this thread.
+        // SAFETY: the text is valid until the next failure on this thread.
         unsafe { CStr::from_ptr(last_text()) }.to_str().unwrap().to_owned()
     }
 

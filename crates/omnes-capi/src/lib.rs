@@ -5,25 +5,25 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `failure` | codes and texts, and the guard that stops panics |
-//! | `arguments` | pointers and numbers of C turned into references and types |
+//! | `failure` | error codes and texts, and the guard that catches panics |
+//! | `arguments` | conversion of C pointers and numbers to references and types |
 //! | `communicator` | init, finalize, rank, size, split, dup, free |
-//! | `exchange` | communicators of ranks with an exchange of their own; leaving their jobs |
+//! | `exchange` | communicators of ranks that exchange data by other means; leaving their jobs |
 //! | `transfer` | send, recv, bcast, barrier |
 //! | `collective` | reductions, gathers, scatters and all-to-all |
 //! | `scan` | scan and exscan |
 //! | `request` | isend, irecv, ibcast, ibarrier, test, wait |
-//! | `started` | nonblocking forms of `collective` |
+//! | `started` | nonblocking variants of `collective` |
 //! | `about` | error texts, version |
 //!
-//! Guarantees: a panic never crosses the boundary (it becomes `OMNES_ERROR_INTERNAL`); a call that
-//! is refused for an argument has no effect; output pointers are written on every path on which
-//! the header says so.
-//! Assumes what cannot be checked for C callers: that non-NULL pointers point to what the
-//! header says, of the length given, and that handles came from this library and are not yet freed.
+//! Guarantees: a panic never crosses the boundary (it becomes `OMNES_ERROR_INTERNAL`); a call
+//! rejected because of an argument has no effect; output pointers are written on every path on
+//! which the header says so.
+//! Assumes, as this cannot be checked: non-NULL pointers point to memory of the type and length
+//! that the header requires, and handles were created by this library and are not yet freed.
 //! The header is written by hand; `tests/header.rs` compares its functions with the library's
 //! symbols and its codes with [`failure::Code`].
-//! Not done: choice of an algorithm per call, statistics.
+//! Not done: selection of an algorithm per call, statistics.
 
 pub mod about;
 mod arguments;

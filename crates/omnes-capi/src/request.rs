@@ -1,4 +1,4 @@
-//! Nonblocking operations: to start, ask for and end.
+//! Nonblocking operations: starting, testing and waiting.
 
 use crate::arguments;
 use crate::communicator::OmnesComm;
@@ -9,10 +9,10 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// What a request points to; opaque to C.
+/// A request handle's target; opaque to C.
 pub struct OmnesRequest {
     request: OwnedRequest,
-    /// Where to say what has come; NULL where nobody wants to know.
+    /// Where to report the received message; NULL if the caller does not want it.
     status: *mut OmnesStatus,
 }
 
@@ -22,7 +22,7 @@ impl OmnesRequest {
     }
 }
 
-/// The place of a request that is to be started, which holds none so far.
+/// Returns the place for a new request, set to NULL.
 ///
 /// # Safety
 ///
@@ -30,13 +30,13 @@ impl OmnesRequest {
 pub(crate) unsafe fn empty<'a>(
     request: *mut *mut OmnesRequest,
 ) -> Result<&'a mut MaybeUninit<*mut OmnesRequest>, Failure> {
-    // SAFETY: passed on to our caller.
+    // SAFETY: required of our caller, too.
     let place = unsafe { arguments::place(request, "request") }?;
     place.write(std::ptr::null_mut());
     Ok(place)
 }
 
-/// The place of a request that may have been started.
+/// Returns the place of a request that may have been started.
 ///
 /// # Safety
 ///
@@ -44,15 +44,15 @@ pub(crate) unsafe fn empty<'a>(
 unsafe fn filled<'a>(
     request: *mut *mut OmnesRequest,
 ) -> Result<&'a mut *mut OmnesRequest, Failure> {
-    // SAFETY: passed on to our caller.
+    // SAFETY: required of our caller, too.
     unsafe { request.as_mut() }.ok_or_else(|| Failure::argument("request is NULL"))
 }
 
-/// Takes the request out of its place; nothing if none is there.
+/// Takes the request out of its place; `None` if the place holds none.
 ///
 /// # Safety
 ///
-/// `*place` is NULL or a request of this library that has not ended and is not in use.
+/// `*place` is NULL or a request of this library that is not freed and not in use.
 unsafe fn take(place: &mut *mut OmnesRequest) -> Option<OmnesRequest> {
     let handle = std::mem::replace(place, std::ptr::null_mut());
     // SAFETY: all requests come from Box::into_raw in `into_handle`, and this one has not been
@@ -65,8 +65,8 @@ unsafe fn take(place: &mut *mut OmnesRequest) -> Option<OmnesRequest> {
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
-/// bytes that nobody writes until the request has ended; `request` is NULL or valid for the write
-/// of a pointer.
+/// bytes that nobody writes until the request has completed; `request` is NULL or valid for the
+/// write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_isend(
     comm: *mut OmnesComm,
@@ -97,9 +97,9 @@ pub unsafe extern "C" fn omnes_isend(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads and writes
-/// of `bytes` bytes that nobody else touches until the request has ended; `status` is NULL or valid
-/// for the write of one until then, and does not overlap `buffer`; `request` is NULL or valid for
-/// the write of a pointer.
+/// of `bytes` bytes that nobody else accesses until the request has completed; `status` is NULL or
+/// valid for the write of one until then, and does not overlap `buffer`; `request` is NULL or valid
+/// for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_irecv(
     comm: *mut OmnesComm,
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn omnes_irecv(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads and writes
-/// of `bytes` bytes that nobody else touches until the request has ended; `request` is NULL or
+/// of `bytes` bytes that nobody else accesses until the request has completed; `request` is NULL or
 /// valid for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_ibcast(
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn omnes_ibarrier(
 ///
 /// # Safety
 ///
-/// `request` is NULL, or points to NULL or a request that has not ended and is not in use by
+/// `request` is NULL, or points to NULL or a request that has not completed and is not in use by
 /// another call; `done` is NULL or valid for the write of an `int`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_test(request: *mut *mut OmnesRequest, done: *mut c_int) -> c_int {
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn omnes_test(request: *mut *mut OmnesRequest, done: *mut 
             // SAFETY: as our caller promises.
             let ended = unsafe { take(place) };
             if let (Some(ended), Some(Some(status))) = (ended, outcome.transpose()?) {
-                // SAFETY: as who started it has promised.
+                // SAFETY: promised by the caller who started the request.
                 unsafe { tell(ended.status, status) };
             }
         }
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn omnes_test(request: *mut *mut OmnesRequest, done: *mut 
 ///
 /// # Safety
 ///
-/// `requests` is NULL where `count` is 0, or points to so many places, each as for [`omnes_wait`].
+/// `requests` is NULL if `count` is 0, or points to `count` places, each as for [`omnes_wait`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_wait_all(requests: *mut *mut OmnesRequest, count: usize) -> c_int {
     guard(|| {
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn omnes_wait_all(requests: *mut *mut OmnesRequest, count:
 ///
 /// # Safety
 ///
-/// `request` is NULL, or points to NULL or a request that has not ended and is not in use by
+/// `request` is NULL, or points to NULL or a request that has not completed and is not in use by
 /// another call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_wait(request: *mut *mut OmnesRequest) -> c_int {
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn omnes_wait(request: *mut *mut OmnesRequest) -> c_int {
     guard(|| unsafe { wait(request) })
 }
 
-/// Waits for a request, if one is there.
+/// Waits for a request, if its place holds one.
 ///
 /// # Safety
 ///
@@ -246,7 +246,7 @@ unsafe fn wait(request: *mut *mut OmnesRequest) -> Result<c_int, Failure> {
     let taken = unsafe { take(filled(request)?) };
     if let Some(OmnesRequest { request, status }) = taken {
         let ended = request.wait()?;
-        // SAFETY: as who started it has promised.
+        // SAFETY: promised by the caller who started the request.
         unsafe { tell(status, ended) };
     }
     Ok(SUCCESS)

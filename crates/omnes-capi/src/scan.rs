@@ -1,4 +1,4 @@
-//! Operations that combine what ranks have up to each of them.
+//! Prefix reductions: scan and exscan.
 
 use crate::arguments;
 use crate::collective::{CombineFn, bytes_of, type_and_op, with_function};
@@ -7,10 +7,11 @@ use crate::failure::{SUCCESS, guard};
 use omnes::{Communicator, ElementType, Error, ReduceOp};
 use std::ffi::{c_int, c_void};
 
-/// What the library calls for elements of so many bytes, by a function.
+/// A prefix reduction of `omnes` with a user-defined operation on elements of a given size in
+/// bytes.
 type ScanBy = fn(&Communicator, &mut [u8], usize, &dyn Fn(&mut [u8], &[u8])) -> Result<(), Error>;
 
-/// `omnes_scan` and its like by `scan`, of numbers.
+/// Implements `omnes_scan` and `omnes_exscan` with `scan`.
 ///
 /// # Safety
 ///
@@ -33,7 +34,7 @@ unsafe fn scan_numbers(
     })
 }
 
-/// The same by a function of C, of elements.
+/// Implements `omnes_scan_by` and `omnes_exscan_by` with `scan`.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Reductions, gathers and scatters that do not block.
+//! Nonblocking reductions, gathers, scatters and all-to-all operations.
 
 use crate::arguments::{self, memory};
 use crate::collective::{bytes_of, bytes_of_all, parts_at, sum_of, type_and_op};
@@ -8,7 +8,7 @@ use crate::request::{OmnesRequest, empty};
 use omnes::{Communicator, OwnedRequest};
 use std::ffi::{c_int, c_void};
 
-/// Starts an operation, and puts it where the caller wants it.
+/// Starts an operation, and stores its request in `*request`.
 ///
 /// # Safety
 ///
@@ -34,8 +34,8 @@ unsafe fn start(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads and writes
-/// of `count` elements of `element` that nobody else touches until the request has ended; `request`
-/// is NULL or valid for the write of a pointer.
+/// of `count` elements of `element` that nobody else accesses until the request has completed;
+/// `request` is NULL or valid for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_iallreduce(
     comm: *mut OmnesComm,
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn omnes_ireduce(
 ///
 /// # Safety
 ///
-/// As for [`omnes_iallreduce`]; `first` and `length` are NULL or valid for the write of one.
+/// As for [`omnes_iallreduce`]; `first` and `length` are NULL or valid for the write of a `usize`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_ireduce_scatter(
     comm: *mut OmnesComm,
@@ -122,8 +122,8 @@ pub unsafe extern "C" fn omnes_ireduce_scatter(
 ///
 /// # Safety
 ///
-/// As for [`omnes_gather`](crate::collective::omnes_gather), until the request has ended; `request`
-/// is NULL or valid for the write of a pointer.
+/// As for [`omnes_gather`](crate::collective::omnes_gather), until the request has completed;
+/// `request` is NULL or valid for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_igather(
     comm: *mut OmnesComm,
@@ -148,8 +148,8 @@ pub unsafe extern "C" fn omnes_igather(
 ///
 /// # Safety
 ///
-/// As for [`omnes_igather`], where `all` has as many bytes as `lengths` say together; `lengths` is
-/// NULL or, at the root, valid for reads of one per rank that nobody writes meanwhile.
+/// As for [`omnes_igather`], where `all` has as many bytes as the sum of `lengths`; `lengths` is
+/// NULL or, at the root, valid for reads of one length per rank that nobody writes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_igatherv(
     comm: *mut OmnesComm,
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn omnes_igatherv(
 ///
 /// # Safety
 ///
-/// As for [`omnes_igather`], where every rank is a root; but `own` may be its place in `all`.
+/// As for [`omnes_igather`], with every rank as root; but `own` may be the caller's part of `all`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_iallgather(
     comm: *mut OmnesComm,
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn omnes_iallgather(
 ///
 /// # Safety
 ///
-/// As for [`omnes_igatherv`], where every rank is a root; but `own` may be its place in `all`.
+/// As for [`omnes_igatherv`], with every rank as root; but `own` may be the caller's part of `all`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_iallgatherv(
     comm: *mut OmnesComm,
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn omnes_iallgatherv(
 ///
 /// # Safety
 ///
-/// As for [`omnes_scatter`](crate::collective::omnes_scatter), until the request has ended;
+/// As for [`omnes_scatter`](crate::collective::omnes_scatter), until the request has completed;
 /// `request` is NULL or valid for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_iscatter(
@@ -254,8 +254,8 @@ pub unsafe extern "C" fn omnes_iscatter(
 ///
 /// # Safety
 ///
-/// As for [`omnes_iscatter`], where `all` has as many bytes as `lengths` say together; `lengths` is
-/// NULL or, at the root, valid for reads of one per rank that nobody writes meanwhile.
+/// As for [`omnes_iscatter`], where `all` has as many bytes as the sum of `lengths`; `lengths` is
+/// NULL or, at the root, valid for reads of one length per rank that nobody writes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_iscatterv(
     comm: *mut OmnesComm,
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn omnes_iscatterv(
 ///
 /// # Safety
 ///
-/// As for [`omnes_alltoall`](crate::collective::omnes_alltoall), until the request has ended;
+/// As for [`omnes_alltoall`](crate::collective::omnes_alltoall), until the request has completed;
 /// `request` is NULL or valid for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_ialltoall(
@@ -309,8 +309,9 @@ pub unsafe extern "C" fn omnes_ialltoall(
 ///
 /// # Safety
 ///
-/// As for [`omnes_ialltoall`], where `data` and `buffer` have as many bytes as their lengths say
-/// together; those are NULL or valid for reads of one per rank that nobody writes meanwhile.
+/// As for [`omnes_ialltoall`], where `data` and `buffer` have as many bytes as the sum of their
+/// lengths; both arrays of lengths are NULL or valid for reads of one length per rank that nobody
+/// writes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_ialltoallv(
     comm: *mut OmnesComm,

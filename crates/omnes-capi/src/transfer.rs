@@ -1,4 +1,4 @@
-//! Messages and collective operations.
+//! Point-to-point messages, broadcast and barrier.
 
 use crate::arguments;
 use crate::communicator::OmnesComm;
@@ -12,9 +12,9 @@ use std::time::Duration;
 pub struct OmnesStatus {
     /// Rank that sent the message.
     pub source: c_int,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: c_int,
-    /// Its length.
+    /// Length of the message in bytes.
     pub bytes: usize,
 }
 
@@ -25,7 +25,7 @@ impl From<Status> for OmnesStatus {
     }
 }
 
-/// Says what has come, or is there, if somebody wants to know.
+/// Reports the message received or found, unless `place` is NULL.
 ///
 /// # Safety
 ///
@@ -42,7 +42,7 @@ pub(crate) unsafe fn tell(place: *mut OmnesStatus, status: Status) {
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
-/// bytes that nobody writes meanwhile.
+/// bytes that nobody writes during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_send(
     comm: *mut OmnesComm,
@@ -67,8 +67,8 @@ pub unsafe extern "C" fn omnes_send(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads and writes
-/// of `bytes` bytes that nobody else touches meanwhile; `status` is NULL or valid for the write of
-/// one, and does not overlap `buffer`.
+/// of `bytes` bytes that nobody else accesses during the call; `status` is NULL or valid for the
+/// write of a status, and does not overlap `buffer`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_recv(
     comm: *mut OmnesComm,
@@ -96,8 +96,8 @@ pub unsafe extern "C" fn omnes_recv(
 ///
 /// # Safety
 ///
-/// `comm` is NULL or a handle that is not yet freed; `status` is NULL or valid for the write of
-/// one.
+/// `comm` is NULL or a handle that is not yet freed; `status` is NULL or valid for the write of a
+/// status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_probe(
     comm: *mut OmnesComm,
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn omnes_probe(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `found` is NULL or valid for the write of an
-/// `int`, `status` NULL or valid for the write of one.
+/// `int`, `status` NULL or valid for the write of a status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_iprobe(
     comm: *mut OmnesComm,
@@ -152,9 +152,9 @@ pub unsafe extern "C" fn omnes_iprobe(
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
-/// bytes that nobody writes meanwhile; `buffer` is NULL or valid for reads and writes of
-/// `buffer_bytes` bytes that nobody else touches meanwhile; `status` is NULL or valid for the write
-/// of one, and overlaps neither.
+/// bytes that nobody writes during the call; `buffer` is NULL or valid for reads and writes of
+/// `buffer_bytes` bytes that nobody else accesses during the call; `status` is NULL or valid for
+/// the write of a status, and overlaps neither `data` nor `buffer`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_sendrecv(
     comm: *mut OmnesComm,
@@ -186,8 +186,9 @@ pub unsafe extern "C" fn omnes_sendrecv(
     })
 }
 
-/// Ranks and tags of C programs fit; a tag above them, which only other languages can send, is
-/// shown as the largest: the message is there, so the call must not fail.
+/// Converts a rank or tag to an `int`. Those of C programs fit; a larger tag, which only other
+/// languages can send, is reported as `INT_MAX`: the message has been received, so the call must
+/// not fail.
 pub(crate) fn clamped(number: u32) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
@@ -196,9 +197,9 @@ pub(crate) fn clamped(number: u32) -> c_int {
 ///
 /// # Safety
 ///
-/// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads, and but
-/// for the root writes, of `bytes` bytes that nobody else touches meanwhile; at the root others may
-/// read them.
+/// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads (and,
+/// except at the root, writes) of `bytes` bytes that nobody else accesses during the call; at the
+/// root, others may read them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_bcast(
     comm: *mut OmnesComm,

@@ -1,8 +1,8 @@
 //! C programs that use the library, as jobs on the loopback interface.
 //!
 //! Each program in `tests/c` is compiled against the header and linked with the library that cargo
-//! built; the test sets the environment that a launcher would. A program checks itself and says
-//! where it failed. No test waits by the clock; `timeout` ends a job that hangs.
+//! built; the test sets the environment that a launcher would set. A program checks its own results
+//! and reports where it failed. No test sleeps; `timeout` ends a job that hangs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,10 +14,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What a job may take; far more than it does.
+/// Time limit of a job, far more than it needs.
 const LIMIT_SECONDS: &str = "60";
 
-/// A program and the library under the name that the loader wants, in a folder that goes with it.
+/// A program, and the library under the name that the loader needs, in a temporary folder.
 struct Program {
     folder: tempfile::TempDir,
     path: PathBuf,
@@ -51,8 +51,8 @@ impl Program {
         command.spawn().unwrap()
     }
 
-    /// Runs a program that starts its ranks itself, with and without memory that they share. What
-    /// launchers say does not count there.
+    /// Runs a program that starts its ranks itself, with and without shared memory. Variables of
+    /// launchers have no effect on it.
     fn run_alone(&self, scenario: &str) {
         for shared_memory in ["on", "off"] {
             let mut command = Command::new("timeout");
@@ -66,7 +66,7 @@ impl Program {
         }
     }
 
-    /// Runs a job of `size` ranks on the loopback interface; all must end well.
+    /// Runs a job of `size` ranks on the loopback interface; panics unless all ranks succeed.
     fn run(&self, size: u32) {
         let rendezvous = free_address();
         let children: Vec<Child> =
@@ -85,7 +85,7 @@ impl Program {
     }
 }
 
-/// An address on the loopback interface where nobody listened just now.
+/// An address on the loopback interface on which nobody was listening a moment ago.
 fn free_address() -> String {
     let port = omnes::free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
     format!("127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-//! The header agrees with the library, and C and C++ compilers take it.
+//! The header agrees with the library, and C and C++ compilers accept it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What `install.sh` puts where, and that C programs can be built with it.
+//! The files that `install.sh` installs, and that C programs can be built with them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// A release folder with the library under test; of the others there are only names.
+/// Creates a release folder with the library under test, and stand-ins for the other files.
 fn build_folder(folder: &Path) {
     let release = folder.join("release");
     std::fs::create_dir(&release).unwrap();
@@ -19,7 +19,7 @@ fn build_folder(folder: &Path) {
     }
 }
 
-/// Installs what `build` holds under `prefix`.
+/// Installs the files in `build` under `prefix`.
 fn install(build: &Path, prefix: &Path) {
     let mut command = Command::new(crate_folder().join("install.sh"));
     command.arg(prefix).env("CARGO_TARGET_DIR", build).env_remove("DESTDIR");
@@ -43,7 +43,7 @@ fn programs_are_built_and_started_with_what_is_installed() {
     command.arg(crate_folder().join("tests/c/arguments.c")).args(flags.split_whitespace());
     output_of(&mut command);
 
-    // Outside of a job it ends at once; what counts is that the loader has found the library.
+    // Outside a job it exits immediately; what matters is that the loader has found the library.
     let mut start = Command::new(program);
     start.env("LD_LIBRARY_PATH", prefix.path().join("lib")).env("LD_BIND_NOW", "1");
     let output = start.env_remove("OMNES_RANK").output().unwrap();

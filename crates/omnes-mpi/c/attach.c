@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * An MPI that comes later than we do, by dlopen(), is out of our sight: that of
- * a Python module, or of a plugin, is seen by those who asked for it and nobody
- * else. Its library is made visible to all before we first call it.
+ * Attaches to an MPI that dlopen() loads after this library, such as the MPI of
+ * a Python module or a plugin. The symbols of such an MPI are visible only to
+ * the object that loaded it, so its library is promoted to the global scope
+ * before we first call it.
  */
 #define _GNU_SOURCE /* dl_iterate_phdr, dladdr, RTLD_DEFAULT */
 #include <dlfcn.h>
@@ -22,7 +23,7 @@ struct objects {
 	size_t count;
 };
 
-/* Under the loader's lock, so nothing but names is taken. */
+/* Called under the loader's lock, so it only copies names. */
 static int note(struct dl_phdr_info *object, size_t size, void *context)
 {
 	struct objects *objects = context;
@@ -34,7 +35,7 @@ static int note(struct dl_phdr_info *object, size_t size, void *context)
 	return objects->count == OBJECTS_MAX;
 }
 
-/* True if this object is the MPI, or brings it; then all see the MPI. */
+/* True if this object is the MPI, or depends on it; the MPI is then visible globally. */
 static bool show(const char *name)
 {
 	void *object = dlopen(name, RTLD_LAZY | RTLD_NOLOAD), *symbol;
@@ -44,7 +45,7 @@ static bool show(const char *name)
 	if (!object)
 		return false;
 	symbol = dlsym(object, "PMPI_Initialized");
-	/* Never closed: that it is loaded is what we rely on. */
+	/* Never closed, since we rely on it staying loaded. */
 	if (symbol && dladdr(symbol, &found))
 		is_shown = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL) != NULL;
 	dlclose(object);
@@ -71,7 +72,7 @@ static bool find_handles(void)
 	       handles->errors_return && handles->min;
 }
 #else
-/* Handles are numbers: those of another MPI that are pointers have been cut by now. */
+/* Handles are ints: pointer handles of another MPI have been truncated by now. */
 static bool find_handles(void)
 {
 	if (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") &&
@@ -107,8 +108,8 @@ static bool is_attached;
 static void attach(void)
 {
 	/*
-	 * No address of an MPI's function may be taken in any of these files: the linker would
-	 * have all calls of it bound when we are loaded, which may be too early.
+	 * None of these files may take the address of an MPI function: the linker would then bind
+	 * all calls of that function when we are loaded, which may be too early.
 	 */
 	bool is_there = dlsym(RTLD_DEFAULT, "PMPI_Initialized") != NULL;
 

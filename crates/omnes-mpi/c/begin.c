@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * What is made once per process, at the first call, and taken down when
- * MPI_Finalize begins: on all ranks at the same place, so that they decide
- * alike also about calls in the delete callbacks of the program. Nobody waits
- * for others there: callbacks may send what others need to get to MPI_Finalize.
+ * State created once per process, at the first call, and destroyed when
+ * MPI_Finalize begins: at the same point on all ranks, so that they also decide
+ * alike about calls in the program's delete callbacks. No rank waits for others
+ * there: callbacks may send messages that other ranks need to reach
+ * MPI_Finalize.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,9 +17,9 @@ int shim_comm_key = MPI_KEYVAL_INVALID;
 int shim_type_key = MPI_KEYVAL_INVALID;
 MPI_Comm shim_private;
 
-/* True between the first call and MPI_Finalize, if all could be made. */
+/* True between the first call and MPI_Finalize, if initialization succeeded. */
 static bool is_ready;
-/* From MPI_Finalize on, also where no call came before it. */
+/* True from MPI_Finalize on, even if it is the first call. */
 static bool is_over;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -29,7 +30,7 @@ static bool is_set(const char *variable, const char *value)
 	return set && strcmp(set, value) == 0;
 }
 
-/* OMNES_MPI names one kind of calls, or none; what it does not know, it does not heed. */
+/* OMNES_MPI names one kind of calls, or "off"; other values are ignored. */
 static bool is_wanted(enum shim_kind kind)
 {
 	static const char *const NAMES[SHIM_KINDS] = {
@@ -77,7 +78,7 @@ static int type_nothing_delete(MPI_Datatype type, int key, void *value, void *ex
 	return MPI_SUCCESS;
 }
 
-/* From then on everything is passed. False if that was so before. */
+/* Passes all calls from then on. False if they were passed before. */
 static bool close_all(void)
 {
 	__atomic_store_n(&is_over, true, __ATOMIC_RELEASE);
@@ -101,15 +102,16 @@ int shim_finalize(void)
 	if (has_jobs)
 		free_all();
 	error = PMPI_Finalize();
-	/* Who cannot be reached any more is not waited for; the MPI has said it. */
+	/* Ranks that are no longer reachable are not waited for; the MPI has reported them. */
 	if (has_jobs)
 		omnes_leave();
 	return error;
 }
 
 /*
- * For who calls PMPI_Finalize, of whose end nothing is heard: callbacks of the
- * program that come after this one cannot help others to come here.
+ * For programs that call PMPI_Finalize, whose return we cannot observe:
+ * callbacks of the program that run after this one cannot help other ranks to
+ * get here.
  */
 static int self_delete(MPI_Comm comm, int key, void *value, void *extra)
 {
@@ -138,7 +140,7 @@ static void make_all(void)
 	settings_read();
 	if (!is_our_mpi())
 		return;
-	/* Not by dup, which would copy attributes of others. */
+	/* Not PMPI_Comm_dup(), which would copy attributes of others. */
 	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &shim_private) != MPI_SUCCESS ||
 	    PMPI_Comm_set_errhandler(shim_private, MPI_ERRORS_RETURN) != MPI_SUCCESS ||
 	    PMPI_Comm_create_keyval(nothing_copy, shim_group_delete, &shim_comm_key, NULL) !=
@@ -162,7 +164,7 @@ bool shim_begin(void)
 		return true;
 	if (__atomic_load_n(&is_over, __ATOMIC_ACQUIRE) || !shim_attach())
 		return false;
-	/* A call too early or too late is the MPI's to complain of. */
+	/* The MPI reports calls that are too early or too late. */
 	PMPI_Initialized(&has_begun);
 	PMPI_Finalized(&has_ended);
 	if (!has_begun || has_ended)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Reductions of which only the MPI knows what becomes of two elements: logical
+ * Reductions for which only the MPI can combine two elements: logical
  * operations, MPI_MINLOC and MPI_MAXLOC, complex numbers, long double, and
- * operations of the program. libomnes moves the elements, packed, and where two
- * meet, PMPI_Reduce_local() combines them, laid out as their type says.
+ * user-defined operations. libomnes transfers the elements packed, and where
+ * two meet, PMPI_Reduce_local() combines them, laid out according to their
+ * type.
  *
- * Whether one is taken follows from count, type and op, which MPI wants to be the
- * same on all ranks; of a type that the program has made it follows from its
- * signature alone, since that is all that ranks cannot help but agree in. Functions
- * of the program may differ by rank, but not in whether they are commutative: that
- * decides in the MPIs too which messages there are.
+ * Whether a reduction is taken depends on count, type and op, which MPI requires to be the same on
+ * all ranks; for a derived type it depends on the type signature alone, since only the signature is
+ * sure to agree on all ranks. User-defined functions may differ by rank, but not in whether they
+ * are commutative: in the MPIs, too, this determines which messages are sent.
  *
- * An operation of MPI's own is taken of the types that the standard has for it. Of
- * all others the MPI would complain, and not to the communicator's error handler if
- * it were asked here.
+ * A predefined operation is taken for the types that the standard allows for it. For other types
+ * the MPI would report an error, and not to the communicator's error handler if it were called
+ * here.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -21,10 +21,10 @@
 #include "handles.h"
 #include "shim.h"
 
-/* Longer data are passed, as those of numbers are. */
+/* Longer data are passed, as in reduce.c. */
 #define BYTES_MAX ((MPI_Count)64 << 10)
 
-/* As any type may want it of memory. */
+/* Sufficient for any type. */
 #define ALIGNMENT ((MPI_Count)_Alignof(max_align_t))
 
 enum kind {
@@ -36,7 +36,7 @@ enum kind {
 	BYTE = 32,
 };
 
-/* But for integers of C. Some that few MPIs know how to combine are left out. */
+/* All types except the integers of C. Types that few MPIs can combine are left out. */
 static const struct {
 	handle handle;
 	enum kind kind;
@@ -61,10 +61,10 @@ static const struct {
 	{ HANDLE(MPI_COMPLEX, ompi_mpi_cplex), COMPLEX },
 };
 
-/* Of integers what libomnes does not know itself. */
+/* For integers, only operations that libomnes does not support itself. */
 static const struct {
 	handle handle;
-	unsigned kinds; /* that the operation has */
+	unsigned kinds; /* for which the operation is defined */
 } OPS[] = {
 	{ HANDLE(MPI_MINLOC, ompi_mpi_op_minloc), PAIR },
 	{ HANDLE(MPI_MAXLOC, ompi_mpi_op_maxloc), PAIR },
@@ -83,7 +83,7 @@ static const struct {
 	{ HANDLE(MPI_OP_NULL, ompi_mpi_op_null), 0 },
 };
 
-/* In order of the tables; what an MPI has not is a null handle. */
+/* In the order of the tables; a null handle for what the MPI lacks. */
 static MPI_Datatype types[COUNT(TYPES)];
 static MPI_Op ops[COUNT(OPS)];
 
@@ -97,7 +97,7 @@ void shim_combine_begin(void)
 		ops[i] = (MPI_Op)handle_find(OPS[i].handle);
 }
 
-/* 0 of one that is in no table. */
+/* 0 for a type that is in no table. */
 static unsigned kind_of(MPI_Datatype type)
 {
 	for (size_t i = 0; i < COUNT(types); i++)
@@ -106,7 +106,7 @@ static unsigned kind_of(MPI_Datatype type)
 	return shim_is_c_integer(type) ? INTEGER : 0;
 }
 
-/* True if two elements of the type have a result, which does not depend on their order. */
+/* True if op is defined for the type, and commutative. */
 static bool combines(MPI_Op op, MPI_Datatype type)
 {
 	int is_commutative;
@@ -123,8 +123,8 @@ bool shim_combination_set(struct shim_combination *combination, MPI_Count count,
 {
 	combination->op = op;
 	/*
-	 * Where the elements are is told later, by one of the two below: until then some memory
-	 * stands for it, as with NULL data in a row would be refused.
+	 * One of the two functions below sets the real buffer later; until then, some other address
+	 * serves as a placeholder, as contiguous data at NULL would be rejected.
 	 */
 	return count > 0 && count <= BYTES_MAX && op && combines(op, type) &&
 	       shim_data_set(&combination->brought, combination, count, type) &&
@@ -132,8 +132,9 @@ bool shim_combination_set(struct shim_combination *combination, MPI_Count count,
 }
 
 /*
- * Types with addresses of their own go with MPI_BOTTOM, which is NULL, perhaps on this rank
- * alone. Of no memory is nothing taken: functions of the program would have to expect it.
+ * Types with absolute addresses are used with MPI_BOTTOM, which is NULL, perhaps on this rank
+ * alone. Other reductions with a NULL buffer are not taken: user-defined functions would have to
+ * expect it.
  */
 static bool is_memory(const struct shim_combination *combination, const void *buffer)
 {
@@ -158,13 +159,13 @@ bool shim_combination_bring(struct shim_combination *combination, const void *fr
 	return is_memory(combination, from) && from != MPI_IN_PLACE;
 }
 
-/* What is needed where elements meet. */
+/* State for combining elements. */
 struct meeting {
 	const struct shim_combination *combination;
 	size_t element_bytes;
-	void *rooms[2];	 /* for elements as their type has them; NULL until needed */
-	void *places[2]; /* there, what counts as their beginning */
-	int error;	 /* the first one of the MPI */
+	void *rooms[2];	 /* for elements laid out by their type; NULL until needed */
+	void *places[2]; /* the buffer addresses of the elements in rooms */
+	int error;	 /* the first error of the MPI */
 };
 
 static MPI_Count min_of(MPI_Count a, MPI_Count b)
@@ -178,8 +179,8 @@ static MPI_Count max_of(MPI_Count a, MPI_Count b)
 }
 
 /*
- * From where to where count elements lie, from their beginning on: their data,
- * and their whole extents, which operations of the program may copy as they are.
+ * Determines the memory that count elements span, relative to their buffer address: their data, and
+ * their whole extents, which user-defined operations may copy as a unit.
  */
 static int find_span(const struct shim_data *elements, MPI_Count *lower, MPI_Count *length)
 {
@@ -191,18 +192,18 @@ static int find_span(const struct shim_data *elements, MPI_Count *lower, MPI_Cou
 	if (error != MPI_SUCCESS)
 		return error;
 	upper = *lower + extent;
-	/* Where elements go downwards, their extent is below 0, and upper below lower. */
+	/* If elements run downwards, their extent is negative, and upper is below lower. */
 	*lower = min_of(true_lower, min_of(*lower, upper));
 	*length = max_of(true_lower + true_extent, max_of(upper, upper - extent)) - *lower;
 	if (__builtin_mul_overflow(elements->count - 1, extent, &last) ||
 	    __builtin_add_overflow(*length, last < 0 ? -last : last, length))
 		return MPI_ERR_NO_MEM;
-	/* Later elements may lie before earlier ones. */
+	/* Later elements may precede earlier ones in memory. */
 	*lower += last < 0 ? last : 0;
 	return MPI_SUCCESS;
 }
 
-/* Makes room for all elements, twice. */
+/* Allocates room for all elements, twice. */
 static int make_rooms(struct meeting *meeting)
 {
 	MPI_Count lower, length, before;
@@ -210,7 +211,7 @@ static int make_rooms(struct meeting *meeting)
 
 	if (error != MPI_SUCCESS)
 		return error;
-	/* Elements are aligned where their beginning is. */
+	/* Elements are aligned if their buffer address is. */
 	before = lower & (ALIGNMENT - 1);
 	for (int i = 0; i < 2; i++) {
 		char *room = meeting->rooms[i] = malloc((size_t)length + (size_t)before);
@@ -222,7 +223,7 @@ static int make_rooms(struct meeting *meeting)
 	return MPI_SUCCESS;
 }
 
-/* With elements that lie elsewhere, or otherwise, than the operation wants them. */
+/* For elements that must be unpacked or aligned before the operation can combine them. */
 static int combine_apart(struct meeting *meeting, void *into, const void *from,
 			 struct shim_data *elements)
 {
@@ -244,7 +245,7 @@ static int combine_apart(struct meeting *meeting, void *into, const void *from,
 	return error == MPI_SUCCESS ? shim_data_copy(into, elements) : error;
 }
 
-/* For libomnes, which has them packed, and calls this on the caller's thread, holding no lock. */
+/* Called by libomnes with packed elements, on the caller's thread, without holding a lock. */
 static void combine(void *into, const void *from, size_t count, void *context)
 {
 	struct meeting *meeting = context;
@@ -264,7 +265,7 @@ static void combine(void *into, const void *from, size_t count, void *context)
 
 enum { AT_ALL = -1 };
 
-/* At root, or at all ranks, with the elements packed; what libomnes returns. */
+/* Reduces packed elements at root, or at all ranks; returns the result of libomnes. */
 static int reduce_packed(struct shim_group *group, struct meeting *meeting, void *bytes, int root)
 {
 	size_t count = (size_t)meeting->combination->brought.count, each = meeting->element_bytes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Count and datatype as bytes. Data of basic types, and of what contiguous and
- * dup make of them, are sent from where they lie; all others are packed, since
- * ranks may describe the same data by types that order memory differently.
+ * Count and datatype as bytes. Data of basic types, and of types derived from
+ * them by contiguous and dup, are sent in place; all others are packed, since
+ * ranks may describe the same data with types that lay out memory differently.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 
 #include "shim.h"
 
-/* Values of the attribute that remembers what was found out of a type. */
+/* Values of the attribute that caches whether a type is contiguous. */
 #define CONTIGUOUS ((void *)1)
 #define APART ((void *)2)
 
-/* True for a type that MPI itself defines and that has no gaps. */
+/* True if a predefined type has no gaps. */
 static bool named_is_contiguous(MPI_Datatype type)
 {
 	MPI_Count size, lower, extent;
@@ -27,7 +27,7 @@ static bool named_is_contiguous(MPI_Datatype type)
 /* How a type was made. */
 struct envelope {
 	int integers, addresses, types, combiner;
-	/* By a constructor of MPI 4 with counts that are no int. */
+	/* Created by a constructor of MPI 4 with counts that are not ints. */
 	bool is_large;
 };
 
@@ -36,7 +36,7 @@ static bool envelope_get(struct envelope *envelope, MPI_Datatype type)
 {
 	MPI_Count integers, addresses, large, types;
 
-	/* Of a large type the envelope without _c is an error, and that a fatal one. */
+	/* For a large type, the call without _c is an error, and a fatal one. */
 	if (PMPI_Type_get_envelope_c(type, &integers, &addresses, &large, &types,
 				     &envelope->combiner) != MPI_SUCCESS)
 		return false;
@@ -58,14 +58,14 @@ static bool envelope_get(struct envelope *envelope, MPI_Datatype type)
 
 static bool is_contiguous(MPI_Datatype type, const struct envelope *envelope);
 
-/* True of types that nobody may free. */
+/* True for types that must not be freed. */
 static bool is_predefined(int combiner)
 {
 	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
 	       combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
 }
 
-/* The same for a type made of one other: contiguous, and dup. */
+/* True if a type derived from one other by contiguous or dup is contiguous. */
 static bool made_is_contiguous(MPI_Datatype type, const struct envelope *envelope)
 {
 	MPI_Datatype inner;
@@ -109,7 +109,7 @@ static bool is_contiguous(MPI_Datatype type, const struct envelope *envelope)
 	return derived_is_contiguous(type, envelope);
 }
 
-/* MPI tells of a type whether it is committed only when it is used. */
+/* MPI reveals whether a type is committed only when the type is used. */
 static bool is_committed(MPI_Datatype type)
 {
 	int position = 0;
@@ -128,8 +128,8 @@ bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Da
 	    PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
 		return false;
 	/*
-	 * The limit of MPI's packing, which some ranks may need: a type may be of any size, so it
-	 * must hold for the whole.
+	 * The limit of MPI's packing, which some ranks may need: as a type may have any size, the
+	 * limit applies to the data as a whole.
 	 */
 	if (size > 0 && count > INT_MAX / size)
 		return false;
@@ -138,11 +138,11 @@ bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Da
 		return false;
 	*data = (struct shim_data){ buffer, count, type, (size_t)(count * size),
 				    is_contiguous(type, &envelope) };
-	/* Types with addresses of their own go with MPI_BOTTOM, which is NULL. */
+	/* Types with absolute addresses are used with MPI_BOTTOM, which is NULL. */
 	return buffer || !data->is_contiguous;
 }
 
-/* One way or the other. */
+/* Packs or unpacks. */
 static int convert(char *bytes, const struct shim_data *data, bool packs)
 {
 	int count = (int)data->count, length = (int)data->bytes, position = 0, error;
@@ -157,8 +157,8 @@ static int convert(char *bytes, const struct shim_data *data, bool packs)
 }
 
 /*
- * The same for data with addresses of their own: MPICH packs nothing from
- * MPI_BOTTOM, so they are told from another place.
+ * The same for data with absolute addresses: MPICH packs nothing from
+ * MPI_BOTTOM, so the addresses are made relative to another buffer.
  */
 static int convert_addressed(char *bytes, const struct shim_data *data, bool packs)
 {

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The calls that are taken over, blocking and not: here broadcasts and barriers.
- * Each goes to libomnes or to its PMPI_ twin, and is counted. What frees a
- * communicator ends what is known of it first; when MPI_Finalize has ended, the
- * ranks leave.
+ * The entries for broadcasts and barriers, blocking and nonblocking. Each call goes to libomnes or
+ * to its PMPI_ twin, and is counted. The entries that free a communicator end its group first;
+ * after PMPI_Finalize(), the ranks leave their jobs.
  */
 #include "shim.h"
 
-/* True if the call is taken; data is set then. */
+/* True if the call is taken; data is then set. */
 static bool takes_bcast(struct shim_group *group, enum shim_way way, struct shim_data *data,
 			int root)
 {
 	if (!group)
 		return false;
-	/* What is passed anyway is not looked at. */
+	/* Arguments of calls that are passed in any case are not examined. */
 	if (group->standing == SHIM_EXCLUDED || data->count == 0 || root < 0 ||
 	    root >= group->size || !shim_data_set(data, data->buffer, data->count, data->type))
 		return shim_pass(group, SHIM_BCAST);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The calls that are taken over: gathers at all ranks, blocking and not. */
+/* The entries for allgathers, blocking and nonblocking. */
 #include "shim.h"
 
-/* Of all parts together; longer data are passed, which labs showed to be hardly faster here. */
+/* Of all parts together; longer data are passed: in labs, libomnes was hardly faster for them. */
 #define BYTES_MAX ((size_t)512 << 10)
 
 /*
- * True if the call is taken; parts, of which buffers, counts and types are
- * there, is set then.
+ * True if the call is taken; parts, whose buffers, counts and types are given,
+ * is then completed.
  */
 static bool takes_allgather(struct shim_group *group, enum shim_way way, struct shim_parts *parts)
 {
@@ -46,7 +46,10 @@ SHIM_ENTRY int MPI_Iallgather(const void *from, int from_count, MPI_Datatype fro
 	return shim_iallgather(group, &parts, request);
 }
 
-/* The same for parts of any lengths, whose average counts, rounded up: none would be passed. */
+/*
+ * The same for parts of any lengths. The call is counted with their average length, rounded up: at
+ * 0 bytes it would be passed.
+ */
 static bool takes_allgatherv(struct shim_group *group, struct shim_gatherv *gather)
 {
 	if (!group)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The calls that are taken over: parts of any lengths that come from one rank, or
- * change places. MPI_Gatherv is passed: in labs it was no faster.
+ * The entries for scatters and all-to-alls of parts of any lengths. MPI_Gatherv is passed: in labs,
+ * libomnes was no faster.
  */
 #include "shim.h"
 
-/* Where a part that is told by itself lies in its memory. */
+/* Displacement of a part that has a buffer of its own. */
 static const MPI_Aint BEGINNING;
 
-/* Counts the call whatever becomes of it here, since others may take it under its number. */
+/* Counts the call even if it is passed here, since other ranks may take it with this number. */
 static struct shim_group *group_of(MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
@@ -28,7 +28,10 @@ static bool takes(struct shim_group *group, enum shim_kind kind, struct shim_pai
 	return shim_take_pairs(group, kind, shim_pairs_bytes(pairs));
 }
 
-/* Of a scatter: what the root sends, which nobody else is asked for, and what comes to each. */
+/*
+ * Of a scatter: the parts that the root sends, an argument used at the root only, and the part that
+ * each rank receives.
+ */
 static bool takes_scatter(struct shim_group *group, struct shim_pairs *pairs, int root)
 {
 	if (!group)

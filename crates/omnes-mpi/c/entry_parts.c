@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The calls that are taken over: parts that meet at one rank, come from one, or change places. */
+/* The entries for gathers, scatters and all-to-alls of parts of equal length. */
 #include "shim.h"
 
-/* Of a part; longer ones are passed, which labs showed to be hardly faster here, or slower. */
+/* Of a part; longer parts are passed: in labs, libomnes was hardly faster for them, or slower. */
 #define GATHER_BYTES_MAX ((size_t)16 << 10)
 
 /*
- * True if the call is taken; parts, of which buffers, counts and types are
- * there, is set then. own_count and all_count are those of the caller and of all,
- * of which ranks other than the root have none.
+ * True if the call is taken; parts, whose buffers, counts and types are given, is then completed.
+ * own_count and all_count are the numbers of parts in own and in all; all_count is 0 on ranks that
+ * have no all.
  */
 static bool takes(struct shim_group *group, enum shim_kind kind, struct shim_parts *parts,
 		  int own_count, int all_count, size_t bytes_max)

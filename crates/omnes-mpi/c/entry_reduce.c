@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The calls that are taken over: reductions at all ranks and at one, blocking and not. */
+/* The entries for reductions at all ranks and at one, blocking and nonblocking. */
 #include "shim.h"
 
 /* A reduction that could be taken. */
 struct call {
-	bool is_of_numbers; /* else the MPI combines */
+	bool is_of_numbers; /* otherwise the MPI combines */
 	struct shim_reduction reduction;
 	struct shim_combination combination;
 };
 
 /*
- * False if it could not. One that goes on by itself has nobody to call the MPI, which
- * a thread of libomnes may not.
+ * False if the call cannot be taken. A nonblocking call cannot if the MPI combines: it progresses
+ * on a thread of libomnes, which must not call the MPI.
  */
 static bool call_set(struct call *call, enum shim_way way, MPI_Count count, MPI_Datatype type,
 		     MPI_Op op)
@@ -38,7 +38,7 @@ static size_t call_bytes(const struct call *call)
 	return call->is_of_numbers ? call->reduction.bytes : call->combination.brought.bytes;
 }
 
-/* True if the call is taken; call is set then. */
+/* True if the call is taken; call is then set. */
 static bool takes_allreduce(struct shim_group *group, enum shim_way way, struct call *call,
 			    const void *from, void *data, MPI_Count count, MPI_Datatype type,
 			    MPI_Op op)
@@ -52,7 +52,7 @@ static bool takes_allreduce(struct shim_group *group, enum shim_way way, struct 
 	return shim_take(group, SHIM_ALLREDUCE, way, call_bytes(call));
 }
 
-/* The same of one whose result only root gets. */
+/* The same for a reduction at root. */
 static bool takes_reduce(struct shim_group *group, enum shim_way way, struct call *call,
 			 const void *from, void *data, MPI_Count count, MPI_Datatype type,
 			 MPI_Op op, int root)

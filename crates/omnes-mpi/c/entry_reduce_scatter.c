@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The calls that are taken over: reductions of which each rank gets a block, all blocks equal. */
+/* The entries for reduce-scatters with blocks of equal length. */
 #include "shim.h"
 
-/* Of all blocks together; longer ones were slower than the MPI's. */
+/* Of all blocks together; for longer data, libomnes was slower than the MPI. */
 #define BYTES_MAX ((size_t)8 << 10)
 
-/* True if the call is taken; reduction is set then, of all blocks. */
+/* True if the call is taken; reduction is then set, for all blocks. */
 static bool takes_blocks(struct shim_group *group, struct shim_reduction *reduction,
 			 const void *from, void *data, MPI_Count count, MPI_Datatype type,
 			 MPI_Op op)
 {
 	if (!group)
 		return false;
-	/* Longer ones are passed, and must not overflow here. */
+	/* Longer blocks are passed, and must not overflow here. */
 	if (group->standing == SHIM_EXCLUDED || count > INT32_MAX ||
 	    !shim_reduction_set(reduction, count * group->size, type, op) ||
 	    reduction->bytes > BYTES_MAX || !shim_reduction_place(reduction, from, data))
@@ -31,7 +31,7 @@ SHIM_ENTRY int MPI_Reduce_scatter_block(const void *from, void *data, int count,
 	return shim_reduce_scatter(group, &reduction);
 }
 
-/* NAME gives what all blocks have, or -1. */
+/* NAME returns the common length of all blocks, or -1 if they differ. */
 #define DEFINE_COMMON_COUNT(NAME, TYPE)                                                            \
 	static MPI_Count NAME(const struct shim_group *group, const TYPE *counts)                  \
 	{                                                                                          \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The calls that are taken over: reductions up to each rank. */
+/* The entries for prefix reductions. */
 #include "shim.h"
 
-/* True if the call is taken; reduction is set then. */
+/* True if the call is taken; reduction is then set. */
 static bool takes_scan(struct shim_group *group, struct shim_reduction *reduction,
 		       const void *from, void *data, MPI_Count count, MPI_Datatype type, MPI_Op op)
 {
@@ -14,7 +14,10 @@ static bool takes_scan(struct shim_group *group, struct shim_reduction *reductio
 	return shim_take(group, SHIM_SCAN, SHIM_BLOCKING, reduction->bytes);
 }
 
-/* The same of one whose first rank gets no result; in place it still has its numbers in data. */
+/*
+ * The same for exscan, where the first rank gets no result; in place, its numbers are still in
+ * data.
+ */
 static bool takes_exscan(struct shim_group *group, struct shim_reduction *reduction,
 			 const void *from, void *data, MPI_Count count, MPI_Datatype type,
 			 MPI_Op op)

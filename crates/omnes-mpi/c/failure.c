@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Errors of libomnes as errors of MPI: a class and a code of their own, whose
- * text is that of the last failure.
+ * Maps errors of libomnes to errors of MPI: an error class and codes of our
+ * own, with the text of the last failure.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int failure_class = MPI_ERR_OTHER;
 
-/* Codes cannot be given back, and MPICH has few. */
+/* Codes cannot be released, and MPICH has few. */
 #define CODES_MAX 100
 static int codes;
 static int last_code;

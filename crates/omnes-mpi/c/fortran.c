@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Fortran entries that do not call the C one.
+ * Fortran entries that do not call the C entry.
  *
- * Of Open MPI's none does. All names of one entry are the same function;
- * "use mpi_f08" calls the one that begins with ompi_. Of MPICH's those of
- * "use mpi_f08" that take no buffer call the PMPI_ twin; all others call the C
- * entry, which is taken over already.
+ * In Open MPI, no Fortran entry does. All names of an entry are the same
+ * function; "use mpi_f08" calls the name that begins with ompi_. In MPICH, the
+ * entries of "use mpi_f08" without a buffer call the PMPI_ twin; all others
+ * call the C entry, which is taken over already.
  */
 #define _GNU_SOURCE /* dladdr */
 #include "shim.h"
@@ -21,12 +21,12 @@ static void set_error(MPI_Fint *error, int value)
 #include <string.h>
 #include <strings.h>
 
-/* The names under which compilers call an entry. Attributes before the type count for them all. */
+/* The names by which compilers call an entry. Attributes before the type apply to all of them. */
 #define NAMES(lower, upper, inner)                                                            \
 	extern __attribute__((alias(#inner), visibility("default"))) __typeof__(inner) lower, \
 		lower##_, lower##__, upper
 
-/* MPI_BOTTOM and MPI_IN_PLACE of Fortran are variables, of which compilers make several names. */
+/* Fortran's MPI_BOTTOM and MPI_IN_PLACE are variables, whose names depend on the compiler. */
 #define VARIABLE(name, NAME)                        \
 	extern int name##_ __attribute__((weak));   \
 	extern int name __attribute__((weak));      \
@@ -40,8 +40,9 @@ VARIABLE(mpi_fortran_in_place, MPI_FORTRAN_IN_PLACE);
 enum { NAMES_OF_VARIABLE = 4 };
 
 /*
- * True if the buffer is the variable. One that came with an MPI by dlopen() is
- * not known under any name here, but the loader knows what lies at its address.
+ * True if the buffer is the variable. The variable of an MPI loaded by dlopen()
+ * is not resolved under any name here, but the loader knows the symbol at its
+ * address.
  */
 static bool is_variable(const void *buffer, const int *const addresses[], const char *name)
 {
@@ -88,7 +89,7 @@ static MPI_Datatype c_type(const MPI_Fint *type)
 	return PMPI_Type_f2c(*type);
 }
 
-/* One of each rank. Fortran that has other integers than C's int is not served. */
+/* One count per rank. Fortran integers that differ from C's int are not supported. */
 static const int *c_counts(const MPI_Fint *counts)
 {
 	_Static_assert(sizeof(MPI_Fint) == sizeof(int), "counts are read where they are");
@@ -314,7 +315,7 @@ NAMES(mpi_finalize, MPI_FINALIZE, ompi_finalize_f);
 
 #else
 
-/* Handles are numbers, the same in C; so are statuses. An error that nobody asks for is NULL. */
+/* Handles are ints, the same as in C, as are statuses. An omitted error argument is NULL. */
 
 SHIM_ENTRY void mpi_barrier_f08_(MPI_Fint *comm, MPI_Fint *error)
 {
@@ -326,7 +327,7 @@ SHIM_ENTRY void mpi_ibarrier_f08_(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *e
 	set_error(error, MPI_Ibarrier(*comm, request));
 }
 
-/* MPI_STATUS_IGNORE is a status like any other here, which nobody reads. */
+/* MPI_STATUS_IGNORE is an ordinary status here, which is never read. */
 SHIM_ENTRY void mpi_request_get_status_f08_(MPI_Fint *request, MPI_Fint *is_done,
 					    MPI_Status *status, MPI_Fint *error)
 {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Gathers at all ranks. Every rank's part is put into its place, from where
- * all of them go round; parts that are to lie apart are packed as a whole.
+ * Allgathers of parts of equal length. Every rank's part is copied to its place
+ * among all parts, and gathered in place; if the parts are not contiguous, all
+ * of them are packed together.
  */
 #include <limits.h>
 
 #include "shim.h"
 
-/* So many parts that were told of. False for none, and for what MPI refuses. */
+/*
+ * Completes data, which describe one part, for so many parts. False if there are none, and for
+ * arguments that MPI rejects.
+ */
 static bool data_of_parts(struct shim_data *data, int parts)
 {
 	return data->count > 0 && data->count <= INT_MAX &&
@@ -25,7 +29,7 @@ bool shim_parts_set(struct shim_parts *parts, int own_count, int all_count)
 	return parts->is_in_place || parts->own.bytes == parts->bytes * (size_t)own_count;
 }
 
-/* With all parts in a row at bytes. */
+/* With all parts contiguous at bytes. */
 static int allgather(struct shim_group *group, const struct shim_parts *parts, char *bytes)
 {
 	char *own = bytes + (size_t)group->rank * parts->bytes;

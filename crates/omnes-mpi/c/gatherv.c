@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Gathers at all ranks of parts of any lengths. They go round in a row, which is
- * made where the caller has them otherwise.
+ * Allgathers of parts of any lengths. They are gathered in contiguous memory, which is allocated if
+ * the caller's parts are not contiguous.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -24,11 +24,11 @@ bool shim_gatherv_set(struct shim_gatherv *gather, int rank, int size)
 	return shim_data_set(own, own->buffer, own->count, own->type) && own->bytes == part.bytes;
 }
 
-/* What a call needs besides: bytes of each rank's part, and all of them in a row. */
+/* Memory that a call needs: length of each rank's part in bytes, and all parts, contiguous. */
 struct room {
 	size_t *lengths;
-	char *bytes; /* NULL where there is no memory */
-	bool is_own; /* not the caller's */
+	char *bytes; /* NULL if out of memory */
+	bool is_own; /* bytes is not the caller's memory */
 };
 
 static struct room room_make(const struct shim_gatherv *gather, int size)
@@ -45,7 +45,7 @@ static struct room room_make(const struct shim_gatherv *gather, int size)
 	return room;
 }
 
-/* The caller's part, to its place among all. */
+/* Copies the caller's part to its place among all parts. */
 static int bring(const struct shim_gatherv *gather, char *bytes, int rank)
 {
 	struct shim_data part = shim_layout_part(&gather->all, rank);
@@ -55,7 +55,7 @@ static int bring(const struct shim_gatherv *gather, char *bytes, int rank)
 	return shim_data_copy(bytes, gather->is_in_place ? &part : &gather->own);
 }
 
-/* The parts that came, to where they belong. */
+/* Unpacks the received parts to their places. */
 static int spread(const struct shim_group *group, const struct shim_gatherv *gather,
 		  const struct room *room)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * What is known of a communicator, as an attribute of it, and the predicate
- * that decides who takes a call.
+ * The state of a communicator, stored as its attribute, and the decision
+ * whether a call is taken.
  *
- * A duplicate of a communicator starts without one. Collective calls on one
- * communicator come one after the other, so a group needs no lock; only the
- * list of all of them does.
+ * A duplicate of a communicator starts without a group. Collective calls on one
+ * communicator are serialized, so a group needs no lock; only the list of all
+ * groups does.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static struct shim_group *group_make(MPI_Comm comm)
 	return group;
 }
 
-/* On this thread, the innermost first: a delete callback may free others. */
+/* On this thread, innermost first: a delete callback may free other communicators. */
 static _Thread_local struct shim_freeing *freeings;
 
 static bool is_freed(MPI_Comm comm)
@@ -80,7 +80,7 @@ bool shim_pass(struct shim_group *group, enum shim_kind kind)
 	return false;
 }
 
-/* Counts a blocking call before they have met; true if it is time to. */
+/* Counts a blocking call before the ranks have met; true if they should meet now. */
 static bool is_time_to_meet(struct shim_group *group, size_t bytes)
 {
 	group->calls_unmet++;
@@ -88,7 +88,7 @@ static bool is_time_to_meet(struct shim_group *group, size_t bytes)
 	       group->calls_unmet >= SHIM_MEETING_CALLS;
 }
 
-/* Lets the ranks meet if it is time to; true if they take such calls. */
+/* Makes the ranks meet if it is time to; true if they take such calls. */
 static bool may_take(struct shim_group *group, enum shim_kind kind, enum shim_way way,
 		     size_t bytes)
 {
@@ -100,8 +100,8 @@ static bool may_take(struct shim_group *group, enum shim_kind kind, enum shim_wa
 }
 
 /*
- * A call that waits for nobody would let the MPI move nowhere, and the sends of
- * a rank that makes no others stand still.
+ * Without this, calls that do not wait would never make the MPI progress, and
+ * sends of a rank that makes no other calls would stall.
  */
 static void let_mpi_move(void)
 {
@@ -111,7 +111,7 @@ static void let_mpi_move(void)
 		shim_requests_move();
 }
 
-/* Counts a call that is taken; true. */
+/* Counts a call that is taken; returns true. */
 static bool take(struct shim_group *group, enum shim_kind kind, size_t bytes)
 {
 	let_mpi_move();
@@ -128,8 +128,8 @@ bool shim_take(struct shim_group *group, enum shim_kind kind, enum shim_way way,
 }
 
 /*
- * Collective. An MPI that is out of communicators is out of them on all ranks,
- * and no error of the program's then.
+ * Collective. An MPI that runs out of communicators does so on all ranks; this
+ * is not an error of the program.
  */
 static void carrier_make(struct shim_group *group)
 {
@@ -139,7 +139,7 @@ static void carrier_make(struct shim_group *group)
 	if (PMPI_Comm_get_errhandler(group->mpi, &handler) != MPI_SUCCESS)
 		return;
 	PMPI_Comm_set_errhandler(group->mpi, MPI_ERRORS_RETURN);
-	/* Not by dup, which would copy attributes of others. */
+	/* Not PMPI_Comm_dup(), which would copy attributes of others. */
 	if (PMPI_Comm_split(group->mpi, 0, group->rank, &group->carrier) != MPI_SUCCESS)
 		group->carrier = MPI_COMM_NULL;
 	PMPI_Comm_set_errhandler(group->mpi, handler);
@@ -157,7 +157,7 @@ bool shim_take_pairs(struct shim_group *group, enum shim_kind kind, size_t bytes
 	return group->carrier == MPI_COMM_NULL ? shim_pass(group, kind) : take(group, kind, bytes);
 }
 
-/* Requests that are still under way keep what they need of it. */
+/* Requests that are still in progress keep what they need of the group. */
 static void group_end(struct shim_group *group)
 {
 	shim_report(group);
@@ -182,7 +182,7 @@ void shim_groups_end(void)
 	shim_report_small();
 }
 
-/* True if it was there, and so has not ended. */
+/* True if the group was listed, and so has not ended. */
 static bool group_unlist(struct shim_group *group)
 {
 	struct shim_group **place;
@@ -205,7 +205,7 @@ void shim_freeing_begin(struct shim_freeing *freeing, const MPI_Comm *comm)
 	int has_group;
 
 	*freeing = (struct shim_freeing){ .outer = freeings };
-	/* MPI refuses to free its own. */
+	/* MPI refuses to free predefined communicators. */
 	if (shim_begin() && comm && *comm && *comm != MPI_COMM_NULL && *comm != MPI_COMM_WORLD &&
 	    PMPI_Comm_get_attr(*comm, shim_comm_key, &group, &has_group) == MPI_SUCCESS) {
 		freeing->comm = *comm;

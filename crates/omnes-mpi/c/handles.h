@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Tables of the MPI's own types and operations. Open MPI's handles are addresses,
- * found when the MPI is there; its Fortran types are other variables than those of C.
+ * Tables of predefined types and operations. Open MPI's handles are addresses, looked up once the
+ * MPI is loaded; its Fortran types are not the same variables as its C types.
  */
 #ifndef OMNES_SHIM_HANDLES_H
 #define OMNES_SHIM_HANDLES_H
@@ -20,7 +20,7 @@ typedef int handle;
 
 #define COUNT(table) (sizeof(table) / sizeof(*(table)))
 
-/* The handle itself; 0 of what the MPI has not. */
+/* The handle itself; 0 for what the MPI lacks. */
 static inline intptr_t handle_find(handle handle)
 {
 #ifdef OPEN_MPI

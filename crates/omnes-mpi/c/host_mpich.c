@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * MPICH: a generalized request may have functions that whoever tests it, or
- * waits for it, calls. MPI_Request_get_status alone does not, so it is taken
- * over too.
+ * MPICH: a generalized request may have functions that all calls that test it,
+ * or wait for it, call. Only MPI_Request_get_status does not, so it is taken
+ * over, too.
  */
 #include "shim.h"
 
@@ -19,7 +19,7 @@ bool shim_host_fits(const char *library)
 	return strncmp(library, "MPICH", 5) == 0;
 }
 
-/* The upper bits of a handle: how it is found, nothing for an invalid one, and what it is of. */
+/* Checks the upper bits of a handle: its storage class, 0 if invalid, and its kind of object. */
 static bool is_of(int handle, unsigned kind)
 {
 	unsigned bits = (unsigned)handle;
@@ -47,20 +47,20 @@ static int request_poll(void *extra, MPI_Status *status)
 	struct shim_request *request = extra;
 
 	(void)status;
-	/* MPI_Wait asks for nothing else: the MPI moves on only if we let it. */
+	/* MPI_Wait polls nothing else: the MPI progresses only if we make it. */
 	if (__atomic_load_n(&request->under_way, __ATOMIC_RELAXED) && !shim_request_poll(request))
 		shim_requests_move();
 	return MPI_SUCCESS;
 }
 
-/* For requests that nobody else is needed for. */
+/* For sets of requests that are all ours. */
 static int request_wait(int count, void **extras, double timeout_s, MPI_Status *status)
 {
 	int at;
 
 	(void)timeout_s, (void)status;
 	for (at = 0; at < count; at++) {
-		/* If another thread looks at it, MPI_Waitall comes again. */
+		/* If another thread polls it, MPI_Waitall calls us again. */
 		if (!shim_request_wait(extras[at]))
 			shim_requests_move();
 	}
@@ -94,7 +94,7 @@ void shim_host_forget(struct shim_request *request)
 	pthread_mutex_unlock(&lock);
 }
 
-/* NULL if it is none of ours. */
+/* NULL if it is not one of ours. */
 static struct shim_request *request_of(MPI_Request handle)
 {
 	struct shim_request *request;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Open MPI: its progress calls us, whoever waits for what, and we look at all
- * requests under way.
+ * Open MPI: its progress engine calls us, no matter which call is waiting, and
+ * we poll all requests in progress.
  */
 #include "shim.h"
 
@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Of libopen-pal: calls back in every round of progress. */
+/* opal_progress_register() of libopen-pal: registers a callback for every round of progress. */
 typedef int (*progress_register_fn)(int (*callback)(void));
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -42,13 +42,16 @@ bool shim_host_has_requests(void)
 	return progress_register() != NULL;
 }
 
-/* Returns how many requests have ended. */
+/* Returns the number of requests that have completed. */
 static int on_progress(void)
 {
 	struct shim_request **place = &under_way;
 	int ended = 0;
 
-	/* It comes here often: another thread, or this one further up, is at it. */
+	/*
+	 * This is called often; if the lock is held, another thread, or a caller on this one, is
+	 * polling.
+	 */
 	if (!__atomic_load_n(&under_way, __ATOMIC_RELAXED) || pthread_mutex_trylock(&lock) != 0)
 		return 0;
 	while (*place) {
@@ -85,7 +88,7 @@ int shim_host_start(struct shim_request *request)
 	return error;
 }
 
-/* Only those under way are in our list. */
+/* Only requests in progress are in our list. */
 void shim_host_forget(struct shim_request *request)
 {
 	(void)request;

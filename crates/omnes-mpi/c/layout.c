@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Parts of any lengths that one rank has of all, as the caller tells of them. */
+/* Parts of any lengths of all ranks at one rank, as described by the caller's arguments. */
 #include <limits.h>
 
 #include "shim.h"
@@ -14,7 +14,7 @@ static MPI_Aint place_of(const struct shim_layout *layout, int rank)
 	return layout->places ? layout->places[rank] : layout->large_places[rank];
 }
 
-/* Of one item: how long it is, how far it is to the next one, and how it lies. */
+/* Sets the length of an item, its distance from the next item, and whether it is contiguous. */
 static bool item_set(struct shim_layout *layout)
 {
 	struct shim_data item;
@@ -27,12 +27,12 @@ static bool item_set(struct shim_layout *layout)
 	layout->extent = (MPI_Aint)extent;
 	layout->item_bytes = (size_t)size;
 	layout->is_contiguous = false;
-	/* Nobody looks at no memory, and what is so long is never packed here. */
+	/* Empty data are never accessed, and items of this length are never packed here. */
 	if (layout->count == 0 || size > INT_MAX)
 		return true;
 	/*
-	 * Places from MPI_BOTTOM on, which is NULL, are addresses, perhaps on this rank alone:
-	 * some memory stands for it.
+	 * Relative to MPI_BOTTOM, which is NULL, places are absolute addresses, perhaps on this
+	 * rank alone: some other address serves as a placeholder.
 	 */
 	if (!shim_data_set(&item, layout->buffer ? layout->buffer : &item, 1, layout->type))
 		return false;
@@ -40,7 +40,7 @@ static bool item_set(struct shim_layout *layout)
 	return true;
 }
 
-/* False if a part would lie at NULL. */
+/* False if a part would be at NULL. */
 static bool is_memory(const struct shim_layout *layout, int parts)
 {
 	if (layout->buffer || !layout->is_contiguous || layout->item_bytes == 0)

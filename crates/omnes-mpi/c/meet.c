@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * In one of the first blocking calls on a communicator its ranks tell each
- * other where they are and what they want, and all decide alike from what all
- * have said. Everything goes through the MPI and this very communicator.
+ * In one of the first blocking calls on a communicator, its ranks exchange
+ * their nodes and settings through the MPI on this communicator, and make the
+ * same decision from the combined values.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,9 @@
 #include "shim.h"
 
 /*
- * What ranks say of themselves; they learn the smallest of each. Of a number
- * and its complement that tells whether all have said the same.
+ * Values that each rank contributes; all ranks get the minimum of each. The
+ * minima of a number and of its complement show whether all ranks have the same
+ * number.
  */
 enum saying {
 	SAYS_PROTOCOL,
@@ -20,8 +21,8 @@ enum saying {
 	SAYS_NOT_NODE,
 	SAYS_REQUESTS,
 	SAYS_ONE_NODE,
-	SAYS_KINDS, /* from here on: of each kind of calls whether it is to be taken */
-	/* As many in all versions, so that they understand that they differ. */
+	SAYS_KINDS, /* from here on: for each kind of calls, whether to take it */
+	/* The same number in all versions, so that versions can detect that they differ. */
 	SAYINGS = 16
 };
 
@@ -39,14 +40,14 @@ static void say(uint64_t says[SAYINGS])
 		says[SAYS_KINDS + kind] = shim_settings.takes[kind];
 }
 
-/* NULL if the ranks may join, else why not; the same on all of them. */
+/* NULL if the ranks may join, otherwise the obstacle; the same on all ranks. */
 static const char *decide(struct shim_group *group, const uint64_t all[SAYINGS])
 {
-	/* 0 is no node: a rank that does not know its own is alone on one. */
+	/* 0 means unknown: a rank that does not know its node counts as alone on one. */
 	bool is_one_node = all[SAYS_NODE] != 0 && all[SAYS_NODE] == ~all[SAYS_NOT_NODE];
 	bool takes_some = false;
 
-	/* Versions of libomnes are told from each other when its ranks join. */
+	/* Different versions of libomnes are detected when the ranks join. */
 	if (all[SAYS_PROTOCOL] != ~all[SAYS_NOT_PROTOCOL])
 		return "its ranks have different versions of this library";
 	group->takes_requests = all[SAYS_REQUESTS];
@@ -69,7 +70,7 @@ static int allgather(void *context, const void *mine, void *all, size_t bytes)
 	return PMPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, *comm) != MPI_SUCCESS;
 }
 
-/* NULL, or why it did not work. */
+/* NULL on success, otherwise the reason for the failure. */
 static const char *join(struct shim_group *group)
 {
 	omnes_exchange exchange = {
@@ -87,7 +88,7 @@ static const char *join(struct shim_group *group)
 	return omnes_last_error();
 }
 
-/* False if some rank is not of this MPI_COMM_WORLD: it may end at another time. */
+/* False if some rank is not in this MPI_COMM_WORLD: it may call MPI_Finalize at another time. */
 static bool is_of_one_world(MPI_Comm comm, int size)
 {
 	int *own = calloc(2 * (size_t)size, sizeof(int)), *in_world = own + size, rank;

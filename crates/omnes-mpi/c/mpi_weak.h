@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the shim needs of the MPI, all of it weak: preloaded into a process
- * without MPI, such as the shell that starts a program, it lies idle instead
- * of keeping the process from starting. It is not linked to an MPI, which
- * would load that into all of them.
+ * The MPI functions that the shim needs, as weak symbols: preloaded into a
+ * process without MPI, such as the shell that starts a program, the shim is
+ * idle instead of keeping the process from starting. It is not linked to an
+ * MPI, which would load that MPI into all processes.
  */
 #ifndef OMNES_SHIM_MPI_WEAK_H
 #define OMNES_SHIM_MPI_WEAK_H

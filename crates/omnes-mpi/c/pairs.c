@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Parts of any lengths between each two ranks, of which only those two know:
- * no two need to decide alike but they. Short ones are messages of libomnes,
- * longer ones of the MPI, on a communicator that only these have; of none there
- * is no message.
+ * Parts of any lengths between pairs of ranks. Only its two ranks know the
+ * length of a part, so only these must decide alike. Short parts are messages
+ * of libomnes, longer ones are messages of the MPI on a communicator used for
+ * nothing else; for empty parts no message is sent.
  */
 #include <limits.h>
 #include <stdlib.h>
 
 #include "shim.h"
 
-/* Counts may be no int where the MPI has calls for that; only there they come to us. */
+/* Counts may exceed an int if the MPI has calls for large counts; only then do we get them. */
 #if MPI_VERSION >= 4
 typedef MPI_Count carried_count;
 #define CARRIED(call) PMPI_##call##_c
@@ -19,23 +19,25 @@ typedef int carried_count;
 #define CARRIED(call) PMPI_##call
 #endif
 
-/* Steps under way at once, so that few ranks send to one at a time. */
+/* Steps in progress concurrently, limited so that few ranks send to one rank at a time. */
 enum { STEPS_AT_ONCE = 32 };
-/* MPIs may have no larger tags. */
+/* The largest tag that all MPIs support. */
 enum { TAG_MAX = 32767 };
 
-/* A part on its way: by libomnes, or by the MPI, or none. */
+/* A part in flight: a message of libomnes, of the MPI, or none. */
 struct message {
-	/* By libomnes: in a row in memory of its own if it does not lie so. */
+	/* By libomnes: packed in separate memory unless it is contiguous. */
 	struct shim_packed row;
-	omnes_request *request; /* NULL where there is none */
-	omnes_status status;	/* of what came */
+	omnes_request *request; /* NULL if there is none */
+	omnes_status status;	/* of the received message */
 	/* By the MPI. */
 	bool is_carried;
 	MPI_Request carried;
 };
 
-/* What goes to the rank so many further on, and comes from the one so many further back. */
+/*
+ * In step d, the rank sends to the rank d places ahead, and receives from the rank d places behind.
+ */
 struct step {
 	struct message sent, come;
 };
@@ -43,16 +45,16 @@ struct step {
 struct exchange {
 	struct shim_group *group;
 	const struct shim_pairs *pairs;
-	int tag;	/* of all its messages, by libomnes and by the MPI */
-	int error;	/* the first one */
-	bool is_broken; /* a rank has failed or left: what is on its way may never come */
+	int tag;	/* of all messages of this exchange, by libomnes and by the MPI */
+	int error;	/* the first error */
+	bool is_broken; /* a rank has failed or left: messages in flight may never arrive */
 };
 
 static bool side_set(struct shim_side *side, int size)
 {
 	if (side->rank == SHIM_NO_RANK)
 		return true;
-	/* In place of more than one part, everything would need memory besides. */
+	/* In-place exchange of several parts would need extra memory for all of them. */
 	return side->parts.buffer != MPI_IN_PLACE &&
 	       shim_layout_set(&side->parts, side->rank == SHIM_EACH_RANK ? size : 1);
 }
@@ -69,7 +71,7 @@ size_t shim_pairs_bytes(const struct shim_pairs *pairs)
 	return pairs->sent.rank == SHIM_NO_RANK ? 0 : (size_t)sent->count * sent->item_bytes;
 }
 
-/* For a rank, or from it; of 0 bytes if there is none. */
+/* The part for a rank, or from it; of 0 bytes if there is none. */
 static struct shim_data part_of(const struct shim_side *side, int rank)
 {
 	if (side->rank == SHIM_EACH_RANK)
@@ -85,7 +87,10 @@ static void note(struct exchange *exchange, int error)
 		exchange->error = error;
 }
 
-/* For what a call of libomnes has returned. A message that is too long breaks nothing else. */
+/*
+ * Maps the result of a libomnes call to an error. A message that is too long does not break the
+ * exchange.
+ */
 static int error_of(struct exchange *exchange, int failure)
 {
 	if (failure == OMNES_SUCCESS)
@@ -95,7 +100,7 @@ static int error_of(struct exchange *exchange, int failure)
 	return shim_failure_code();
 }
 
-/* What stays here: from the caller's one memory to the other. */
+/* Copies the caller's part for itself. */
 static int move_own(const struct exchange *exchange)
 {
 	int rank = exchange->group->rank;
@@ -152,7 +157,7 @@ static int send_start(struct exchange *exchange, struct message *message, int to
 					      message->row.bytes, part.bytes, &message->request));
 }
 
-/* Puts what came to where it belongs; the MPI knows how, if it is less than there is room for. */
+/* Unpacks a received message to its place; if it is shorter than its room, the MPI does so. */
 static int message_spread(const struct exchange *exchange, const struct message *message)
 {
 	const struct shim_data *data = &message->row.data;
@@ -167,7 +172,7 @@ static int message_spread(const struct exchange *exchange, const struct message 
 			     exchange->tag, exchange->group->carrier, MPI_STATUS_IGNORE);
 }
 
-/* Waits for a message of libomnes, if there is one; its memory serves no more. */
+/* Waits for a message of libomnes, if there is one, and frees its memory. */
 static int message_end(struct exchange *exchange, struct message *message, bool comes)
 {
 	bool is_there = message->request;
@@ -179,14 +184,14 @@ static int message_end(struct exchange *exchange, struct message *message, bool 
 	return error;
 }
 
-/* The same for one of the MPI. */
+/* Waits for a message of the MPI, if there is one. */
 static int carried_end(const struct exchange *exchange, struct message *message)
 {
 	if (!message->is_carried)
 		return MPI_SUCCESS;
 	if (!exchange->is_broken)
 		return PMPI_Wait(&message->carried, MPI_STATUS_IGNORE);
-	/* Whoever it is of or for may be gone. */
+	/* The sender or receiver may be gone. */
 	PMPI_Cancel(&message->carried);
 	return PMPI_Request_free(&message->carried);
 }
@@ -200,8 +205,8 @@ static void step_start(struct exchange *exchange, struct step *step, int distanc
 }
 
 /*
- * A few steps at a time; also after an error, so that all others get what is for
- * them. The MPI's come last: libomnes stands still while the MPI waits.
+ * Runs a few steps at a time; it continues after an error, so that all other ranks get their parts.
+ * Messages of the MPI are waited for last: libomnes makes no progress while the MPI waits.
  */
 static void exchange_all(struct exchange *exchange, struct step *steps)
 {
@@ -224,8 +229,8 @@ static void exchange_all(struct exchange *exchange, struct step *steps)
 }
 
 /*
- * MPI forbids one memory for both sides, but not all MPIs mind, and only one rank may do it:
- * what is sent is copied then, so that it is what was there before the call.
+ * MPI forbids the same buffer for both sides, but not all MPIs enforce this, and perhaps only one
+ * rank does so: then the data to send are copied, so that their contents before the call are sent.
  */
 static bool is_one_memory(const struct shim_pairs *pairs)
 {
@@ -233,7 +238,7 @@ static bool is_one_memory(const struct shim_pairs *pairs)
 	       pairs->sent.parts.buffer && pairs->sent.parts.buffer == pairs->come.parts.buffer;
 }
 
-/* Makes what is sent a row of bytes in memory of its own, which is to be freed. */
+/* Copies the data to send to contiguous memory, which the caller frees. */
 static int sent_copy(struct shim_pairs *pairs, int size, void **memory)
 {
 	size_t bytes = shim_pairs_bytes(pairs);
@@ -272,7 +277,10 @@ static int exchange_apart(struct shim_group *group, const struct shim_pairs *pai
 	struct exchange exchange = { .group = group, .pairs = pairs, .error = MPI_SUCCESS };
 	struct step *steps = calloc((size_t)group->size, sizeof(*steps));
 
-	/* What an erroneous call has left there is not taken for that of one soon after it. */
+	/*
+	 * Tags differ, so that messages left by an erroneous call are not taken for those of a
+	 * later one.
+	 */
 	exchange.tag = (int)(group->exchanges & TAG_MAX);
 	if (steps) {
 		exchange_all(&exchange, steps);

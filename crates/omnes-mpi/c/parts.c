@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Parts of equal length that all ranks bring to one, that one has for all, or
- * that each has for each. libomnes wants them in a row, and what is sent apart
- * from what comes.
+ * Gathers, scatters and all-to-alls of parts of equal length. libomnes requires
+ * contiguous parts, and separate memory for sent and received data.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "shim.h"
 
-/* Memory of its own that holds what lies at bytes. */
+/* Allocates memory with a copy of length bytes at bytes. */
 static int copy_make(struct shim_packed *row, const void *bytes, size_t length)
 {
 	*row = (struct shim_packed){ .bytes = malloc(length) };
@@ -19,21 +18,21 @@ static int copy_make(struct shim_packed *row, const void *bytes, size_t length)
 	return MPI_SUCCESS;
 }
 
-/* For a call that was not made. */
+/* For a call that was not started. */
 static int give_up(struct shim_group *group, struct shim_packed *row, int error)
 {
 	shim_row_free(row);
 	return shim_raise_mpi(group->mpi, error);
 }
 
-/* After the call: what is only sent has served. */
+/* After the call: frees memory that was only sent. */
 static int end_sent(struct shim_group *group, struct shim_packed *row, int failure)
 {
 	shim_row_free(row);
 	return failure == OMNES_SUCCESS ? MPI_SUCCESS : shim_raise_omnes(group->mpi);
 }
 
-/* After the call: what came gets to where it belongs. */
+/* After the call: unpacks received data to their place. */
 static int end_come(struct shim_group *group, struct shim_packed *row, int failure)
 {
 	int error = MPI_SUCCESS;
@@ -53,9 +52,9 @@ static bool overlap(const struct shim_data *a, const struct shim_data *b)
 }
 
 /*
- * The caller's own part. MPI forbids that it lies within all without MPI_IN_PLACE, but not all
- * MPIs mind, and only one rank may do it: it gets a row of its own then, so that what is sent is
- * what was there before the call.
+ * The caller's own part. MPI forbids that it overlaps all without MPI_IN_PLACE, but not all MPIs
+ * enforce this, and perhaps only one rank does so: then the part gets separate memory, so that its
+ * contents before the call are sent.
  */
 static struct shim_data own_of(const struct shim_parts *parts)
 {
@@ -66,7 +65,10 @@ static struct shim_data own_of(const struct shim_parts *parts)
 	return own;
 }
 
-/* What the caller sends, apart from all, where it lies at in_place if it lies there. */
+/*
+ * The data that the caller sends, separate from all; in_place is their address if they are in
+ * place.
+ */
 static int sent_make(struct shim_packed *sent, const struct shim_parts *parts,
 		     const char *in_place, size_t length)
 {
@@ -116,7 +118,9 @@ static int scatter_from_here(struct shim_group *group, const struct shim_parts *
 
 	if (error != MPI_SUCCESS)
 		return shim_raise_mpi(group->mpi, error);
-	/* A part that stays in its place comes all the same, to where nobody looks. */
+	/*
+	 * A part that stays in place is received nevertheless, into memory that is then discarded.
+	 */
 	if (parts->is_in_place)
 		error = copy_make(&own, (char *)all.bytes + place, parts->bytes);
 	else

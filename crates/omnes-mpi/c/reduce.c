@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Reductions at all ranks or at one, of the numbers that C and Fortran have, by the
- * operations that libomnes knows. Types and operations are compared with the
- * MPI's own, since what a program names or makes may mean anything.
+ * Reductions at all ranks or at one, of the number types of C and Fortran, with the operations that
+ * libomnes supports. Types and operations are recognized by comparison with the predefined handles,
+ * since user-defined ones may mean anything.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 #include "handles.h"
 #include "shim.h"
 
-/* Longer data are passed: in labs of 8 hosts they were not faster here. */
+/* Longer data are passed: in labs of 8 hosts, libomnes was no faster for them. */
 #define BYTES_MAX ((size_t)64 << 10)
 
 enum kind {
 	SIGNED,
 	UNSIGNED,
-	OTHER_INTEGER, /* signed, of Fortran or of MPI itself */
+	OTHER_INTEGER, /* signed, of Fortran or of MPI itself (MPI_AINT etc.) */
 	FLOATING,
 };
 
@@ -69,11 +69,11 @@ static const struct {
 	{ HANDLE(MPI_BXOR, ompi_mpi_op_bxor), OMNES_XOR },
 };
 
-/* What they are, in order of the tables, once the MPI is there. */
+/* Handles, in the order of the tables, once the MPI is initialized. */
 static struct {
 	MPI_Datatype handle;
 	MPI_Count size;
-	int number; /* the omnes_type, or 0 */
+	int number; /* the enum omnes_type, or 0 */
 } types[COUNT(TYPES)];
 static MPI_Op ops[COUNT(OPS)];
 
@@ -95,7 +95,7 @@ void shim_reduce_begin(void)
 
 	for (i = 0; i < COUNT(TYPES); i++) {
 		types[i].handle = (MPI_Datatype)handle_find(TYPES[i].handle);
-		/* An MPI without Fortran has not all of them. */
+		/* An MPI without Fortran lacks some of them. */
 		if (types[i].handle && types[i].handle != MPI_DATATYPE_NULL &&
 		    PMPI_Type_size_x(types[i].handle, &types[i].size) == MPI_SUCCESS)
 			types[i].number = number_of(TYPES[i].kind, types[i].size);
@@ -126,7 +126,7 @@ bool shim_reduction_set(struct shim_reduction *reduction, MPI_Count count, MPI_D
 {
 	size_t at = 0;
 
-	/* What the MPI refuses. */
+	/* The MPI rejects these. */
 	if (count <= 0 || !type || !op)
 		return false;
 	while (at < COUNT(types) && types[at].handle != type)
@@ -145,10 +145,10 @@ bool shim_reduction_set(struct shim_reduction *reduction, MPI_Count count, MPI_D
 
 bool shim_reduction_place(struct shim_reduction *reduction, const void *from, void *data)
 {
-	/* Some programs pass the same memory twice, which MPICH refuses and Open MPI lets pass. */
+	/* Some programs pass the same buffer twice, which MPICH rejects and Open MPI accepts. */
 	reduction->from = from == MPI_IN_PLACE || from == data ? NULL : from;
 	reduction->data = data;
-	/* MPI_IN_PLACE stands for no memory where it is data. */
+	/* As data, MPI_IN_PLACE is not a buffer. */
 	return from && data && data != MPI_IN_PLACE;
 }
 
@@ -184,12 +184,12 @@ static int reduce(struct shim_group *group, const struct shim_reduction *reducti
 }
 
 /*
- * Blocks that together fit into a packet are faster as a whole: one message of each rank
- * and one for all, in the place of one from each rank to each other.
+ * Blocks that together fit into a packet are faster as a whole: one message from each rank and one
+ * for all ranks, instead of one from each rank to each other.
  */
 #define WHOLE_BYTES_MAX ((size_t)1024)
 
-/* With all numbers at all, in memory of our own. */
+/* Reduces all numbers in all, which is our own memory. */
 static int reduce_blocks(struct shim_group *group, const struct shim_reduction *reduction,
 			 char *all)
 {
@@ -232,7 +232,7 @@ int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction
 
 	if (reduction->data)
 		return reduce(group, reduction, root);
-	/* What is brought stays as it is. */
+	/* The caller's data must not change. */
 	through.data = reduction->bytes > sizeof(few) ? malloc(reduction->bytes) : few;
 	if (!through.data)
 		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * What became of a communicator's calls, in one line of its rank 0. Those that
- * were not worth a meeting are many in some programs: they share a line.
+ * Reports the calls of a communicator, taken and passed, in one line of its
+ * rank 0. Some programs have many communicators that were not worth a meeting:
+ * these share a line.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -9,7 +10,7 @@
 
 #include "shim.h"
 
-/* Of all kinds, with numbers of 20 digits. */
+/* Room for all kinds of calls, with numbers of 20 digits. */
 #define CALLS_TEXT_MAX 1024
 
 static const char *const NAMES[SHIM_KINDS] = {
@@ -31,7 +32,7 @@ static uint64_t all_calls(const struct shim_group *group, int kind)
 	return group->calls[kind].taken + group->calls[kind].passed;
 }
 
-/* "999 of 1000 broadcasts (4091904 bytes), 12 of 12 barriers": the kinds that were called. */
+/* "999 of 1000 broadcasts (4091904 bytes), 12 of 12 barriers": the kinds with calls. */
 static void tell_calls(const struct shim_group *group, char text[CALLS_TEXT_MAX])
 {
 	int length = 0;
@@ -90,7 +91,7 @@ void shim_report_small(void)
 	char text[CALLS_TEXT_MAX];
 	int rank, length = 0;
 
-	/* Each rank has such; one of them says enough. */
+	/* Every rank has such communicators; one rank's report is enough. */
 	if (!small.communicators || PMPI_Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS || rank)
 		return;
 	for (int kind = 0; kind < SHIM_KINDS; kind++)

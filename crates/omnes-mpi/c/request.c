@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Nonblocking calls under way. Each is a generalized request to the MPI, so
- * that MPI_Wait, MPI_Test and all of their kin take it among others; the MPI's
- * progress asks it whether it has ended.
+ * Nonblocking calls in progress. Each is a generalized request of the MPI, so
+ * that MPI_Wait, MPI_Test and all their variants accept it among other
+ * requests; the MPI's progress polls it for completion.
  */
 #include <stdlib.h>
 
 #include "shim.h"
 
-/* A request that never ends: who asks for it lets the MPI move on. */
+/* A request that never completes: testing it makes the MPI progress. */
 static MPI_Request endless;
-static bool is_endless; /* it is there */
+static bool is_endless; /* endless is valid */
 
-/* Not from the MPI's free function, where MPICH holds a lock of its own. */
+/* Must not be called from the MPI's free function, during which MPICH holds a lock of its own. */
 static void request_let_go(struct shim_request *request)
 {
 	if (request->spreads)
@@ -37,7 +37,10 @@ static void request_complete(struct shim_request *request, int failure)
 	PMPI_Grequest_complete(request->handle);
 }
 
-/* For one thread at a time, which completes it or gives it back. NULL if another has it, or had. */
+/*
+ * Takes the request for one thread, which completes it or puts it back. NULL if another thread has
+ * it, or has completed it.
+ */
 static omnes_request *request_take(struct shim_request *request)
 {
 	return __atomic_exchange_n(&request->under_way, NULL, __ATOMIC_ACQUIRE);

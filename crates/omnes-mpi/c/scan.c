@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Reductions up to each rank, of what other reductions take, but not as long. */
+/* Prefix reductions, of the same types and operations as other reductions, but of shorter data. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "shim.h"
 
 /*
- * Longer data are passed: what fits into no single packet was in labs of 4 and
- * 8 hosts slower than with Open MPI, where it goes from rank to rank as well.
+ * Longer data are passed: in labs of 4 and 8 hosts, data that do not fit into a
+ * single packet were slower than with Open MPI, which also forwards them from
+ * rank to rank.
  */
 #define BYTES_MAX ((size_t)1024)
 
@@ -40,7 +41,7 @@ int shim_exscan(struct shim_group *group, const struct shim_reduction *reduction
 
 	if (reduction->data)
 		return scan(group, reduction, omnes_exscan);
-	/* What the first rank brings stays as it is. */
+	/* The first rank's data must not change. */
 	through.data = malloc(reduction->bytes);
 	if (!through.data)
 		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);

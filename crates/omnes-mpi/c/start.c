@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Nonblocking calls that are taken. The caller's memory is the operation's
- * until it has ended; where that does not do, the request has memory of its own.
+ * Start of nonblocking calls that are taken. The caller's memory belongs to the operation until its
+ * completion; if that is not possible, the request has memory of its own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int give_up(struct shim_group *group, struct shim_request *request, int e
 	return shim_raise_mpi(group->mpi, error);
 }
 
-/* Hands the MPI a request that libomnes has started, unless that has failed. */
+/* Wraps a started request of libomnes in a request of the MPI, unless the start has failed. */
 static int hand_over(struct shim_group *group, struct shim_request *request, int failure,
 		     MPI_Request *handle)
 {
@@ -39,15 +39,16 @@ static int hand_over(struct shim_group *group, struct shim_request *request, int
 	return give_up(group, request, error);
 }
 
-/* Packs what is only sent. */
+/* Packs data that are only sent. */
 static int pack(struct shim_request *request, const struct shim_data *data)
 {
 	return shim_packed_make(&request->packed, data, true);
 }
 
 /*
- * Makes room for what comes, and fills it if fills. It is put in its place
- * later, when the caller may have freed the type: a type of our own holds it.
+ * Allocates room for received data, and packs the data into it if fills. They
+ * are unpacked later, when the caller may have freed the type: a type of our
+ * own keeps it alive.
  */
 static int make_room(struct shim_request *request, const struct shim_data *data, bool fills)
 {
@@ -122,7 +123,7 @@ int shim_ireduce(struct shim_group *group, const struct shim_reduction *reductio
 	if (!request)
 		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
 	if (!data) {
-		/* What is brought stays as it is. */
+		/* The caller's data must not change. */
 		data = request->packed.bytes = malloc(reduction->bytes);
 		if (!data)
 			return give_up(group, request, MPI_ERR_NO_MEM);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * MPI_Reduce_scatter_block and MPI_Reduce_scatter beside PMPI_Reduce_scatter_block
- * of the same numbers, which are so small that none is rounded: results must
- * agree in every bit. Prints ok, or what is wrong.
+ * Compares MPI_Reduce_scatter_block and MPI_Reduce_scatter with PMPI_Reduce_scatter_block on the
+ * same numbers, which are so small that none is rounded: results must agree in every bit. Prints
+ * ok, or what is wrong.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void expect(int is_right, const char *what)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Number i of this rank. */
+/* Stores number i of this rank. */
 typedef void filler(void *room, int i);
 
 #define NUMBERS(name, type)                                          \
@@ -36,7 +36,7 @@ NUMBERS(bytes, unsigned char)
 NUMBERS(ints, int)
 NUMBERS(doubles, double)
 
-/* Counts that are all the same. */
+/* Counts that are all equal. */
 static int counts[RANKS_MAX];
 
 static void compare(MPI_Datatype type, MPI_Op op, filler *fill)
@@ -89,7 +89,7 @@ static void equal(void)
 	}
 }
 
-/* Of more bytes than are taken. */
+/* Blocks too long to be taken. */
 static void long_block(void)
 {
 	double *data, *result;
@@ -105,7 +105,7 @@ static void long_block(void)
 	free(result);
 }
 
-/* What is left to the MPI. */
+/* Calls that are passed to the MPI. */
 static void others(void)
 {
 	static int numbers[RANKS_MAX * (RANKS_MAX + 1)], sums[RANKS_MAX + 1];

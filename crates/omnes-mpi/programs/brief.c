@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Communicators that live for a few calls, and two that live for longer: one
- * of many short calls, one of a single long broadcast.
+ * Communicators that live for a few calls, and two that live longer: one with
+ * many short calls, one with a single long broadcast.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A benchmark of the collectives that the usage below names, nonblocking ones
- * with MPI_Wait, in plain MPI: the same loop times whatever library stands behind
- * the names.
+ * A benchmark of the collectives listed in the usage below, nonblocking ones with MPI_Wait, in
+ * plain MPI: the same loop measures any library that implements them.
  *
- * What counts of an iteration is the longest time that a rank spends in the
+ * The time of an iteration is the longest time that any rank spends in the
  * call, as in OSU's programs and in "omnes bench". Before each iteration the
- * ranks meet in MPI_Barrier, as a library's own programs would, or with --sync
- * messages in a barrier of messages, which nobody accelerates.
+ * ranks synchronize in MPI_Barrier, as the benchmarks of MPI libraries do, or,
+ * with --sync messages, in a barrier of point-to-point messages, which no
+ * library accelerates.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 enum {
 	SIZES_MAX = 32,
 	MEET_TAG = 32000,
-	STALE = 128, /* to a value, for bytes that are none of any part */
+	STALE = 128, /* added to a value, for bytes that belong to no part */
 	PASSED_CALLS = 200000, /* per turn of --passed */
 	PASSED_TURNS = 9,
 };
@@ -50,7 +50,7 @@ struct options {
 	const char *ops;
 	size_t sizes[SIZES_MAX];
 	int sizes_count, iterations, warmup, root, is_turns, is_check, is_passed, is_json;
-	int is_messages; /* meet by messages */
+	int is_messages; /* synchronize by messages */
 	double budget_s;
 };
 
@@ -83,7 +83,7 @@ static void *allocate(size_t bytes)
 	return memory;
 }
 
-/* A barrier by dissemination, of messages alone. */
+/* A dissemination barrier of point-to-point messages. */
 static void meet(void)
 {
 	for (int distance = 1; distance < size; distance *= 2)
@@ -94,13 +94,13 @@ static void meet(void)
 
 /* ---- the operations ------------------------------------------------------ */
 
-/* What a rank brings to a root, which alone has it in place. */
+/* Send buffer of a rank: in place at the root only. */
 static const void *brought(const void *buffer, int root)
 {
 	return rank == root ? MPI_IN_PLACE : buffer;
 }
 
-/* True if it was one of these. */
+/* True if op is one of these calls. */
 static int call_reduction(const char *op, void *buffer, int floats, int root)
 {
 	if (!strcmp(op, "allreduce"))
@@ -118,7 +118,7 @@ static int call_reduction(const char *op, void *buffer, int floats, int root)
 	return 1;
 }
 
-/* Equal parts, by the calls that take any; true if it was one of these. */
+/* Equal parts, with the calls for parts of any lengths; true if op is one of these calls. */
 static int call_any_parts(const char *op, unsigned char *buffer, int bytes, int root)
 {
 	unsigned char *own = buffer + (size_t)rank * (size_t)bytes;
@@ -146,7 +146,7 @@ static int call_any_parts(const char *op, unsigned char *buffer, int bytes, int 
 	return 1;
 }
 
-/* True if it was one of these. */
+/* True if op is one of these calls. */
 static int call_parts(const char *op, unsigned char *buffer, int bytes, int root)
 {
 	unsigned char *own = buffer + (size_t)rank * (size_t)bytes;
@@ -159,7 +159,7 @@ static int call_parts(const char *op, unsigned char *buffer, int bytes, int root
 	else if (!strcmp(op, "scatter"))
 		MPI_Scatter(buffer, bytes, MPI_BYTE, rank == root ? MPI_IN_PLACE : own, bytes,
 			    MPI_BYTE, root, MPI_COMM_WORLD);
-	else if (!strcmp(op, "alltoall")) /* not in place, for which MPIs have slower ways */
+	else if (!strcmp(op, "alltoall")) /* not in place, for which MPIs use slower algorithms */
 		MPI_Alltoall(buffer, bytes, MPI_BYTE, buffer + (size_t)size * (size_t)bytes, bytes,
 			     MPI_BYTE, MPI_COMM_WORLD);
 	else
@@ -167,7 +167,7 @@ static int call_parts(const char *op, unsigned char *buffer, int bytes, int root
 	return 1;
 }
 
-/* True if it was no nonblocking call. */
+/* True if op is a blocking call. */
 static int call_blocking(const char *op, void *buffer, size_t bytes, int root)
 {
 	if (!strcmp(op, "bcast"))
@@ -231,7 +231,7 @@ static int is_alltoall(const char *op)
 	return !strncmp(op, "alltoall", strlen("alltoall"));
 }
 
-/* How many times the bytes of a point lie in the buffer. */
+/* Number of parts in the buffer, each with the bytes of a point. */
 static int parts_of(const char *op)
 {
 	if (is_alltoall(op))
@@ -239,7 +239,7 @@ static int parts_of(const char *op)
 	return strstr(op, "gather") || strstr(op, "scatter") ? size : 1;
 }
 
-/* The number of a part among those of all ranks, each of which holds other bytes. */
+/* Number of a part among the parts of all ranks, each of which has different bytes. */
 static int number_of(const char *op, int part)
 {
 	if (!is_alltoall(op))
@@ -255,7 +255,7 @@ static int is_brought(const char *op, int part, int root)
 	return strstr(op, "gather") ? part == rank : rank == root;
 }
 
-/* True if it has the part after it. */
+/* True if this rank has the part after the call. */
 static int is_held(const char *op, int part, int root)
 {
 	int is_at_root = !strncmp(op, "gather", strlen("gather")) ||
@@ -269,7 +269,7 @@ static int is_reduction(const char *op)
 	return strstr(op, "reduce") || strstr(op, "scan");
 }
 
-/* What this rank brings to an iteration, and other values where it is to get some. */
+/* Fills in this rank's input of an iteration, and stale values where it receives data. */
 static void prepare(const struct point *point, unsigned char *buffer, int iteration, int root)
 {
 	for (int part = 0; part < parts_of(point->op); part++) {
@@ -284,11 +284,11 @@ static void prepare(const struct point *point, unsigned char *buffer, int iterat
 	}
 }
 
-/* The numbers that are wrong after a reduction; floats hold all sums exactly. */
+/* Number of wrong elements after a reduction; floats represent all sums exactly. */
 static long wrong_sums(const struct point *point, const float *numbers, int iteration, int root)
 {
 	int is_at_root = !strcmp(point->op, "reduce") || !strcmp(point->op, "ireduce");
-	/* What is brought to another rank stays as it is. */
+	/* Input of a reduction at another rank is unchanged. */
 	int is_own = is_at_root && rank != root;
 	int first = is_own ? rank : 0;
 	int last = is_own || !strcmp(point->op, "scan") ? rank : size - 1;
@@ -305,7 +305,7 @@ static long wrong_sums(const struct point *point, const float *numbers, int iter
 	return wrong;
 }
 
-/* The values that are wrong after it. */
+/* Number of wrong values after an iteration. */
 static long verify(const struct point *point, const unsigned char *buffer, int iteration, int root)
 {
 	long wrong = 0;
@@ -321,7 +321,10 @@ static long verify(const struct point *point, const unsigned char *buffer, int i
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* One iteration, whose data are checked or not; the microseconds of this rank in the call. */
+/*
+ * Runs one iteration, and checks its data if is_checked; returns this rank's time in the call in
+ * us.
+ */
 static double iterate(const struct options *options, struct point *point, unsigned char *buffer,
 		      int iteration, int is_checked)
 {
@@ -349,7 +352,7 @@ static int ascending(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* The iterations that fit the budget, the same on all ranks: those of the slowest. */
+/* Number of iterations that fit into the budget of the slowest rank; the same on all ranks. */
 static int iterations_for(const struct options *options, double one_us)
 {
 	double slowest_us, count;
@@ -361,7 +364,7 @@ static int iterations_for(const struct options *options, double one_us)
 	return count < 5 ? 5 : count > 1000 ? 1000 : (int)count;
 }
 
-/* Measures one point; rank 0 has its times afterwards. */
+/* Measures one point; afterwards rank 0 has its times. */
 static void measure(const struct options *options, struct point *point)
 {
 	int parts = parts_of(point->op);
@@ -405,7 +408,7 @@ static void own_barrier(void)
 	MPI_Barrier(MPI_COMM_SELF);
 }
 
-/* The median over turns of the nanoseconds of one call. */
+/* Median over turns of the time of one call in nanoseconds. */
 static double passed_ns(void (*function)(void))
 {
 	double turns[PASSED_TURNS];
@@ -472,7 +475,7 @@ static void print_point(const struct options *options, const struct point *point
 	fflush(stdout);
 }
 
-/* Whether a list of words between commas holds the word. */
+/* True if the comma-separated list contains the word. */
 static int holds(const char *list, const char *word)
 {
 	size_t length = strlen(word);

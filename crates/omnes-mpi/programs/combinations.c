@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reductions by operations that only the MPI knows: logical ones, MPI_MINLOC
- * and MPI_MAXLOC of all pairs, complex numbers, long double, and operations of
- * the program, of types that lie in a row and of others. MPI_Allreduce and
- * MPI_Reduce beside PMPI_Allreduce of the same data, which must agree in every
- * bit: all numbers are so small that none is rounded. Prints ok, or what is
- * wrong.
+ * Reductions with operations that only the MPI supports: logical operations,
+ * MPI_MINLOC and MPI_MAXLOC on all pair types, complex numbers, long double,
+ * and user-defined operations on contiguous and noncontiguous types. Compares
+ * MPI_Allreduce and MPI_Reduce with PMPI_Allreduce on the same data, which must
+ * agree in every bit: all numbers are so small that none is rounded. Prints ok,
+ * or what is wrong.
  */
 #include <complex.h>
 #include <mpi.h>
@@ -31,10 +31,10 @@ static void expect(int is_right, const char *what)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Element i of this rank, at its place. */
+/* Stores element i of this rank at its place. */
 typedef void filler(void *at, int i);
 
-/* 0 to 2, differently on each rank. */
+/* A number from 0 to 2, different on each rank. */
 static int number(int i)
 {
 	return (i * 7 + rank * 5 + i / 3) % 3;
@@ -74,7 +74,7 @@ COMPLEX(complexes, float)
 COMPLEX(double_complexes, double)
 COMPLEX(long_double_complexes, long double)
 
-/* Values of which many are equal, with places of which some are. */
+/* Pairs of values, many of which are equal, and locations, some of which are equal. */
 #define PAIRS(name, type, where)                        \
 	static void name(void *at, int i)               \
 	{                                               \
@@ -94,10 +94,10 @@ PAIRS(two_doubles, double, double)
 
 static void around_ints(void *at, int i);
 
-/* A type, and where its elements lie. */
+/* A type, and the memory layout of its elements. */
 static MPI_Datatype type;
 static MPI_Aint lower, extent;
-/* Of memory for count elements, whether a byte is of an element. */
+/* For each byte of memory for count elements, whether it belongs to an element. */
 static unsigned char is_data[ROOM];
 
 static void *at_place(void *room)
@@ -105,7 +105,7 @@ static void *at_place(void *room)
 	return (char *)room - lower;
 }
 
-/* Finds out what the type makes of memory. */
+/* Determines the memory layout of the type. */
 static void look_at_type(void)
 {
 	static char ones[ROOM];
@@ -130,7 +130,7 @@ static int are_equal(const unsigned char *got, const unsigned char *wanted)
 	return 1;
 }
 
-/* Also where the MPI does not leave it so. */
+/* Required even where the MPI changes the gaps. */
 static int are_gaps_untouched(const unsigned char *got)
 {
 	for (size_t i = 0; i < ROOM; i++)
@@ -139,11 +139,11 @@ static int are_gaps_untouched(const unsigned char *got)
 	return 1;
 }
 
-static int is_plain; /* the MPI alone, which may do with gaps as it likes */
+static int is_plain; /* the MPI alone, which may change gaps */
 
 /*
- * At one rank, another one each time; every third time in place, at rank 0,
- * since MPICH 4.0 ends with a segmentation fault at others.
+ * Reduces at a different rank each time; every third time in place, at rank 0,
+ * since MPICH 4.0 crashes with a segmentation fault at other ranks.
  */
 static void compare_at_root(const unsigned char *from, const unsigned char *wanted, MPI_Op op)
 {
@@ -172,7 +172,7 @@ static void compare(MPI_Op op, filler *fill)
 	memset(from, UNTOUCHED, ROOM);
 	for (size_t i = 0; i < ROOM; i++)
 		if (is_data[i])
-			from[i] = 0; /* also what fills up a long double */
+			from[i] = 0; /* including the padding of a long double */
 	for (int i = 0; i < count; i++)
 		fill((char *)at_place(from) + i * extent, i);
 	memcpy(own, from, ROOM);
@@ -194,7 +194,7 @@ static const int counts[] = { 1, 2, 17, COUNT_MAX };
 
 static void compare_all(MPI_Op op, filler *fill)
 {
-	/* Open MPI 4.1 writes beside its memory where many elements begin before their place. */
+	/* Open MPI 4.1 writes out of bounds if many elements have data before their address. */
 	size_t different = sizeof(counts) / sizeof(*counts) - (fill == around_ints);
 
 	for (size_t c = 0; c < different; c++) {
@@ -205,7 +205,7 @@ static void compare_all(MPI_Op op, filler *fill)
 
 enum operations { LOGICAL, PLACES, SUMS, OF_ALL, BITS };
 
-/* What the MPI knows, and no other does. */
+/* Predefined operations that only the MPI supports. */
 static void predefined(void)
 {
 #define TYPE(type, operations, fill) { type, #type, operations, fill }
@@ -259,14 +259,14 @@ static void predefined(void)
 	}
 }
 
-/* Three numbers that belong together. */
+/* An element of three numbers. */
 static void three_ints(void *at, int i)
 {
 	for (int k = 0; k < 3; k++)
 		((int *)at)[k] = number(i + k);
 }
 
-/* Sums of numbers whose last digits count alone. */
+/* Sums of the last digits of numbers. */
 static void add_digits(void *from, void *into, int *length, MPI_Datatype *of)
 {
 	int size;
@@ -278,7 +278,7 @@ static void add_digits(void *from, void *into, int *length, MPI_Datatype *of)
 		((int *)into)[i] = (((int *)into)[i] + ((int *)from)[i]) % 10;
 }
 
-/* With gaps, all of them where compilers put them. */
+/* A struct with gaps, all of them padding by the compiler. */
 struct item {
 	char letter;
 	double value;
@@ -294,7 +294,7 @@ static void items(void *at, int i)
 	item->digit = (short)number(i + 2);
 }
 
-/* Each part by another operation. */
+/* A different operation for each part. */
 static void join_items(void *from, void *into, int *length, MPI_Datatype *of)
 {
 	struct item *left = from, *right = into;
@@ -325,7 +325,7 @@ static void add_columns(void *from, void *into, int *length, MPI_Datatype *of)
 			((double *)into)[6 * i + 2 * k] += ((double *)from)[6 * i + 2 * k];
 }
 
-/* An int before its place, and one on it. */
+/* An int before the element's address, and one at it. */
 static void around_ints(void *at, int i)
 {
 	((int *)at)[-1] = number(i), ((int *)at)[0] = number(i + 1);
@@ -339,7 +339,7 @@ static void add_around(void *from, void *into, int *length, MPI_Datatype *of)
 			((int *)into)[4 * i + k] += ((int *)from)[4 * i + k];
 }
 
-/* Of each two the second, whoever has it: not commutative. */
+/* Selects the second of two elements, whichever rank has it: not commutative. */
 static void first_of(void *from, void *into, int *length, MPI_Datatype *of)
 {
 	int size;
@@ -384,7 +384,7 @@ static void by_program(const char *what, MPI_User_function *function, int is_com
 	MPI_Type_free(&type);
 }
 
-/* Operations of the program. */
+/* User-defined operations. */
 static void own(void)
 {
 	MPI_Datatype made;
@@ -401,14 +401,14 @@ static void own(void)
 }
 
 #ifndef OPEN_MPI
-/* A result, its rank, and room up to what processors like to fetch at once, more than once. */
+/* A result, its rank, and padding to a multiple of cache lines. */
 struct roomy {
 	double value;
 	int rank;
 	char room[244];
 };
 
-/* As whole structs are copied, with the room at the end of each. */
+/* Copies whole structs, including their padding. */
 static void best_of(void *from, void *into, int *length, MPI_Datatype *of)
 {
 	struct roomy *left = from, *right = into;
@@ -419,7 +419,7 @@ static void best_of(void *from, void *into, int *length, MPI_Datatype *of)
 			right[i] = left[i];
 }
 
-/* Open MPI 4.1 itself leaves no memory for the room of the last one. */
+/* Open MPI 4.1 itself allocates no memory for the padding of the last struct. */
 static void structs_with_room(void)
 {
 	static struct roomy brought[COUNT_MAX], best[COUNT_MAX];
@@ -458,7 +458,7 @@ static void add_apart(void *from, void *into, int *length, MPI_Datatype *of)
 	}
 }
 
-/* The same ints on all ranks, and other gaps between them on each. */
+/* The same ints on all ranks, with different gaps between them on each. */
 static void layouts_that_differ(void)
 {
 	static int room[COUNT_MAX * RANKS_MAX];
@@ -492,7 +492,7 @@ static void expect_sums(const int *room, const char *what)
 		expect(room[i] == (i % 2 ? UNTOUCHED : ranks * i + ranks * (ranks - 1) / 2), what);
 }
 
-/* Every second rank says where its data are by addresses in its type, from MPI_BOTTOM. */
+/* Every second rank describes its data by absolute addresses in its type, with MPI_BOTTOM. */
 static void addresses_that_differ(void)
 {
 	static int room[2 * COUNT_MAX], result[2 * COUNT_MAX];
@@ -514,7 +514,7 @@ static void addresses_that_differ(void)
 	MPI_Reduce(place, rank == 0 ? result : NULL, count, told, op, 0, MPI_COMM_WORLD);
 	if (rank == 0)
 		expect_sums(result, "a result at one rank");
-	/* In place it is no memory to Open MPI 4.1 and to MPICH 4.0. */
+	/* In place, Open MPI 4.1 and MPICH 4.0 take MPI_BOTTOM for a missing buffer. */
 	if (!is_plain) {
 		MPI_Allreduce(MPI_IN_PLACE, place, count, told, op, MPI_COMM_WORLD);
 		expect_sums(room, "a result");

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * A rank dies while the others are in a broadcast, a barrier or a reduction.
- * The job must end with an error; how soon is the MPI's affair.
+ * The job must end with an error; how soon depends on the MPI.
  *
  *	deadrank kill|exit|abort bcast|barrier|ibcast|iallreduce [RANK]
  *
- * RANK (default: the last) kills itself by SIGKILL, calls exit(3) or
- * MPI_Abort. It does so after a few collectives that all take part in. For
- * broadcasts it is the root, as nobody else would wait for it.
+ * RANK (default: the last) kills itself with SIGKILL, or calls exit(3) or
+ * MPI_Abort, after a few collectives of all ranks. In broadcasts it is the
+ * root, since otherwise no rank would wait for it.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
 	if (rank == victim)
 		die(argv[1]);
 	collective(argv[2], victim);
-	/* Nobody comes here: what these wait for never happens. */
+	/* Not reached: the other ranks wait for something that never happens. */
 	printf("deadrank: rank %d outlived it\n", rank);
 	MPI_Finalize();
 	return 0;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Random collective calls, each by its MPI_ name and by its PMPI_ one, on the
- * same memory with the same bytes in it: what the two leave there must agree in
- * every byte, and so must the errors that they return. Numbers are so small that
- * none is rounded.
+ * Random collective calls, each by its MPI_ name and by its PMPI_ name, on the same memory with the
+ * same initial bytes: the resulting memory must agree in every byte, and so must the errors
+ * returned. Numbers are so small that none is rounded.
  *
  *	differ [--seed N] [--first STEP] [--steps N] [--verbose]
  *
- * Prints ok, or what is wrong and how to see it again. Each step stands for itself.
+ * Prints ok, or what is wrong and how to reproduce it. Steps are independent.
  */
 #include "differ.h"
 #include <stdio.h>
@@ -18,7 +17,7 @@ enum { TASKS_MAX = 4, TEXT_MAX = 600 };
 
 enum { WORLD, DUPLICATE, HALVES, REVERSED, BUT_LAST, SELF, BETWEEN, COMMS };
 
-/* By which steps draw: rarely one whose calls are passed. */
+/* Table from which steps draw: rarely a communicator whose calls are passed. */
 static const int OFTEN[] = { WORLD,    WORLD, WORLD, DUPLICATE, DUPLICATE, HALVES,
 			     REVERSED, REVERSED, BUT_LAST, SELF, BETWEEN };
 
@@ -148,7 +147,7 @@ static void wait_all(struct task *tasks, int count, uint64_t *local)
 	}
 }
 
-/* All of them, first by the names that somebody may stand before. */
+/* Runs all tasks, first by the MPI_ names, which a library may intercept. */
 static void run(struct task *tasks, int count, uint64_t *local)
 {
 	for (int i = 0; i < count; i++)

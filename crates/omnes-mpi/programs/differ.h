@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the parts of differ share: random numbers, datatypes, memory and calls.
- * The program itself is differ.c.
+ * Declarations shared by the files of differ: random numbers, datatypes, memory
+ * and calls. The program itself is differ.c.
  *
- * What MPI wants to be equal on all ranks is drawn from a generator that they all
- * step alike, the rest from one of the rank's own. Both begin anew with each step,
- * so that any step can be run alone.
+ * Arguments that MPI requires to be equal on all ranks are drawn from a generator that all ranks
+ * step alike, other choices from a generator of the rank's own. Both restart with each step, so
+ * that any step can be run alone.
  */
 #ifndef DIFFER_H
 #define DIFFER_H
@@ -30,7 +30,7 @@ static inline uint64_t hash(uint64_t value)
 	return value ^ (value >> 31);
 }
 
-/* In [0,limit-1]; limit is at least 1. */
+/* Draws a number in [0,limit-1]; limit is at least 1. */
 static inline int below(uint64_t *generator, int limit)
 {
 	*generator += 0x9e3779b97f4a7c15u;
@@ -42,13 +42,13 @@ static inline int is_one_in(uint64_t *generator, int many)
 	return below(generator, many) == 0;
 }
 
-/* One of a table. */
+/* Draws an entry of a table. */
 #define DRAW(generator, table) \
 	((table) + below(generator, (int)(sizeof(table) / sizeof(*(table)))))
 
 /* ---- differ_types.c ---- */
 
-/* A type of which others are made. */
+/* A type from which others are derived. */
 struct basic {
 	MPI_Datatype type;
 	char name[MPI_MAX_OBJECT_NAME];
@@ -57,46 +57,46 @@ struct basic {
 	int class;  /* of enum class in differ_types.c */
 };
 
-/* Makes what is of the program's own, and frees it. */
+/* Create and free user-defined types and operations. */
 void types_begin(void);
 void types_end(void);
 
-/* Any. */
+/* Draws any type. */
 const struct basic *basic_draw(uint64_t *generator);
-/* Operations on numbers as C has them, or also all others that commute, or all. */
+/* Operations on the number types of C, also all other commutative ones, or all. */
 enum ops { OF_NUMBERS, COMMUTATIVE, ANY_OPS };
-/* One, and such an operation that has it. */
+/* Draws a type, and an operation of this class that is defined for it. */
 const struct basic *basic_draw_with_op(uint64_t *generator, enum ops which, MPI_Op *op,
 				       char name[32]);
-/* True of an operation of the program, which has all types. */
+/* True for a user-defined operation, which is defined for all types. */
 int op_is_own(MPI_Op op);
 
-/* So many elements, packed: any bytes, or numbers so small that no result is rounded. */
+/* Contents of packed elements: any bytes, or numbers so small that no result is rounded. */
 enum values { ANY_BYTES, SMALL_NUMBERS };
 void basic_fill(const struct basic *basic, void *packed, int elements, enum values values,
 		uint64_t *generator);
-/* Of packed elements whether a byte has a value (1) or may become anything (2). */
+/* Marks whether a byte of packed elements has a value (1) or may become anything (2). */
 void basic_mask(const struct basic *basic, unsigned char *packed, int elements);
 
 /* ---- differ_memory.c ---- */
 
 enum { RANKS_MAX = 64, GUARD = 64 };
 
-/* How an item's elements lie. */
+/* Memory layout of an item's elements. */
 enum layout {
 	ROW,
-	COPY,	   /* dup of that */
+	COPY,	   /* dup of ROW */
 	APART,	   /* a gap after each element */
 	BACKWARDS, /* each element before the last one */
-	SWAPPED,   /* the second half before the first, by types of their own */
+	SWAPPED,   /* the second half before the first, each with its own type */
 	WIDE,	   /* a gap before and after */
-	HOLLOW,	   /* with a block of none between two, or in the place of the first */
+	HOLLOW,	   /* with an empty block between two, or instead of the first */
 	DOWNWARDS, /* each item before the last one */
 	LAYOUTS,
 	/*
-	 * With negative extents collectives of Open MPI 4.1 hang, as one rank has an error,
-	 * and reductions of MPICH 4.0 end with a segmentation fault; those of Open MPI also where
-	 * an item's first element is not at its beginning.
+	 * With negative extents, collectives of Open MPI 4.1 hang, as one rank has an error, and
+	 * reductions of MPICH 4.0 crash with a segmentation fault; reductions of Open MPI do so
+	 * also if an item's first element is not at its address.
 	 */
 #ifdef OPEN_MPI
 	MOVED_LAYOUTS = DOWNWARDS,
@@ -113,53 +113,57 @@ struct form {
 	int elements;
 	MPI_Datatype type;
 	char name[32];
-	MPI_Aint extent, lower, length; /* from item to item; where an item's data begin, and end */
+	MPI_Aint extent, lower, length; /* from item to item; begin and length of an item's data */
 };
 
-/* By one of the first so many layouts. */
+/* Draws one of the first `layouts` layouts. */
 struct form form_draw(const struct basic *basic, int elements, int layouts, uint64_t *generator);
 /* The basic type itself. */
 struct form form_plain(const struct basic *basic);
-/* One that is freed by itself. */
+/* A copy that is freed separately. */
 struct form form_copy(const struct form *form);
 
-/* Items that lie in a row, from a place among all of them on. */
+/* Consecutive items, starting at a place among all items. */
 struct run {
 	int count;
 	MPI_Aint place;
 };
 
-/* Bytes of the caller that MPI is told of. */
+/* Memory of the caller that is passed to MPI. */
 struct memory {
 	struct form form;
 	struct run runs[RANKS_MAX];
 	int runs_count;
 	size_t bytes;
 	char *origin;	   /* the item at place 0 */
-	unsigned char *now;    /* all bytes, with what lies around the data */
+	unsigned char *now;    /* all bytes, including those around the data */
 	unsigned char *before; /* as they were before the call */
 	unsigned char *after;  /* as the call has left them */
-	unsigned char *mask;   /* 0 around the data, 1 of the data, 2 of what may become anything */
-	/* What MPI is told: the same, or MPI_BOTTOM and a type with addresses. */
+	unsigned char *mask;   /* 0: around the data, 1: data, 2: may become anything */
+	/*
+	 * Arguments passed to MPI: origin and the form's type, or MPI_BOTTOM and a type with
+	 * addresses.
+	 */
 	void *told;
 	MPI_Datatype told_type;
 };
 
 /*
- * Takes the runs as they are, and form over. A far one lies at addresses from
- * MPI_BOTTOM; an odd one at no place for its type.
+ * Uses the runs as they are, and takes ownership of form. FAR memory is
+ * described by addresses relative to MPI_BOTTOM; ODD memory is not aligned for
+ * its type.
  */
 enum where { USUAL, FAR, ODD };
 enum where where_draw(uint64_t *generator);
 void memory_make(struct memory *memory, const struct form *form, enum where where);
 void memory_fill(struct memory *memory, enum values values, uint64_t *generator);
-/* What becomes of a run's data from that item on: of no interest, or anything. */
+/* Sets the mask of a run's data, starting at this item. */
 void memory_mask(struct memory *memory, int run, int from, unsigned char mask);
-/* As it is now, it is before the call; as the call has left it; and as before again. */
+/* Save the bytes before the call and after it, and restore the bytes before the call. */
 void memory_begin(struct memory *memory);
 void memory_keep(struct memory *memory);
 void memory_reset(struct memory *memory);
-/* The first byte that is not as wanted now, or -1; of one that is only read, as before. */
+/* Index of the first byte that is not as expected now (if read-only: as before), or -1. */
 long memory_wrong(const struct memory *memory, int is_read_only);
 void memory_free(struct memory *memory);
 
@@ -187,7 +191,7 @@ enum kind {
 
 enum way { BLOCKING, STARTED, LARGE, STARTED_LARGE };
 
-/* As MPI is told of data. */
+/* Arguments that describe data to MPI. */
 struct told {
 	void *buffer;
 	int count; /* of a part */
@@ -200,20 +204,20 @@ struct call {
 	MPI_Comm comm;
 	int root;
 	struct told from, to;
-	int counts[RANKS_MAX], places[RANKS_MAX]; /* of what comes, or of all */
+	int counts[RANKS_MAX], places[RANKS_MAX]; /* of the received parts, or of all parts */
 	int from_counts[RANKS_MAX], from_places[RANKS_MAX];
-	int ranks; /* counts there are */
+	int ranks; /* number of counts */
 	MPI_Op op;
 };
 
 extern const char *const KIND_NAMES[KINDS];
 
-/* False if the MPI has it not in this way. */
+/* False if the MPI lacks this variant of the call. */
 int call_has_way(enum kind kind, enum way way);
 
-/* By MPI_ names, which somebody may stand before, or by PMPI_ ones. */
+/* MPI_ names, which a library may intercept, or PMPI_ names. */
 enum names { MPI, PMPI };
-/* What it returns; a started one has a request then. */
+/* Makes the call and returns its result; a nonblocking call sets the request. */
 int call_make(const struct call *call, enum names names, MPI_Request *request);
 
 /* ---- differ_tasks.c ---- */
@@ -224,9 +228,9 @@ struct comm {
 	const char *name;
 	int rank, size;
 	int is_inter;
-	int parts; /* size, or that of the other group */
-	int all;   /* ranks of both */
-	int is_first; /* of two groups */
+	int parts; /* size, or size of the other group */
+	int all;   /* number of ranks in both groups */
+	int is_first; /* in the first of two groups */
 };
 
 /* A call, and its memory. */
@@ -234,41 +238,41 @@ struct task {
 	struct call call;
 	const struct comm *on;
 	struct memory from, to;
-	int has_from, has_to; /* memory */
-	int is_to_read_only;  /* of a broadcast's root */
+	int has_from, has_to; /* there is such memory */
+	int is_to_read_only;  /* true for a broadcast's root */
 	int is_in_place;
 	MPI_Request request;
-	int results[2]; /* by enum names */
+	int results[2]; /* indexed by enum names */
 	char op[32];
 };
 
-/* Of what is drawn alike on all ranks, and of the rest. */
+/* Generators of choices that are the same on all ranks, and of local choices. */
 struct draws {
 	uint64_t shared, local;
 };
 
-/* Draws one, and makes its memory. */
+/* Draws a task, and allocates its memory. */
 void task_draw(struct task *task, const struct comm *on, struct draws *draws);
 void task_describe(const struct task *task, char *text, size_t bytes);
 void task_free(struct task *task);
 
 /* ---- differ_sizes.c ---- */
 
-/* Elements of a part, in items of so many each. */
+/* Draws the number of elements of a part, a multiple of `each`. */
 int elements_draw(const struct task *task, const struct basic *basic, int each,
 		  uint64_t *generator);
-/* Of so many elements, those of an item: all, one, or what is between. */
+/* Draws the number of elements per item: all, one, or between. */
 int split_draw(int elements, uint64_t *generator);
-/* So many counts: all the same, or others up to the usual one. */
+/* Draws the counts of all ranks: all equal, or different, up to the usual one. */
 void counts_draw(int counts[], int ranks, int usual, uint64_t *shared);
 
 /* ---- differ_parts.c ---- */
 
 void bcast_draw(struct task *task, const struct basic *basic, struct draws *draws);
-/* Of gathers, scatters and alltoalls. */
+/* For gathers, scatters and alltoalls. */
 void parts_draw(struct task *task, const struct basic *basic, int elements, uint64_t *local);
 void gatherv_draw(struct task *task, const struct basic *basic, struct draws *draws);
-/* Of those of any lengths that two ranks know of at a time. */
+/* For parts of any lengths, each known to two ranks only. */
 void pairs_draw(struct task *task, const struct basic *basic, struct draws *draws);
 
 /* ---- differ_reductions.c ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Calls of differ, by MPI_ names and by PMPI_ ones. */
+/* Calls of differ, by MPI_ and PMPI_ names. */
 #include "differ.h"
 
 const char *const KIND_NAMES[KINDS] = {
@@ -34,10 +34,10 @@ int call_has_way(enum kind kind, enum way way)
 #endif
 }
 
-/* A function by both names. */
+/* A function by either name. */
 #define BOTH(name) (names == MPI ? MPI_##name : PMPI_##name)
 
-/* What is common to many. */
+/* Arguments common to many calls. */
 #define FROM call->from.buffer, call->from.count, call->from.type
 #define TO call->to.buffer, call->to.count, call->to.type
 #define BUFFERS call->from.buffer, call->to.buffer

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Memory of differ: the same elements, laid out in many ways, among bytes that
- * nobody may change.
+ * must not change.
  */
 #include "differ.h"
 #include <stdio.h>
@@ -134,7 +134,7 @@ static void *room_make(size_t bytes)
 	return room;
 }
 
-/* From where to where items lie, from that at place 0 on. */
+/* Determines the memory that items span, relative to the item at place 0. */
 static void find_span(const struct memory *memory, MPI_Aint *low, MPI_Aint *high)
 {
 	const struct form *form = &memory->form;
@@ -154,7 +154,7 @@ static void find_span(const struct memory *memory, MPI_Aint *low, MPI_Aint *high
 	}
 }
 
-/* Puts packed elements to some items. */
+/* Unpacks elements to a run of items. */
 static void put(const struct memory *memory, unsigned char *room, const struct run *run,
 		const unsigned char *packed)
 {
@@ -187,7 +187,7 @@ void memory_mask(struct memory *memory, int run, int from, unsigned char mask)
 	free(packed);
 }
 
-/* Tells MPI of addresses. */
+/* Describes the memory to MPI by absolute addresses. */
 static void tell_far(struct memory *memory)
 {
 	MPI_Aint address;
@@ -217,7 +217,7 @@ void memory_make(struct memory *memory, const struct form *form, enum where wher
 
 	memory->form = *form;
 	find_span(memory, &low, &high);
-	/* What lies at place 0 is aligned. */
+	/* The item at place 0 is aligned. */
 	low = low / ALIGNMENT * ALIGNMENT - ALIGNMENT;
 	memory->bytes = (size_t)(high - low) + 2 * GUARD;
 	memory->now = room_make(memory->bytes);
@@ -274,7 +274,7 @@ long memory_wrong(const struct memory *memory, int is_read_only)
 
 		if (memory->mask[i] == 2 || (is_read_only && is_as_before))
 			continue;
-		/* In reductions the MPIs do with gaps as they like. */
+		/* In reductions the MPIs may change gaps. */
 		if (is_read_only ||
 		    (after[i] != memory->now[i] && (memory->mask[i] || !is_as_before)))
 			return (long)i;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Broadcasts of differ, gathers and what else moves parts from rank to rank. */
+/* Broadcasts, gathers, scatters and all-to-alls of differ. */
 #include "differ.h"
 
 #define IN_PLACE ((struct told){ MPI_IN_PLACE, 0, MPI_BYTE })
 #define NOTHING ((struct told){ NULL, 0, MPI_BYTE })
 
-/* Memory for so many parts of so many elements, as items of so many. */
+/* Memory for parts of so many elements, as items of `each` elements. */
 static struct told items_make(struct memory *memory, const struct basic *basic, int elements,
 			      int each, int parts, uint64_t *generator)
 {
@@ -22,8 +22,8 @@ static struct told items_make(struct memory *memory, const struct basic *basic, 
 }
 
 /*
- * Open MPI 4.1 derives from the size of a rank's type how a broadcast is cut into pieces,
- * or which way an allgatherv goes: where it is not the same on all ranks, they hang.
+ * Open MPI 4.1 derives the segments of a broadcast, and the algorithm of an allgatherv, from the
+ * size of a rank's type: if it is not the same on all ranks, they hang.
  */
 enum { IS_SIZE_COMMON = IS_OPEN_MPI };
 
@@ -81,7 +81,7 @@ void parts_draw(struct task *task, const struct basic *basic, int elements,
 		task->call.to = NOTHING;
 }
 
-/* Where parts of other lengths lie, with gaps, in any order. */
+/* Draws places for parts of different lengths, with gaps, in any order. */
 static void places_draw(int places[], const int counts[], int ranks, uint64_t *local)
 {
 	int order[RANKS_MAX], place = below(local, 3), gap = below(local, 3);
@@ -101,7 +101,7 @@ static void places_draw(int places[], const int counts[], int ranks, uint64_t *l
 	}
 }
 
-/* Memory for parts of any lengths, in items of so many elements. */
+/* Memory for parts of any lengths, in items of `each` elements. */
 static struct told runs_make(struct memory *memory, const struct basic *basic, int each,
 			     const int counts[], const int places[], int ranks, uint64_t *items,
 			     uint64_t *local)
@@ -122,7 +122,7 @@ void gatherv_draw(struct task *task, const struct basic *basic, struct draws *dr
 {
 	struct call *call = &task->call;
 	int each = 1 + below(&draws->shared, 3), own;
-	/* MPICH 4.0 derives from the extent how parts are cut into pieces, and hangs likewise. */
+	/* MPICH 4.0 derives the segments of parts from the extent, and hangs in the same way. */
 	uint64_t *items = IS_OPEN_MPI ? &draws->local : &draws->shared;
 
 	call->ranks = task->on->parts;
@@ -144,7 +144,7 @@ void gatherv_draw(struct task *task, const struct basic *basic, struct draws *dr
 	memory_fill(&task->from, ANY_BYTES, &draws->local);
 }
 
-/* What one rank has of all, in the place of what a rank has by itself. */
+/* The side of the root, with the parts of all ranks, instead of a rank's single part. */
 static void root_side_draw(struct task *task, const struct basic *basic, int each,
 			   struct draws *draws)
 {

@@ -3,8 +3,8 @@
 #include "differ.h"
 
 /*
- * True where elements lie anyhow: for operations of the program. In other calls than
- * these, Open MPI 4.1 and MPICH 4.0 end with segmentation faults then.
+ * True if elements may have any layout: for user-defined operations. In other calls than these,
+ * such layouts crash Open MPI 4.1 and MPICH 4.0 with segmentation faults.
  */
 static int lie_anyhow(const struct call *call)
 {
@@ -12,7 +12,7 @@ static int lie_anyhow(const struct call *call)
 	       (call->way == BLOCKING || call->way == LARGE);
 }
 
-/* Elements lie mostly alike on all ranks. */
+/* Mostly, elements have the same layout on all ranks. */
 static struct form reduced_form(const struct basic *basic, const struct call *call, int each,
 				struct draws *draws)
 {
@@ -24,8 +24,9 @@ static struct form reduced_form(const struct basic *basic, const struct call *ca
 }
 
 /*
- * Of both memories, which have one type, so that at most one of them may be far. In place
- * Open MPI 4.1 and MPICH 4.0 take a far one for none, or end with segmentation faults.
+ * For both memories, which have the same type, so that at most one of them may be far. In place,
+ * Open MPI 4.1 and MPICH 4.0 take far memory for a missing buffer, or crash with segmentation
+ * faults.
  */
 static enum where reduced_where(const struct call *call, int has_result, uint64_t *local)
 {
@@ -44,7 +45,7 @@ static void reduced_make(struct memory *memory, const struct form *form, int cou
 	memory_fill(memory, SMALL_NUMBERS, local);
 }
 
-/* What a rank gets: some of the items, or all, or nothing. */
+/* Draws the result of a rank: some items, all, or none. */
 static void result_draw(struct task *task, const struct form *form, int all, int own,
 			enum where where, uint64_t *local)
 {
@@ -69,14 +70,14 @@ static int counts_sum(const struct call *call)
 	return sum;
 }
 
-/* Mostly numbers alone where libraries may not call the MPI, or cannot say in which order. */
+/* Mostly numbers only, where libraries must not call the MPI, or cannot determine the order. */
 static enum ops ops_draw(const struct call *call, uint64_t *shared)
 {
 	int is_started = call->way == STARTED || call->way == STARTED_LARGE;
 
 	if ((is_started || call->kind >= SCAN) && !is_one_in(shared, 3))
 		return OF_NUMBERS;
-	/* Blocks of others end in MPICH 4.0 with a segmentation fault. */
+	/* Blocks with other operations crash MPICH 4.0 with a segmentation fault. */
 	return IS_OPEN_MPI || call->kind < REDUCE_SCATTER ? ANY_OPS : COMMUTATIVE;
 }
 

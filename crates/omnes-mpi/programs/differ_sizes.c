@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* How long the data of differ are. */
+/* Lengths of the data of differ. */
 #include "differ.h"
 
 enum { BYTES_MAX = 640 << 10 /* of a call's data on one rank */ };
 
-/* What libraries like to treat in another way when it is longer, and this call in particular. */
+/* Draws a length above which libraries often treat data differently, in particular in this call. */
 static int limit_draw(const struct task *task, uint64_t *generator)
 {
 	static const int LIMITS[] = { 256, 1024, 4096, 16384, 65536, 524288 };
@@ -62,8 +62,7 @@ static int bytes_draw(const struct task *task, uint64_t *generator)
 }
 
 /*
- * Longer data with gaps that a rank of Open MPI 4.1 has for itself lose their end, where
- * gaps are on both sides.
+ * In Open MPI 4.1, a rank's longer data for itself lose their end if there are gaps on both sides.
  */
 enum { OWN_BYTES_MAX = 64 << 10 };
 
@@ -80,7 +79,7 @@ int elements_draw(const struct task *task, const struct basic *basic, int each,
 {
 	int bytes = bytes_draw(task, generator), item = basic->bytes * each;
 	int bytes_max = bytes_max_of(task);
-	/* At a limit to the byte, or one above. */
+	/* Exactly at a limit, or one item above. */
 	int more = bytes % item ? 1 : below(generator, 2);
 	int items = bytes / item + (bytes > 0 ? more : 0);
 

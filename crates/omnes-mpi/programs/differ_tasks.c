@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What differ calls, on which communicator. */
+/* Draws the calls of differ. */
 #include "differ.h"
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ static void root_draw(struct task *task, uint64_t *shared)
 		task->call.root = !on->is_first ? 0 : on->rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
 }
 
-/* Wrong arguments, on all ranks, some of which are in place or none. */
+/* Makes arguments invalid on all ranks; some are not used, or in place. */
 static void spoil(struct task *task, int is_in_place, uint64_t *shared)
 {
 	struct call *call = &task->call;
@@ -24,7 +24,10 @@ static void spoil(struct task *task, int is_in_place, uint64_t *shared)
 		call->root = task->on->parts;
 		return;
 	case 1:
-		/* Elsewhere Open MPI 4.1 or MPICH 4.0 do not look at it, or not on all ranks. */
+		/*
+		 * In other calls, Open MPI 4.1 or MPICH 4.0 do not check the count, or not on all
+		 * ranks.
+		 */
 		if (is_in_place ||
 		    (call->kind != BCAST && (call->kind < GATHER || call->kind > ALLGATHER)))
 			return;
@@ -41,7 +44,7 @@ static void spoil(struct task *task, int is_in_place, uint64_t *shared)
 static const struct basic *moved_draw(enum kind kind, uint64_t *shared)
 {
 	const struct basic *basic = basic_draw(shared);
-	/* MPICH 4.0 takes parts with gaps for longer than they are, and has an error. */
+	/* MPICH 4.0 overestimates the length of parts with gaps, and returns an error. */
 	int is_wrong = !IS_OPEN_MPI && (kind == GATHER || kind == SCATTER) &&
 		       basic->bytes != basic->extent;
 
@@ -66,7 +69,7 @@ void task_draw(struct task *task, const struct comm *on, struct draws *draws)
 	while (!call_has_way(call->kind, call->way));
 	root_draw(task, &draws->shared);
 	is_in_place = task->is_in_place = !on->is_inter && is_one_in(&draws->shared, 3);
-	/* At other ranks MPICH 4.0 ends with a segmentation fault. */
+	/* At other ranks, MPICH 4.0 crashes with a segmentation fault. */
 	if (!IS_OPEN_MPI && call->kind == REDUCE && is_in_place)
 		call->root = 0;
 	if (call->kind == BARRIER)

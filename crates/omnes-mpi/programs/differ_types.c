@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Types and operations of differ: MPI's own, in the pairs that the standard has,
- * and two operations of the program for all types.
+ * Types and operations of differ: predefined ones, in the combinations that the standard allows,
+ * and two user-defined operations for all types.
  */
 #include "differ.h"
 #include <complex.h>
@@ -18,10 +18,10 @@ enum class {
 	COMPLEX = 16,
 	PAIR = 32,
 	BYTE = 64,
-	RECORD = 128, /* of the program */
+	RECORD = 128, /* user-defined */
 };
 
-/* With gaps where compilers put them. */
+/* A struct with padding by the compiler. */
 struct record {
 	char letter;
 	double value;
@@ -61,7 +61,7 @@ static unsigned char sum(unsigned char left, unsigned char right)
 	return (unsigned char)(left + right);
 }
 
-/* x -> a x + b modulo 16, one after the other: associative, and not commutative. */
+/* Composition of functions x -> a x + b modulo 16: associative, but not commutative. */
 static unsigned char chain(unsigned char left, unsigned char right)
 {
 	int a = left >> 4, b = left & 15;
@@ -157,7 +157,7 @@ void types_end(void)
 		MPI_Op_free(&own_ops[i]);
 }
 
-/* Not long doubles, of which MPICH 4.0 moves a part. */
+/* Not long doubles, of which MPICH 4.0 transfers only a part. */
 const struct basic *basic_draw(uint64_t *generator)
 {
 	const struct basic *basic = &basics[below(generator, basics_count)];
@@ -217,11 +217,11 @@ const struct basic *basic_draw_with_op(uint64_t *generator, enum ops which, MPI_
 
 /* ---- values ---- */
 
-/* Of a pair, a complex number or a number of so many bytes, as C has them. */
+/* Stores a pair, a complex number, or a number, as represented in C. */
 static void number_put(const struct basic *basic, unsigned char *at, uint64_t *generator)
 {
 	int value = below(generator, 3), other = below(generator, 4);
-	/* Of a pair the second is an int, and packed it lies at the end. */
+	/* The second part of a pair is an int, at the end when packed. */
 	int first_bytes = basic->bytes - (basic->class == PAIR ? (int)sizeof(int) : 0);
 	long whole = value;
 	long double longest = value + 1;

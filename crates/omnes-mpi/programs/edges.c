@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What MPI programs may do at the edges of what a library that takes over
- * broadcasts and barriers is likely to think of, each of them legal, or
- * refused by MPI with an error that the program goes on after. Ends with
- * "edges: ok" from within MPI_Finalize. Needs at least 2 ranks.
+ * Edge cases that a library that takes over broadcasts and barriers may
+ * overlook. Each of them is legal, or rejected by MPI with an error after which
+ * the program continues. Ends with "edges: ok" from within MPI_Finalize. Needs
+ * at least 2 ranks.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -11,10 +11,10 @@
 #include <string.h>
 
 enum {
-	LARGE = 64 << 20, /* far beyond what an MPI sends unasked */
-	FAILURES = 3000,  /* more than an MPI has error codes for */
-	TEXTS = 200,	  /* as many of them differ */
-	BARRIERS = 1100,  /* more than anybody has under way */
+	LARGE = 64 << 20, /* far beyond an MPI's eager limit */
+	FAILURES = 3000,  /* more than an MPI has error codes */
+	TEXTS = 200,	  /* number of different error texts */
+	BARRIERS = 1100,  /* more than any program has in progress */
 	TAG = 7,
 };
 
@@ -28,7 +28,7 @@ static void check(int is_right, const char *what)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* The MPI moves on in MPI_Wait for a barrier that depends on its messages. */
+/* The MPI progresses in MPI_Wait for a barrier that depends on its messages. */
 static void message_under_ibarrier(MPI_Comm comm)
 {
 	char *memory = calloc(LARGE, 1);
@@ -45,7 +45,7 @@ static void message_under_ibarrier(MPI_Comm comm)
 	free(memory);
 }
 
-/* Types that MPI gives out and nobody may free, within types of the program. */
+/* Types returned by MPI that must not be freed, within derived types. */
 static void fortran_types(MPI_Comm comm)
 {
 	double values[4] = {0, 0, 0, rank == 0 ? 7 : 0};
@@ -59,7 +59,7 @@ static void fortran_types(MPI_Comm comm)
 	check(values[3] == 7, "a type made of a Fortran type");
 }
 
-/* Counts that are no int, where the MPI has them. */
+/* Large counts, if the MPI supports them. */
 static void long_counts(MPI_Comm comm)
 {
 #if MPI_VERSION >= 4
@@ -78,7 +78,7 @@ static void long_counts(MPI_Comm comm)
 #endif
 }
 
-/* Types of constructors whose counts are no int: alone, and inside others. */
+/* Types from constructors with large counts: alone, and within others. */
 static void long_types(MPI_Comm comm)
 {
 #if MPI_VERSION >= 4
@@ -109,7 +109,7 @@ static void long_types(MPI_Comm comm)
 #endif
 }
 
-/* MPI refuses types that are not committed, on every rank. */
+/* MPI rejects uncommitted types, on every rank. */
 static void uncommitted_types(MPI_Comm comm)
 {
 	int values[8] = {0};
@@ -123,7 +123,9 @@ static void uncommitted_types(MPI_Comm comm)
 	MPI_Type_free(&comb);
 }
 
-/* Handles of another kind are told to the communicator's error handler, and to no other one. */
+/*
+ * Handles of the wrong kind are reported to the communicator's error handler, and to no other one.
+ */
 static void wrong_handles(MPI_Comm comm)
 {
 #ifdef MPICH
@@ -136,11 +138,11 @@ static void wrong_handles(MPI_Comm comm)
 	MPI_Error_class(error, &class);
 	check(class == MPI_ERR_TYPE, "an operation as a type");
 #else
-	(void)comm; /* Open MPI follows them as pointers. */
+	(void)comm; /* Open MPI dereferences such handles. */
 #endif
 }
 
-/* A program that lives on after errors may have any number of them, of any number of texts. */
+/* A program that continues after errors may have any number of errors, with any number of texts. */
 static void many_failures(MPI_Comm comm)
 {
 	char text[MPI_MAX_ERROR_STRING];
@@ -157,7 +159,10 @@ static void many_failures(MPI_Comm comm)
 	}
 }
 
-/* Rank 0 enters all of them before any can end, and then waits for those that have ended at 1. */
+/*
+ * Rank 0 enters all barriers before any can complete, and then waits for those that have completed
+ * at rank 1.
+ */
 static void many_barriers(MPI_Comm comm)
 {
 	MPI_Request *barriers = malloc(BARRIERS * sizeof(*barriers));
@@ -179,7 +184,7 @@ static void many_barriers(MPI_Comm comm)
 	check(entered == (rank == 1 ? 0 : rank) && ended == (rank == 0 ? 1 : rank), "messages");
 }
 
-/* As many may be under way when others come that wait. */
+/* As many may be in progress when blocking calls follow. */
 static void reduction_after_many_barriers(MPI_Comm comm)
 {
 	MPI_Request *barriers = malloc(BARRIERS * sizeof(*barriers));
@@ -195,7 +200,7 @@ static void reduction_after_many_barriers(MPI_Comm comm)
 	check(sum == size, "a reduction after many barriers");
 }
 
-/* Callbacks of a communicator that is freed may communicate on it. */
+/* Delete callbacks of a communicator being freed may communicate on it. */
 static int at_free(MPI_Comm comm, int key, void *value, void *extra)
 {
 	int one = 1, sum = 0;
@@ -207,7 +212,10 @@ static int at_free(MPI_Comm comm, int key, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
-/* Set before the first call, after it, or before it on some ranks: among what others have set. */
+/*
+ * Attributes set before the first call, after it, or before it on some ranks: in any order relative
+ * to the library's own.
+ */
 static void callbacks_of_free(void)
 {
 	int key;
@@ -232,7 +240,7 @@ static void callbacks_of_free(void)
 	MPI_Comm_free_keyval(&key);
 }
 
-/* Those on MPI_COMM_SELF may too, on others. */
+/* Delete callbacks of MPI_COMM_SELF may communicate, too, on other communicators. */
 static int at_finalize(MPI_Comm self, int key, void *value, void *extra)
 {
 	int root_says = rank == 0 ? 9 : 0;
@@ -246,7 +254,7 @@ static int at_finalize(MPI_Comm self, int key, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
-/* One of rank 0 alone may send what another rank needs to get to MPI_Finalize. */
+/* A callback on rank 0 alone may send a message that another rank needs to reach MPI_Finalize. */
 static int at_finalize_send(MPI_Comm self, int key, void *value, void *extra)
 {
 	int word = 7;
@@ -277,7 +285,7 @@ int main(int argc, char **argv)
 
 	MPI_Init(&argc, &argv);
 	if (argc > 1 && strcmp(argv[1], "late") == 0) {
-		/* Nothing of what a library takes over is called before MPI_Finalize. */
+		/* No call that a library takes over is made before MPI_Finalize. */
 		MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 		MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &key, NULL);
 		MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
@@ -286,7 +294,7 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	check(size >= 2, "needs 2 ranks");
-	/* On this rank alone, so that what a library sets up has no common order. */
+	/* On this rank alone, so that a library's setup has no common order. */
 	if (rank == 0)
 		MPI_Barrier(MPI_COMM_SELF);
 	MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &key, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * MPI_Allgather and MPI_Iallgather of numbers that lie in memory in many ways,
- * on each rank in another, beside PMPI_Allgather: all memory must agree, also
- * what lies between the numbers. Prints ok, or what is wrong.
+ * Compares MPI_Allgather and MPI_Iallgather with PMPI_Allgather, on numbers in
+ * many memory layouts, different on each rank: all memory must agree, including
+ * the gaps between the numbers. Prints ok, or what is wrong.
  */
 #define PROGRAM "gathers"
 #include "places.h"
@@ -11,8 +11,8 @@
 enum {
 	RANKS_MAX = 8,
 	COUNT_MAX = 4000,
-	NUMBERS_MAX = RANKS_MAX * COUNT_MAX * 2, /* with as many between them */
-	LONG_COUNT = 200000,			 /* longer than what is taken */
+	NUMBERS_MAX = RANKS_MAX * COUNT_MAX * 2, /* with as many in the gaps */
+	LONG_COUNT = 200000,			 /* longer than the calls that are taken */
 };
 
 static void expect_all(const struct place *place, int count, int shift)
@@ -29,7 +29,7 @@ static int from_memory[COUNT_MAX * 2], got_memory[NUMBERS_MAX], wanted_memory[NU
 enum how {
 	BLOCKING,
 	STARTED,
-	FREED, /* as STARTED, and the types are given back before it ends */
+	FREED, /* like STARTED, but the types are freed before it completes */
 	HOWS
 };
 
@@ -49,7 +49,7 @@ static void gather(enum how how, void *buffer, struct place *from, struct place 
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/* By the library and by the MPI, into memory that holds the same before. */
+/* Compares the library with the MPI, with the same initial memory. */
 static void compare(enum how how, int count, int shift, int is_in_place)
 {
 	struct place from = place_make(from_memory, count, (enum layout)((rank + shift) % LAYOUTS));
@@ -74,7 +74,7 @@ static void compare(enum how how, int count, int shift, int is_in_place)
 	place_free(&from), place_free(&got), place_free(&wanted);
 }
 
-/* What is left to the MPI. */
+/* Calls that are passed to the MPI. */
 static void others(void)
 {
 	int *long_ones = calloc((size_t)ranks, LONG_COUNT * sizeof(int)), nothing = 7;

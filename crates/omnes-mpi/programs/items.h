@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Numbers in memory of which MPI is told one by one. */
+/* Numbers in memory that are described to MPI one by one. */
 #ifndef ITEMS_H
 #define ITEMS_H
 
 #include "numbers.h"
 
-/* A type for single numbers of this memory, and where MPI is told that they lie. */
+/* Creates a type for single numbers of this memory, and sets the buffer to pass to MPI. */
 static MPI_Datatype item_make(int *memory, enum layout layout, void **buffer)
 {
 	MPI_Datatype item, moved;

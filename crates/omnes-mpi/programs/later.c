@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A program that is not linked to an MPI: a part of it is, and comes by
- * dlopen(), in sight of nobody else, as a module of Python does.
+ * A program that is not linked to an MPI: a part of it is, and is loaded by
+ * dlopen() with local symbols, like a Python module.
  *
  *	later nothing|collectives|fortran
  */
@@ -22,7 +22,7 @@ int main(int argc, char **argv)
 
 	if (argc != 2 || length < 0)
 		return 2;
-	/* The parts lie beside, under the same name. */
+	/* The parts are in the same folder, under the same name. */
 	strcpy(path + length, strcmp(argv[1], "fortran") ? ".so" : ".fortran.so");
 	part = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (part)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What "later" loads: all of it that knows an MPI. */
+/* The part that "later" loads, and that uses MPI. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
 int later_run(const char *what);
 
-/* Calls that nothing is known of before: none comes after another one. */
+/* Calls that may be the first call of all, as no other call precedes them. */
 static int has_no_request(void)
 {
 	int is_done = 0;

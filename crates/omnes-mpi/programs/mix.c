@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Everything of MPI that goes together with broadcasts and barriers, at random
- * from a seed: communicators, roots, lengths, datatypes, blocking and
- * nonblocking calls, other collectives, messages under way across them, and
- * every way to complete requests. Each byte received is checked against what
- * the seed says it is. At the end each rank prints a hash of all it received,
- * the same in every correct run of the same seed, steps and ranks.
+ * Everything in MPI that interacts with broadcasts and barriers, at random from
+ * a seed: communicators, roots, lengths, datatypes, blocking and nonblocking
+ * calls, other collectives, messages in flight across them, and every way to
+ * complete requests. Each byte received is compared with the byte that follows
+ * from the seed. At the end each rank prints a hash of all data received, the
+ * same in every correct run with the same seed, steps and ranks.
  *
- * It is a correct MPI program. Within a step, blocking calls come in one order
- * on all ranks; nonblocking ones start in any, but in one per communicator;
- * and nobody waits for anything before a fence, which all ranks pass after
- * having started what comes before it. So each wait is for things that every
- * rank starts without waiting for the waiting rank.
+ * It is a correct MPI program. Within a step, all ranks make blocking calls in
+ * the same order; nonblocking calls start in any order, but in the same order
+ * per communicator; and no rank waits for anything before a fence, which all
+ * ranks pass after starting everything that precedes it. So each wait is for
+ * operations that every rank starts without waiting for the waiting rank.
  */
 #include "mix.h"
 #include <pthread.h>
@@ -83,7 +83,7 @@ void mix_fail(const struct mix_thread *thread, const struct mix_item *item, cons
 
 /* ---- planning a step ----------------------------------------------------- */
 
-/* Mostly short, at times long. */
+/* Mostly short, sometimes long. */
 static size_t draw_bytes(struct mix_thread *thread)
 {
 	static const size_t limits[] = {
@@ -115,7 +115,7 @@ static enum mix_kind draw_kind(struct mix_thread *thread)
 	return kinds[mix_below(&thread->shared, sizeof(kinds) / sizeof(*kinds))];
 }
 
-/* Turns what an intercommunicator has not, or has in another sense, into what it has. */
+/* Replaces operations that intercommunicators lack, or define differently. */
 static void adapt(struct mix_item *item)
 {
 	const struct mix_comm *on = &item->on;
@@ -128,7 +128,7 @@ static void adapt(struct mix_item *item)
 		item->is_sender = on->rank == item->from && !(on->is_inter && on->side == 1);
 		item->is_receiver = on->rank == item->to && !(on->is_inter && on->side == 0);
 		if (item->is_sender && item->is_receiver && !item->is_late)
-			item->receive_mode = 1; /* nobody can block on itself */
+			item->receive_mode = 1; /* a rank cannot block on itself */
 	}
 	if (!on->is_inter)
 		return;
@@ -151,12 +151,12 @@ static void adapt(struct mix_item *item)
 	default:
 		break;
 	}
-	/* MPICH 4.0 delivers nothing from other roots than 0 here. */
+	/* Here MPICH 4.0 delivers nothing from roots other than 0. */
 	if (item->kind == MIX_IBCAST)
 		item->root = 0;
 }
 
-/* Adds an item if this rank has a part in it. All numbers are drawn on all ranks. */
+/* Adds an item if this rank takes part in it. All ranks draw all numbers. */
 static void plan_item(struct mix_thread *thread, enum mix_kind kind)
 {
 	uint64_t *shared = &thread->shared;
@@ -191,7 +191,7 @@ static void plan_item(struct mix_thread *thread, enum mix_kind kind)
 	thread->items[thread->items_count++] = item;
 }
 
-/* Adds the receives of the last step's late messages, somewhere in this step. */
+/* Adds the receives of the last step's late messages at random positions in this step. */
 static void plan_late(struct mix_thread *thread, struct mix_item *late, int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -208,7 +208,7 @@ static void plan_late(struct mix_thread *thread, struct mix_item *late, int coun
 	}
 }
 
-/* Frees a communicator amid the step: what was started on it goes on. */
+/* Frees a communicator in the middle of the step: operations started on it continue. */
 static void plan_free(struct mix_thread *thread)
 {
 	int slot = mix_below(&thread->shared, COMMS_MAX);
@@ -241,7 +241,7 @@ static void plan(struct mix_thread *thread)
 
 /* ---- doing it ------------------------------------------------------------ */
 
-/* Tells whether items[i] may be started now; those that were started are marked. */
+/* True if items[i] may be started now; is_started marks the started items. */
 static int is_eligible(const struct mix_thread *thread, const char *is_started, int i)
 {
 	const struct mix_item *item = &thread->items[i];
@@ -263,7 +263,7 @@ static int is_eligible(const struct mix_thread *thread, const char *is_started, 
 	return 1;
 }
 
-/* Keeps the processor, or gives it away, for a moment; mostly not. */
+/* Sometimes spins, or yields the processor, for a moment. */
 static void dawdle(struct mix_thread *thread)
 {
 	if (mix_below(&thread->local, 12) == 0)
@@ -299,7 +299,7 @@ static void do_step(struct mix_thread *thread)
 				     thread->pending_count > PENDING_MAX / 4);
 }
 
-/* Receives what is still under way and waits for all. */
+/* Receives the messages still in flight and waits for all requests. */
 static void finish(struct mix_thread *thread)
 {
 	struct mix_item late[ITEMS_MAX];
@@ -309,7 +309,7 @@ static void finish(struct mix_thread *thread)
 	thread->items_count = thread->late_count = 0;
 	plan_late(thread, late, count);
 	do_items(thread);
-	thread->step += 2; /* nothing is to be left alone any longer */
+	thread->step += 2; /* no request is deferred any longer */
 	mix_complete(thread, 1);
 	mix_comms_end(thread);
 }

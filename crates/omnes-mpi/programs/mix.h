@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the parts of mix share: random numbers, datatypes, communicators,
- * operations and their completion. The program itself is mix.c.
+ * Declarations shared by the files of mix: random numbers, datatypes,
+ * communicators, operations and their completion. The program itself is mix.c.
  *
- * Two kinds of decisions are drawn. The shared ones (what is done, on which
- * communicator, how long) come from one generator that all ranks step alike.
- * The local ones (in which order nonblocking calls start, which of the
- * completion calls is used, how long a rank dawdles) come from a generator of
- * the rank's own; no result depends on them.
+ * Two kinds of decisions are drawn. The shared ones (operation, communicator,
+ * length) come from one generator that all ranks step alike. The local ones
+ * (the order in which nonblocking calls start, the completion call, how long a
+ * rank dawdles) come from a generator of the rank's own; no result depends on
+ * them.
  */
 #ifndef MIX_H
 #define MIX_H
@@ -18,8 +18,8 @@
 
 enum {
 	COMMS_MAX = 8,	     /* communicators of a thread at a time */
-	ITEMS_MAX = 40,	     /* planned things of one step */
-	PENDING_MAX = 256,   /* requests under way in a thread */
+	ITEMS_MAX = 40,	     /* planned operations of one step */
+	PENDING_MAX = 256,   /* requests in progress in a thread */
 	BLOCKS_MAX = 4,	     /* blocks of the signature of one element */
 	TAG_FIRST = 100,
 };
@@ -34,7 +34,7 @@ static inline uint64_t mix_hash(uint64_t value)
 	return value ^ (value >> 31);
 }
 
-/* mix_hash_of is one number of two. */
+/* mix_hash_of hashes two numbers to one. */
 static inline uint64_t mix_hash_of(uint64_t a, uint64_t b)
 {
 	return mix_hash(mix_hash(a) + b);
@@ -57,15 +57,15 @@ static inline int mix_below(uint64_t *generator, int limit)
 
 /*
  * A communicator as its ranks see it. id is the same on all its ranks and
- * differs between communicators that one call has made. size is that of the
- * remote group where is_inter.
+ * differs between communicators created by one call. size is that of the remote
+ * group if is_inter.
  */
 struct mix_comm {
 	MPI_Comm comm; /* MPI_COMM_NULL on ranks that are not in it */
-	int is_used;   /* by a rank somewhere; the same on all ranks */
+	int is_used;   /* by any rank; the same on all ranks */
 	int is_inter;
 	int is_kept; /* never freed */
-	int held;    /* messages that are yet to be received on it */
+	int held;    /* number of messages yet to be received on it */
 	int side;    /* of an intercommunicator: 0 or 1 */
 	int rank;
 	int size;
@@ -85,16 +85,17 @@ struct mix_unit {
 };
 
 /*
- * Memory for `elements` units in some layout, and how MPI is told about it.
- * image is what memory is to hold in the end, with what lies between the data.
+ * Memory for `elements` units in some layout, and its description for MPI.
+ * image is the expected final content of memory, including bytes between the
+ * data.
  */
 struct mix_buffer {
 	unsigned char *memory;
 	unsigned char *image;
 	size_t bytes;	   /* of memory and of image */
-	void *address;	   /* what MPI is given: may be MPI_BOTTOM */
-	int count;	   /* what MPI is given */
-	MPI_Datatype type; /* what MPI is given */
+	void *address;	   /* passed to MPI: may be MPI_BOTTOM */
+	int count;	   /* passed to MPI */
+	MPI_Datatype type; /* passed to MPI */
 	int is_own_type;   /* type is to be freed */
 };
 
@@ -104,17 +105,17 @@ struct mix_unit mix_unit_draw(uint64_t *generator);
 enum { MIX_DENSE = 0 };
 
 /*
- * mix_buffer_make lays out `elements` units as `layout` (any number) says;
- * MIX_DENSE means without holes.
- * The image holds the data of `key`; the memory holds them only if is_sender.
+ * mix_buffer_make lays out `elements` units according to `layout` (any number);
+ * MIX_DENSE means without holes. The image holds the data of `key`; the memory
+ * holds them only if is_sender.
  */
 struct mix_buffer mix_buffer_make(const struct mix_unit *unit, size_t elements, uint64_t layout,
 				  uint64_t key, int is_sender);
 
-/* mix_buffer_wrong is the first byte that is not as in the image, or -1. */
+/* mix_buffer_wrong returns the index of the first byte that differs from the image, or -1. */
 long mix_buffer_wrong(const struct mix_buffer *buffer);
 
-/* mix_buffer_hash is a number of all data received. */
+/* mix_buffer_hash returns a hash of all data received. */
 uint64_t mix_buffer_hash(const struct mix_buffer *buffer);
 
 void mix_buffer_free(struct mix_buffer *buffer);
@@ -126,7 +127,7 @@ enum mix_kind {
 	MIX_IBCAST,
 	MIX_BARRIER,
 	MIX_IBARRIER,
-	MIX_TIMED_BARRIER, /* checks by the clock that nobody left early */
+	MIX_TIMED_BARRIER, /* checks by the clock that no rank left early */
 	MIX_ALLREDUCE,
 	MIX_IALLREDUCE,
 	MIX_REDUCE,
@@ -138,20 +139,20 @@ enum mix_kind {
 	MIX_GATHER,
 	MIX_SCATTER,
 	MIX_SEND, /* any kind of send, in any kind of receive */
-	MIX_LATE, /* the receive of an earlier send that nobody waited for */
+	MIX_LATE, /* the receive of an earlier send that was not waited for */
 	MIX_SENDRECV,
 	MIX_FREE,  /* the communicator */
-	MIX_FENCE, /* all before is started on all ranks before anybody waits */
+	MIX_FENCE, /* all ranks start all items before it before any rank waits */
 };
 
-/* A thing that all ranks of a communicator do; drawn alike on all of them. */
+/* An operation of all ranks of a communicator; drawn alike on all of them. */
 struct mix_item {
 	enum mix_kind kind;
-	uint64_t id; /* of this item: no other has it */
+	uint64_t id; /* unique to this item */
 	struct mix_comm on;
 	int slot;
 	int root, from, to; /* ranks in it; from and to may be equal */
-	int is_sender, is_receiver; /* of a message: this rank */
+	int is_sender, is_receiver; /* this rank's role in a message */
 	int send_mode, receive_mode;
 	int tag;
 	size_t elements;
@@ -159,28 +160,28 @@ struct mix_item {
 	int is_late; /* the receive is a later MIX_LATE */
 };
 
-/* A request under way and what it fills. */
+/* A request in progress, and the buffer that it fills. */
 struct mix_pending {
 	MPI_Request request;
 	struct mix_item item;
 	struct mix_buffer buffer[2];
 	int buffers;
-	int is_receive; /* of a message, so that its status tells something */
+	int is_receive; /* of a message, so its status has a meaning */
 	int is_send;
 	int ready_step; /* not to be waited for before this step */
 };
 
-/* All of one thread. */
+/* State of one thread. */
 struct mix_thread {
 	uint64_t seed, shared, local, hash;
 	int number; /* of the thread */
 	int step;
 	int world_rank, world_size;
-	MPI_Comm base;	     /* of this thread, of all ranks */
+	MPI_Comm base;	     /* of all ranks, for this thread */
 	size_t bytes_max;
 	int is_one_clock;
 	int is_mixed_types; /* ranks of a broadcast describe their data differently */
-	int is_early_free;  /* communicators are freed with requests under way */
+	int is_early_free;  /* communicators are freed with requests in progress */
 	struct mix_comm comms[COMMS_MAX];
 	struct mix_item items[ITEMS_MAX];
 	int items_count;
@@ -192,29 +193,29 @@ struct mix_thread {
 	long done; /* operations */
 };
 
-/* mix_fail says what is wrong with which operation, and ends the job. */
+/* mix_fail reports what is wrong with an operation, and aborts the job. */
 void mix_fail(const struct mix_thread *thread, const struct mix_item *item, const char *what,
 	      long where);
 
 /* mix_comms_begin gives the thread its first communicators. */
 void mix_comms_begin(struct mix_thread *thread, MPI_Comm self);
 
-/* mix_comms_change makes or frees a communicator, as the shared generator says. */
+/* mix_comms_change creates or frees a communicator, as drawn from the shared generator. */
 void mix_comms_change(struct mix_thread *thread);
 
-/* mix_comms_end frees what is left. */
+/* mix_comms_end frees the remaining communicators. */
 void mix_comms_end(struct mix_thread *thread);
 
-/* mix_is_free_to_move tells whether a rank may start this before or after its neighbours. */
+/* mix_is_free_to_move returns whether a rank may reorder the start of this item. */
 int mix_is_free_to_move(const struct mix_item *item);
 
-/* mix_is_collective tells whether all ranks of the communicator take part. */
+/* mix_is_collective returns whether all ranks of the communicator take part. */
 int mix_is_collective(const struct mix_item *item);
 
-/* mix_start does an item, or starts it if it is nonblocking on this rank. */
+/* mix_start executes an item, or starts it if it is nonblocking on this rank. */
 void mix_start(struct mix_thread *thread, const struct mix_item *item);
 
-/* mix_completed checks what a request that has ended has filled, and frees it. */
+/* mix_completed checks the data of a completed request, and frees it. */
 void mix_completed(struct mix_thread *thread, struct mix_pending *pending,
 		   const MPI_Status *status);
 
@@ -224,7 +225,9 @@ void mix_poll(struct mix_thread *thread);
 /* mix_complete waits for some, or all, of the requests that may be waited for. */
 void mix_complete(struct mix_thread *thread, int is_all);
 
-/* mix_free frees a communicator; what is under way on it goes on, if the MPI can do that. */
+/*
+ * mix_free frees a communicator; operations in progress on it continue, if the MPI supports this.
+ */
 void mix_free(struct mix_thread *thread, MPI_Comm *comm);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Communicators of mix: made in every way there is, freed in any order.
+ * Communicators of mix: created in every possible way, freed in any order.
  *
- * One call may make several communicators, for disjoint ranks. They share a
- * slot; a rank knows the one it is in, and ranks that are in none know that
+ * One call may create several communicators, of disjoint ranks. They share a
+ * slot; a rank knows its own communicator, and ranks that are in none know that
  * the slot is in use.
  */
 #include "mix.h"
@@ -11,7 +11,7 @@
 
 enum { KINDS = 11 };
 
-/* Fills in what all kinds have in common. */
+/* Fills in the fields common to all kinds. */
 static void describe(struct mix_thread *thread, struct mix_comm *made)
 {
 	MPI_Group group, world;
@@ -67,7 +67,7 @@ static void check_split(struct mix_thread *thread, const struct mix_comm *parent
 		mix_fail(thread, NULL, "split gives another rank or size", rank);
 }
 
-/* Splits by a color and a key that every rank can compute for all. */
+/* Splits by a color and a key that every rank can compute for all ranks. */
 static MPI_Comm split(struct mix_thread *thread, const struct mix_comm *parent, uint64_t draw)
 {
 	int colors = 1 + (int)(draw % 3), is_undefined = draw % 5 == 0;
@@ -82,11 +82,11 @@ static MPI_Comm split(struct mix_thread *thread, const struct mix_comm *parent, 
 	return made;
 }
 
-/* A communicator of the ranks below a limit, by those alone or by all. */
+/* Creates a communicator of the ranks below a limit, called by these alone or by all ranks. */
 static MPI_Comm of_group(const struct mix_comm *parent, uint64_t draw, int is_by_members)
 {
 	int limit = 1 + (int)(draw % (uint64_t)parent->size);
-	int range[1][3] = {{limit - 1, 0, -1}}; /* backwards, so that ranks change */
+	int range[1][3] = {{limit - 1, 0, -1}}; /* in reverse, so that ranks change */
 	MPI_Group all, some;
 	MPI_Comm made = MPI_COMM_NULL;
 
@@ -115,7 +115,7 @@ static MPI_Comm cart(const struct mix_comm *parent, uint64_t draw)
 	return row;
 }
 
-/* Both halves of a communicator as the groups of an intercommunicator. */
+/* Creates an intercommunicator whose groups are the halves of a communicator. */
 static MPI_Comm inter(const struct mix_comm *parent, int *side)
 {
 	int low = parent->size / 2;
@@ -147,7 +147,7 @@ static MPI_Comm duplicate(const struct mix_comm *parent, int how)
 	return made;
 }
 
-/* Makes one of `parent`, whose ranks all call this with the same numbers. */
+/* Creates a communicator from `parent`, all of whose ranks call this with the same numbers. */
 static void make(struct mix_thread *thread, const struct mix_comm *parent, int kind,
 		 uint64_t draw, struct mix_comm *made)
 {
@@ -197,7 +197,10 @@ static void make_one(struct mix_thread *thread, int slot)
 	while (!thread->comms[from].is_used)
 		from = (from + 1) % COMMS_MAX;
 	parent = &thread->comms[from];
-	/* Whether a slot holds intercommunicators only its ranks know, so they all decide alike. */
+	/*
+	 * Only the ranks of a slot know whether it holds intercommunicators, so they all decide
+	 * alike.
+	 */
 	if (parent->comm != MPI_COMM_NULL && parent->is_inter)
 		made.comm = duplicate(parent, 0), made.side = parent->side;
 	else if (parent->comm != MPI_COMM_NULL)

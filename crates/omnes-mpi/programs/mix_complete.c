@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Completion in mix: all kinds of requests in one array, and every call that
- * MPI has for it.
+ * Completion in mix: all kinds of requests in one array, and every completion
+ * call of MPI.
  */
 #include "mix.h"
 #include <stdlib.h>
 
-enum { NULLS_MAX = 3 }; /* null requests strewn into an array */
+enum { NULLS_MAX = 3 }; /* null requests inserted into an array */
 
 /* The requests of one completing call; whose[i] is NULL for a null request. */
 struct selection {
@@ -29,7 +29,7 @@ static void swap(struct mix_thread *thread, struct selection *selection, int i)
 	selection->whose[other] = whose;
 }
 
-/* Takes some, or all, of the pending ones out of the thread's list, in random order. */
+/* Takes some, or all, of the pending requests out of the thread's list, in random order. */
 static void choose(struct mix_thread *thread, struct selection *selection, int is_all,
 		   int is_test_only)
 {
@@ -56,7 +56,7 @@ static void choose(struct mix_thread *thread, struct selection *selection, int i
 		swap(thread, selection, i);
 }
 
-/* A request of the selection has ended: MPI has made it null. */
+/* Handles a completed request of the selection: MPI has set it to null. */
 static void ended(struct mix_thread *thread, struct selection *selection, int i,
 		  const MPI_Status *status)
 {
@@ -70,7 +70,7 @@ static void ended(struct mix_thread *thread, struct selection *selection, int i,
 	mix_completed(thread, pending, status);
 }
 
-/* Ends those that a call with indices has reported. */
+/* Handles the completed requests that a call with indices has reported. */
 static void ended_some(struct mix_thread *thread, struct selection *selection, int count)
 {
 	for (int i = 0; i < count; i++)
@@ -115,7 +115,7 @@ static void by_status(struct mix_thread *thread, struct selection *selection)
 		if (selection->whose[i] && selection->requests[i] == MPI_REQUEST_NULL)
 			mix_fail(thread, &selection->whose[i]->item,
 				 "MPI_Request_get_status has freed a request", i);
-		/* It has ended, so this may not wait. */
+		/* The request has completed, so this must not wait. */
 		MPI_Test(&selection->requests[i], &is_done, MPI_STATUS_IGNORE);
 		if (!is_done)
 			mix_fail(thread, &selection->whose[i]->item, "ended, then not", i);
@@ -214,7 +214,7 @@ void mix_complete(struct mix_thread *thread, int is_all)
 	free(selection);
 }
 
-/* What is left of a selection that was only tested goes back. */
+/* Puts the requests that have not completed back into the thread's list. */
 static void put_back(struct mix_thread *thread, struct selection *selection)
 {
 	for (int i = 0; i < selection->count; i++) {
@@ -273,7 +273,7 @@ void mix_free(struct mix_thread *thread, MPI_Comm *comm)
 			thread->pending[kept++] = pending;
 			continue;
 		}
-		/* All its ranks start it before they come here. */
+		/* All its ranks start it before they get here. */
 		MPI_Wait(&pending->request, MPI_STATUS_IGNORE);
 		mix_completed(thread, pending, NULL);
 	}

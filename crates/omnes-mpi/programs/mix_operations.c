@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The operations of mix: starting them, and checking what they brought.
+ * The operations of mix: starting them, and checking the received data.
  */
 #include "mix.h"
 #include <stdlib.h>
@@ -49,7 +49,7 @@ int mix_is_free_to_move(const struct mix_item *item)
 	case MIX_IALLTOALL:
 		return 1;
 	case MIX_SEND:
-		/* Whoever faces a blocking call must not come later than it: all keep the order. */
+		/* The peer of a blocking call must not start later: all ranks keep the order. */
 		if (item->is_late)
 			return 1;
 		return !is_blocking_send(item) && !is_blocking_receive(item);
@@ -71,7 +71,7 @@ static struct mix_pending *pending_new(struct mix_thread *thread, const struct m
 	return pending;
 }
 
-/* Notes a request that was started; at times gives the type back while MPI still needs it. */
+/* Records a started request; sometimes frees the type while MPI still needs it. */
 static void pending_add(struct mix_thread *thread, struct mix_pending *pending)
 {
 	for (int i = 0; i < pending->buffers; i++) {
@@ -92,7 +92,7 @@ static void check_status(struct mix_thread *thread, const struct mix_pending *pe
 	const struct mix_buffer *buffer = &pending->buffer[0];
 	int count, is_cancelled;
 
-	/* MPICH leaves the status of a nonblocking collective as it was. */
+	/* MPICH does not change the status of a nonblocking collective. */
 	if (!pending->is_send && !pending->is_receive)
 		return;
 	MPI_Test_cancelled(status, &is_cancelled);
@@ -104,7 +104,7 @@ static void check_status(struct mix_thread *thread, const struct mix_pending *pe
 		mix_fail(thread, item, "the status has another source", status->MPI_SOURCE);
 	if (status->MPI_TAG != item->tag)
 		mix_fail(thread, item, "the status has another tag", status->MPI_TAG);
-	/* A count is told in the type of the receive, which may be gone. */
+	/* A count is in units of the receive's type, which may have been freed. */
 	if (buffer->type == MPI_DATATYPE_NULL || item->elements == 0)
 		return;
 	MPI_Get_count(status, buffer->type, &count);
@@ -127,7 +127,7 @@ void mix_completed(struct mix_thread *thread, struct mix_pending *pending,
 		hash = mix_hash_of(hash, mix_buffer_hash(&pending->buffer[i]));
 		mix_buffer_free(&pending->buffer[i]);
 	}
-	/* A sum, since requests end in any order. */
+	/* A sum, since requests complete in any order. */
 	thread->hash += hash;
 	thread->done++;
 	free(pending);
@@ -135,7 +135,7 @@ void mix_completed(struct mix_thread *thread, struct mix_pending *pending,
 
 /* ---- broadcasts and barriers --------------------------------------------- */
 
-/* The root to name in an intercommunicator: item->root is in the group of side 0. */
+/* The root argument in an intercommunicator: item->root is in the group of side 0. */
 static int root_to_name(const struct mix_item *item, int *is_sender)
 {
 	const struct mix_comm *on = &item->on;
@@ -172,7 +172,7 @@ static void broadcast(struct mix_thread *thread, const struct mix_item *item)
 	pending_add(thread, pending);
 }
 
-/* Nobody may leave before the last has entered. */
+/* No rank may leave before the last rank has entered. */
 static void timed_barrier(struct mix_thread *thread, const struct mix_item *item)
 {
 	double entered = now_s(), left, last;
@@ -186,7 +186,7 @@ static void timed_barrier(struct mix_thread *thread, const struct mix_item *item
 	}
 	left = now_s();
 	MPI_Allreduce(&entered, &last, 1, MPI_DOUBLE, MPI_MAX, item->on.comm);
-	/* Between groups MPI_Ibarrier of Open MPI 4.1 lets ranks go too early. */
+	/* On intercommunicators, MPI_Ibarrier of Open MPI 4.1 releases ranks too early. */
 	if (thread->is_one_clock && !item->on.is_inter && left < last)
 		mix_fail(thread, item, "a barrier was left before all had entered, ns",
 			 (long)((last - left) * 1e9));
@@ -219,7 +219,7 @@ static int64_t value(const struct mix_item *item, int rank, size_t i)
 	return (int64_t)(mix_hash_of(item->id + item->on.id, (uint64_t)rank * 4096 + i) >> 16);
 }
 
-/* Memory for `count` numbers as a buffer; the image is for the caller to fill. */
+/* Creates a buffer for `count` numbers; the caller fills in the image. */
 static struct mix_buffer numbers(struct mix_thread *thread, const struct mix_item *item,
 				 size_t count)
 {
@@ -234,7 +234,7 @@ static struct mix_buffer numbers(struct mix_thread *thread, const struct mix_ite
 	return buffer;
 }
 
-/* What each rank brings; it must be the same afterwards. */
+/* Input of each rank; it must not change. */
 static void bring(const struct mix_item *item, struct mix_buffer *buffer)
 {
 	int64_t *numbers = (int64_t *)buffer->image;
@@ -298,7 +298,7 @@ static int is_alltoall(const struct mix_item *item)
 	return item->kind == MIX_ALLTOALL || item->kind == MIX_IALLTOALL;
 }
 
-/* Gathers bring `count` numbers of all, alltoalls other ones to each. */
+/* Gathers transfer `count` numbers of each rank, alltoalls different ones to each rank. */
 static void exchange(struct mix_thread *thread, const struct mix_item *item)
 {
 	struct mix_pending *pending = pending_new(thread, item);
@@ -339,7 +339,7 @@ static void exchange(struct mix_thread *thread, const struct mix_item *item)
 	pending_add(thread, pending);
 }
 
-/* Numbers of all come to the root, or go from there. */
+/* Gathers numbers at the root, or scatters them from it. */
 static void at_root(struct mix_thread *thread, const struct mix_item *item)
 {
 	struct mix_pending *pending = pending_new(thread, item);
@@ -369,7 +369,7 @@ static void at_root(struct mix_thread *thread, const struct mix_item *item)
 
 /* ---- messages ------------------------------------------------------------ */
 
-/* A pending with the message in it, in a layout of this side's own. */
+/* Creates a pending request with the message, in a layout of this side's own. */
 static struct mix_pending *message(struct mix_thread *thread, const struct mix_item *item,
 				   int is_sender)
 {
@@ -435,7 +435,7 @@ static void receive(struct mix_thread *thread, const struct mix_item *item)
 	pending_add(thread, pending);
 }
 
-/* Round a ring of all ranks: each sends to the next and receives from the one before. */
+/* A ring of all ranks: each sends to the next and receives from the previous one. */
 static void send_and_receive(struct mix_thread *thread, const struct mix_item *item)
 {
 	struct mix_item out = *item, in = *item;
@@ -490,7 +490,7 @@ void mix_start(struct mix_thread *thread, const struct mix_item *item)
 		at_root(thread, item);
 		break;
 	case MIX_SEND:
-		/* To oneself: the receive is there before the send. */
+		/* To itself: the receive precedes the send. */
 		if (item->is_receiver && !item->is_late)
 			receive(thread, item);
 		if (item->is_sender)

@@ -2,8 +2,8 @@
 /*
  * Datatypes of mix: one signature, laid out in memory in many ways.
  *
- * The program computes itself where each byte lies, so MPI's own packing is
- * checked as well, and so is that nothing between the data is touched.
+ * The program computes the position of each byte itself, so it also checks
+ * MPI's packing, and that bytes between the data do not change.
  */
 #include "mix.h"
 #include <stdio.h>
@@ -13,10 +13,10 @@
 enum {
 	FILLER = 0xa5,
 	HOLES_MAX = 24,
-	SCATTERED_MAX = 1 << 16, /* elements with holes: they take much memory */
+	SCATTERED_MAX = 1 << 16, /* elements with holes, which need much memory */
 };
 
-/* Where the blocks of one unit lie, and how far the next unit is. */
+/* Positions of the blocks of a unit, and the distance to the next unit. */
 struct layout {
 	MPI_Aint offset[BLOCKS_MAX];
 	MPI_Aint extent;
@@ -54,7 +54,7 @@ static void *allocate(size_t bytes)
 	return memory;
 }
 
-/* Blocks one after another, without holes. */
+/* Contiguous blocks. */
 static struct layout dense(const struct mix_unit *unit)
 {
 	struct layout layout = {.extent = unit->bytes};
@@ -91,7 +91,9 @@ static struct layout scattered(const struct mix_unit *unit, uint64_t *generator)
 	return layout;
 }
 
-/* The MPI type of one unit in this layout, as a struct or as an hindexed of one basic type. */
+/*
+ * Creates the MPI type of one unit in this layout, as a struct or as an hindexed of one basic type.
+ */
 static MPI_Datatype type_of(const struct mix_unit *unit, const struct layout *layout)
 {
 	MPI_Datatype bare, type;
@@ -136,7 +138,7 @@ static struct layout vector_of(const struct mix_unit *unit, uint64_t *generator,
 	return layout;
 }
 
-/* Replaces a type by `count` of it in a row. */
+/* Replaces a type by a contiguous type of `count` elements. */
 static void repeat(MPI_Datatype *type, int count)
 {
 	MPI_Datatype one = *type;
@@ -145,7 +147,7 @@ static void repeat(MPI_Datatype *type, int count)
 	MPI_Type_free(&one);
 }
 
-/* Replaces address, count and type by MPI_BOTTOM, 1 and a type with the address in it. */
+/* Replaces address, count and type by MPI_BOTTOM, 1 and a type that contains the address. */
 static void make_absolute(struct mix_buffer *buffer)
 {
 	MPI_Datatype absolute;
@@ -191,7 +193,7 @@ struct mix_buffer mix_buffer_make(const struct mix_unit *unit, size_t elements, 
 	int is_dense = layout == MIX_DENSE || elements > SCATTERED_MAX;
 	int how = mix_below(&layout, 5);
 
-	if (unit->blocks == 1 && how < 2) { /* plain: the most frequent in programs */
+	if (unit->blocks == 1 && how < 2) { /* plain: the most frequent case in programs */
 		buffer.type = unit->basic[0];
 		buffer.is_own_type = 0;
 		buffer.count = (int)elements * unit->count[0];
@@ -243,7 +245,7 @@ uint64_t mix_buffer_hash(const struct mix_buffer *buffer)
 
 void mix_buffer_free(struct mix_buffer *buffer)
 {
-	/* Legal while MPI still uses the type: it goes when its last use has ended. */
+	/* Legal while MPI still uses the type: it is freed after its last use. */
 	if (buffer->is_own_type)
 		MPI_Type_free(&buffer->type);
 	free(buffer->memory);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What programs share that have a name, PROGRAM, to complain under. */
+/* Definitions shared by programs; PROGRAM is the name in their error messages. */
 #ifndef NUMBERS_H
 #define NUMBERS_H
 
@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How numbers lie in memory. */
+/* Memory layout of numbers. */
 enum layout {
-	ROW,	  /* so many numbers */
-	CHUNK,	  /* an item of so many */
-	APART,	  /* an item with a gap after each number */
-	ADDRESS,  /* the same at its own address, from MPI_BOTTOM */
+	ROW,	  /* contiguous numbers */
+	CHUNK,	  /* one item of all numbers */
+	APART,	  /* one item with a gap after each number */
+	ADDRESS,  /* the same with an absolute address, from MPI_BOTTOM */
 	LAYOUTS
 };
 

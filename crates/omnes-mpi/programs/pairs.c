@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * MPI_Gatherv, MPI_Scatterv and MPI_Alltoallv of parts of all lengths, of none
- * too, at once: numbers lie in memory in many ways, on each rank in another,
- * beside their PMPI_ twins. All memory must agree, also what lies between the
- * numbers. Then what few programs do, with one memory for both sides too, unless
- * the argument is plain: MPIs refuse that, or do as they like. With argument many
- * only an alltoallv, of any number of ranks. Prints ok, or what is wrong.
+ * Compares MPI_Gatherv, MPI_Scatterv and MPI_Alltoallv with their PMPI_ twins, on parts of all
+ * lengths in the same call, including 0: numbers have many memory layouts, different on each rank.
+ * All memory must agree, including the gaps between the numbers. Then tests uncommon calls,
+ * including one buffer for both sides, unless the argument is plain: MPIs reject that, or do as
+ * they like. With argument many, runs only an alltoallv, of any number of ranks. Prints ok, or what
+ * is wrong.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,33 +17,33 @@
 enum {
 	RANKS_MAX = 8,
 	COUNT_MAX = 6000,
-	NUMBERS_MAX = RANKS_MAX * (COUNT_MAX + 3) * 2, /* with gaps, and others between them */
+	NUMBERS_MAX = RANKS_MAX * (COUNT_MAX + 3) * 2, /* with gaps, and numbers between them */
 	SHIFTS = 40,
 	COMMS = 20,
-	BLOCK = 16384, /* numbers, of as many bytes as keep an address in a block an int */
+	BLOCK = 16384, /* numbers, so that an address in blocks fits into an int */
 	BLOCK_BYTES = BLOCK * 4,
-	LATE_US = 200000, /* by which a rank comes late */
+	LATE_US = 200000, /* delay of a late rank */
 };
 
 enum call { GATHERV, SCATTERV, ALLTOALLV, CALLS };
 
 static const char *const NAMES[CALLS] = { "gatherv", "scatterv", "alltoallv" };
 
-/* Around 4 and 16 KiB, up to which parts are short. */
+/* Around 4 and 16 KiB, the limits of short parts. */
 static const int COUNTS[] = { 0, 1, 300, 1024, 1025, 0, 4096, 4097, COUNT_MAX, 77, 0 };
 
 static int sent_memory[NUMBERS_MAX], got_memory[NUMBERS_MAX], wanted_memory[NUMBERS_MAX];
 
-/* Numbers that go from one rank to another. */
+/* Number of elements sent from one rank to another. */
 static int count_of(int from, int to, int shift)
 {
-	/* All of them short, or long, or none, now and then. */
+	/* Sometimes all parts are short, or long, or empty. */
 	if (shift % 8 == 7)
 		return COUNTS[shift / 8];
 	return COUNTS[(from * 5 + to * 3 + shift) % (int)(sizeof(COUNTS) / sizeof(*COUNTS))];
 }
 
-/* One side of a call: parts to or from each rank, or one alone. */
+/* One side of a call: parts to or from each rank, or one rank only. */
 struct side {
 	int *memory;
 	void *buffer;
@@ -52,7 +52,7 @@ struct side {
 	int counts[RANKS_MAX], places[RANKS_MAX];
 };
 
-/* In order with gaps, or in reverse, or in a row. */
+/* Places parts in order with gaps, or in reverse, or contiguously. */
 static void side_place(struct side *side, int shift)
 {
 	int is_reverse = shift % 3 == 1, gap = shift % 3 == 2 ? 0 : 1, next = 0;
@@ -82,7 +82,7 @@ static void side_fill(const struct side *side)
 				number(rank, part * COUNT_MAX + i);
 }
 
-/* By MPI_ names, which somebody may stand before, or by PMPI_ ones. */
+/* MPI_ names, which a library may intercept, or PMPI_ names. */
 #define BOTH(name) (is_ours ? MPI_##name : PMPI_##name)
 
 static void make(int is_ours, enum call which, const void *from, const struct side *sent, void *to,
@@ -99,7 +99,7 @@ static void make(int is_ours, enum call which, const void *from, const struct si
 				come->places, come->item, MPI_COMM_WORLD);
 }
 
-/* Into memory that holds the same before. */
+/* Compares the library with the MPI, with the same initial memory. */
 static void compare(enum call which, int shift, int root, int wants_in_place)
 {
 	struct side sent = side_make(sent_memory, shift), got = side_make(got_memory, shift / 4);
@@ -109,7 +109,7 @@ static void compare(enum call which, int shift, int root, int wants_in_place)
 	void *to = got.buffer, *wanted_to = wanted.buffer;
 
 	for (int other = 0; other < ranks; other++) {
-		/* In place, what goes must be as much as what comes. */
+		/* In place, sent and received parts must have the same length. */
 		int less = which == ALLTOALLV && is_in_place && other < rank;
 
 		sent.counts[other] = count_of(less ? other : rank, less ? rank : other, shift);
@@ -117,7 +117,7 @@ static void compare(enum call which, int shift, int root, int wants_in_place)
 		got.counts[other] = count_of(less ? rank : other, less ? other : rank, shift);
 	}
 	memcpy(wanted.counts, got.counts, sizeof(got.counts));
-	/* A part by itself lies where its memory begins. */
+	/* A single part is at the beginning of its memory. */
 	side_place(&sent, shift), side_place(&got, shift / 2), side_place(&wanted, shift / 2);
 	if (which == GATHERV)
 		sent.places[root] = 0;
@@ -142,19 +142,19 @@ static void compare(enum call which, int shift, int root, int wants_in_place)
 	item_free(&sent.item), item_free(&got.item), item_free(&wanted.item);
 }
 
-/* Nobody has anything, so nobody has memory. */
+/* No rank has any data, so no rank has a buffer. */
 static void nothing(void)
 {
 	int none[RANKS_MAX] = { 0 };
 
 	MPI_Gatherv(NULL, 0, MPI_INT, NULL, none, none, MPI_INT, 0, MPI_COMM_WORLD);
 	MPI_Scatterv(NULL, none, none, MPI_INT, NULL, 0, MPI_INT, 0, MPI_COMM_WORLD);
-	/* MPICH takes NULL twice for one memory. */
+	/* MPICH takes two NULL pointers for the same buffer. */
 	MPI_Alltoallv(sent_memory, none, none, MPI_INT, got_memory, none, none, MPI_INT,
 		      MPI_COMM_WORLD);
 }
 
-/* Many communicators at once, each of which carries long parts too. */
+/* Many communicators concurrently, each with long parts, too. */
 static void communicators(void)
 {
 	MPI_Comm comms[COMMS];
@@ -177,7 +177,7 @@ static void communicators(void)
 		MPI_Comm_free(&comms[(c * 7) % COMMS]);
 }
 
-/* A part that stays in its place may be longer than any memory, and only the root knows of it. */
+/* A part that stays in place may exceed all memory, and only the root knows its length. */
 static void long_counts(void)
 {
 #if MPI_VERSION >= 4
@@ -195,7 +195,7 @@ static void long_counts(void)
 #endif
 }
 
-/* Blocks at addresses that are places from MPI_BOTTOM on, where a rank wants that. */
+/* Creates blocks; on request, their places are absolute addresses, relative to MPI_BOTTOM. */
 static int *blocks_make(int is_absolute, void **buffer, int places[])
 {
 	int *memory = aligned_alloc(BLOCK_BYTES, (size_t)ranks * BLOCK_BYTES);
@@ -214,7 +214,7 @@ static void absolute_places(MPI_Datatype block, int teller)
 	int ones[RANKS_MAX], from_places[RANKS_MAX], to_places[RANKS_MAX], last = ranks - 1;
 	void *from_buffer, *to_buffer;
 	int *from = blocks_make(rank == teller, &from_buffer, from_places);
-	/* MPICH takes MPI_BOTTOM twice for one memory. */
+	/* MPICH takes two MPI_BOTTOM arguments for the same buffer. */
 	int *to = blocks_make(rank == last - teller && 2 * teller != last, &to_buffer, to_places);
 
 	for (int i = 0; i < ranks; i++)
@@ -229,7 +229,7 @@ static void absolute_places(MPI_Datatype block, int teller)
 	free(from), free(to);
 }
 
-/* Addresses that are told as places, on one rank alone. */
+/* Places are absolute addresses, on one rank only. */
 static void addresses(void)
 {
 	MPI_Datatype block;
@@ -241,7 +241,7 @@ static void addresses(void)
 	MPI_Type_free(&block);
 }
 
-/* The same of short parts, whose addresses are no int. */
+/* The same for short parts, whose addresses exceed an int. */
 static void long_addresses(void)
 {
 #if MPI_VERSION >= 4
@@ -265,7 +265,7 @@ static void long_addresses(void)
 #endif
 }
 
-/* What MPI forbids and MPIs do: more room than what comes, as in a message. */
+/* Forbidden by MPI, but accepted by MPIs: more room than data, as for a message. */
 static void more_room(int shift, int count, int room)
 {
 	int counts[RANKS_MAX], places[RANKS_MAX];
@@ -286,7 +286,7 @@ static void more_room(int shift, int count, int room)
 	item_free(&come.item);
 }
 
-/* The same where the room is one item, of which only a part comes. */
+/* The same, if the room is one item, and only a part of it is received. */
 static void larger_item(void)
 {
 	int counts[RANKS_MAX], places[RANKS_MAX];
@@ -307,7 +307,7 @@ static void larger_item(void)
 	MPI_Type_free(&apart);
 }
 
-/* What MPI forbids: one memory for both sides. What is sent is what was there before the call. */
+/* Forbidden by MPI: one buffer for both sides. The contents before the call are sent. */
 static void one_memory(enum layout layout)
 {
 	int counts[RANKS_MAX], places[RANKS_MAX], root = ranks - 1;
@@ -355,7 +355,10 @@ static void errors(void)
 	       "a negative count is not refused", -1, 1);
 }
 
-/* A call that is wrong on one rank, which the others do without, leaves the next one as it is. */
+/*
+ * A call that is invalid on one rank, without which the others can complete, does not affect the
+ * next call.
+ */
 static void error_of_one(void)
 {
 	int counts[RANKS_MAX], places[RANKS_MAX], error;
@@ -377,8 +380,8 @@ static void error_of_one(void)
 }
 
 /*
- * More comes to rank 0 than it has room for, which is an error there; what it exchanges with rank
- * 1, which comes late, gets there all the same.
+ * Rank 0 is sent more than it has room for, which is an error there; its exchange with rank 1,
+ * which is late, completes nevertheless.
  */
 static void too_much(void)
 {
@@ -402,7 +405,7 @@ static void too_much(void)
 	expect(rank > 0 || got_memory[20000] == number(1, 0), "what comes there", 0, 0);
 }
 
-/* With more ranks than an exchange has steps under way at once: one alltoallv of all lengths. */
+/* One alltoallv of all lengths, with more ranks than concurrent steps of an exchange. */
 static void many(void)
 {
 	enum { LENGTHS = 4, PART = 1100 };

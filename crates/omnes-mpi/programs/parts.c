@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * MPI_Gather, MPI_Scatter, MPI_Alltoall and MPI_Allgatherv of numbers that lie
- * in memory in many ways, on each rank in another, beside their PMPI_ twins: all
- * memory must agree, also what lies between the numbers. Then calls with one
- * memory for both sides, unless the argument is plain: MPIs refuse them, or do
- * as they like. Prints ok, or what is wrong.
+ * Compares MPI_Gather, MPI_Scatter, MPI_Alltoall and MPI_Allgatherv with their PMPI_ twins, on
+ * numbers in many memory layouts, different on each rank: all memory must agree, including the gaps
+ * between the numbers. Then tests calls with one buffer for both sides, unless the argument is
+ * plain: MPIs reject them, or do as they like. Prints ok, or what is wrong.
  */
 #define PROGRAM "parts"
 #include "places.h"
@@ -13,15 +12,15 @@
 enum {
 	RANKS_MAX = 8,
 	COUNT_MAX = 900,
-	NUMBERS_MAX = RANKS_MAX * COUNT_MAX * 2, /* with as many between them */
-	LONG_COUNT = 20000,			 /* longer than what is taken */
+	NUMBERS_MAX = RANKS_MAX * COUNT_MAX * 2, /* with as many in the gaps */
+	LONG_COUNT = 20000,			 /* longer than the calls that are taken */
 };
 
 enum call { GATHER, SCATTER, ALLTOALL, CALLS };
 
 static const char *const NAMES[CALLS] = { "gather", "scatter", "alltoall" };
 
-/* What is sent; what comes, by the library and by the MPI. */
+/* Memory that is sent, and memory filled by the library and by the MPI. */
 static int sent_memory[NUMBERS_MAX], got_memory[NUMBERS_MAX], wanted_memory[NUMBERS_MAX];
 
 typedef int parts_call(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm);
@@ -43,14 +42,14 @@ static int wanted_alltoall(const void *from, int from_count, MPI_Datatype from_t
 static parts_call *const OURS[CALLS] = { MPI_Gather, MPI_Scatter, alltoall };
 static parts_call *const THEIRS[CALLS] = { PMPI_Gather, PMPI_Scatter, wanted_alltoall };
 
-/* Numbers of all parts, which differ. */
+/* Stores the numbers of all parts, which differ. */
 static void bring_all(struct place *place, int count)
 {
 	for (int part = 0; part < ranks; part++)
 		bring(place, part, count, part * COUNT_MAX);
 }
 
-/* A call into memory that holds the same before. */
+/* Makes a call, with the same initial memory. */
 static void make(parts_call *call, enum call which, struct place *sent, struct place *got,
 		 int root, int is_in_place)
 {
@@ -89,7 +88,7 @@ static void compare(enum call which, int count, int shift, int root, int wants_i
 	place_free(&sent), place_free(&got), place_free(&wanted);
 }
 
-/* Parts of other lengths on each rank, of which some have none, in reverse order with gaps. */
+/* Parts of different lengths on each rank, some of them empty, in reverse order with gaps. */
 static void compare_any_lengths(int most, int shift, int is_in_place)
 {
 	enum layout layout = (enum layout)((rank + shift) % LAYOUTS);
@@ -105,7 +104,7 @@ static void compare_any_lengths(int most, int shift, int is_in_place)
 		places[from] = next;
 		next += counts[from] + from % 2;
 	}
-	/* Or in order and without gaps. */
+	/* With odd shifts, in order and without gaps. */
 	for (int from = 0; shift % 2 && from < ranks; from++)
 		places[from] = from ? places[from - 1] + counts[from - 1] : 0;
 	memset(got_memory, 0x5a, sizeof(got_memory));
@@ -128,7 +127,7 @@ static void compare_any_lengths(int most, int shift, int is_in_place)
 	item_free(&got_item), item_free(&wanted_item);
 }
 
-/* Fewer bytes than ranks, which are some all the same. */
+/* Fewer bytes than ranks, but not none. */
 static void one_byte(void)
 {
 	int counts[RANKS_MAX] = { 1 }, places[RANKS_MAX] = { 0 };
@@ -139,7 +138,7 @@ static void one_byte(void)
 	expect(got == 7, "an allgatherv of one byte", 1, 0);
 }
 
-/* A part of each, which tells of its rank and of the part. */
+/* Fills the parts with numbers that identify their rank and part. */
 static void fill(int count)
 {
 	for (int part = 0; part < ranks; part++)
@@ -147,7 +146,7 @@ static void fill(int count)
 			got_memory[part * count + i] = number(rank, part * COUNT_MAX + i);
 }
 
-/* What MPI forbids: what is sent is what was there before the call. */
+/* Forbidden by MPI: the contents before the call are sent. */
 static void one_memory(int count)
 {
 	int root = ranks - 1, *all = got_memory;
@@ -170,7 +169,7 @@ static void one_memory(int count)
 		       "an alltoall in one memory", count, part);
 }
 
-/* What is left to the MPI. */
+/* Calls that are passed to the MPI. */
 static void others(void)
 {
 	static int sent[LONG_COUNT * RANKS_MAX], got[LONG_COUNT * RANKS_MAX];

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Numbers that lie in memory in many ways, as MPI is told of them. */
+/* Numbers in many memory layouts, and their description for MPI. */
 #ifndef PLACES_H
 #define PLACES_H
 
 #include "numbers.h"
 
-/* Numbers at some memory, as MPI is told of them. */
+/* Numbers in some memory, and their description for MPI. */
 struct place {
 	int *memory;
 	void *buffer;
 	int count;
 	MPI_Datatype type;
-	size_t stride; /* from number to number */
-	size_t extent; /* numbers from part to part */
+	size_t stride; /* distance of numbers */
+	size_t extent; /* distance of parts, in numbers */
 };
 
 static struct place place_make(int *memory, int count, enum layout layout)
@@ -50,7 +50,7 @@ static void place_free(struct place *place)
 		MPI_Type_free(&place->type);
 }
 
-/* Puts the caller's numbers from first on into a part. */
+/* Stores the caller's numbers, starting with number first, in a part. */
 static void bring(struct place *place, int part, int count, int first)
 {
 	for (int i = 0; i < count; i++)

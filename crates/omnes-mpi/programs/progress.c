@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Legal MPI programs on which a library that takes over broadcasts and
- * barriers would hang, or answer wrongly, if it were careless. Each case has a
- * name, which is printed before it runs: the last one named is the one that
- * hangs. Needs at least 2 ranks.
+ * Legal MPI programs on which a careless library that takes over broadcasts and
+ * barriers would hang, or return wrong results. Each case has a name, which is
+ * printed before it runs: the last name printed is that of a hanging case.
+ * Needs at least 2 ranks.
  *
- *	progress		all cases that this MPI by itself can do
- *	progress CASE...	these alone
- *	progress --list		their names
+ *	progress		all cases that this MPI supports by itself
+ *	progress CASE...	only these cases
+ *	progress --list		names of the cases
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-	LARGE = 8 << 20, /* far beyond what an MPI sends unasked */
+	LARGE = 8 << 20, /* far beyond an MPI's eager limit */
 	BURST = 200,
 	TAG = 5,
 	PAUSE_US = 20000,
@@ -57,7 +57,7 @@ static MPI_Comm duplicate(void)
 	return comm;
 }
 
-/* A blocking broadcast that is checked. */
+/* A blocking broadcast with a check. */
 static void broadcast(MPI_Comm comm, int root, int value)
 {
 	int mine, got;
@@ -85,7 +85,7 @@ static void part_before_world(void)
 	MPI_Comm_free(&part);
 }
 
-/* Of two communicators that nobody used yet, ranks begin with different ones. */
+/* Ranks start with different ones of two unused communicators. */
 static void first_is_nonblocking(void)
 {
 	MPI_Comm a = duplicate(), b = duplicate();
@@ -108,7 +108,9 @@ static void first_is_nonblocking(void)
 	MPI_Comm_free(&b);
 }
 
-/* A blocking collective starts things up while others still have a nonblocking one under way. */
+/*
+ * A blocking collective triggers setup while other ranks still have a nonblocking one in progress.
+ */
 static void start_beside_nonblocking(void)
 {
 	MPI_Comm a = duplicate(), b = duplicate();
@@ -135,7 +137,7 @@ static void opposite_order(void)
 	int values[2][BURST];
 
 	for (int turn = 0; turn < 2; turn++) {
-		if (turn) { /* the second time with everything set up */
+		if (turn) { /* the second time after setup */
 			broadcast(comms[0], 0, 1);
 			broadcast(comms[1], 0, 2);
 		}
@@ -219,7 +221,7 @@ static void between_groups(void)
 
 /* ---- messages across collectives ----------------------------------------- */
 
-/* The sender sits in a broadcast whose root first wants the message. */
+/* The sender blocks in a broadcast whose root first waits for the message. */
 static void send_under_broadcast(void)
 {
 	for (int turn = 0; turn < 3; turn++) {
@@ -241,7 +243,7 @@ static void send_under_broadcast(void)
 	}
 }
 
-/* The receiver sits in a barrier that the senders enter after their messages. */
+/* The receiver blocks in a barrier that the senders enter after their messages. */
 static void receive_under_barrier(void)
 {
 	unsigned char *memory = large(rank);
@@ -279,7 +281,7 @@ static void send_under_request(void)
 	free(memory);
 }
 
-/* A root that runs ahead: its broadcasts may not wait for ranks that want its message first. */
+/* A root that runs ahead: its broadcasts must not wait for ranks that need its message first. */
 static void broadcasts_then_send(void)
 {
 	static int values[BURST];
@@ -303,7 +305,7 @@ static void broadcasts_then_send(void)
 	}
 }
 
-/* Who has sent all it has to send says so by a barrier, and goes on receiving until it ends. */
+/* A rank that has sent everything enters a nonblocking barrier, and receives until it completes. */
 static void barrier_and_messages(void)
 {
 	for (int turn = 0; turn < 20; turn++) {
@@ -334,7 +336,7 @@ static void barrier_and_messages(void)
 	}
 }
 
-/* The target of a one-sided access sits in a barrier. */
+/* The target of a one-sided access blocks in a barrier. */
 static void window_under_barrier(void)
 {
 	int *memory, value = 51;
@@ -368,7 +370,7 @@ static void root_runs_ahead(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Whose broadcasts are there already waits for nothing, and what it sends goes on. */
+/* A rank whose broadcasts have already arrived never waits, but its sends must make progress. */
 static void send_under_calls_that_wait_for_nothing(void)
 {
 	unsigned char *memory = large(rank == 0 ? 77 : 0);
@@ -417,7 +419,7 @@ static int cancelled(void *state, int is_complete)
 	return MPI_SUCCESS;
 }
 
-/* All kinds of requests in one array, some of them the program's own. */
+/* All kinds of requests in one array, some of them the program's generalized requests. */
 static void requests_of_all_kinds(void)
 {
 	int to = (rank + 1) % size, from = (rank + size - 1) % size;
@@ -527,7 +529,7 @@ static void errors(void)
 		       "a root too high of MPI_Ibcast");
 		expect(MPI_Ibcast(&value, -1, MPI_INT, 0, comm, &request), MPI_ERR_COUNT,
 		       "a negative count of MPI_Ibcast");
-		broadcast(comm, 0, 60); /* everything goes on, and is set up by now */
+		broadcast(comm, 0, 60); /* everything still works, and is set up by now */
 		MPI_Barrier(comm);
 	}
 	MPI_Comm_create_errhandler(handle, &handler);
@@ -566,7 +568,7 @@ static MPI_Comm threads_comm[2];
 static void *second_thread(void *argument)
 {
 	(void)argument;
-	/* Ranks disagree about which thread is first, so each must move on alone. */
+	/* The order of threads differs between ranks, so each thread must progress alone. */
 	for (int i = 0; i < BURST; i++) {
 		broadcast(threads_comm[1], i % size, i);
 		MPI_Barrier(threads_comm[1]);
@@ -589,7 +591,7 @@ static void threads(void)
 	threads_comm[1] = duplicate();
 	if (rank % 2)
 		pthread_create(&thread, NULL, second_thread, NULL);
-	/* Even ranks run both parts in turn on one thread, odd ranks at once. */
+	/* Even ranks run both parts one after the other on one thread, odd ranks concurrently. */
 	if (rank % 2 == 0) {
 		for (int to = 1; to < size; to += 2)
 			MPI_Send(&value, 1, MPI_INT, to, TAG, threads_comm[0]);
@@ -624,7 +626,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"part_before_world", part_before_world}, /* so it comes first */
+	{"part_before_world", part_before_world}, /* so it must be first */
 	{"first_is_nonblocking", first_is_nonblocking},
 	{"start_beside_nonblocking", start_beside_nonblocking},
 	{"opposite_order", opposite_order},
@@ -650,7 +652,7 @@ static const struct {
 enum {
 	CASES = sizeof(cases) / sizeof(*cases),
 #ifdef OPEN_MPI
-	/* Legal, but the last two crash Open MPI 4.1 by itself, so they run only when named. */
+	/* The last two are legal, but crash Open MPI 4.1 by itself, so they run only if named. */
 	USUAL = CASES - 2,
 #else
 	USUAL = CASES,
@@ -665,7 +667,7 @@ static int is_wanted(int argc, char **argv, int which)
 	return argc < 2 && which < USUAL;
 }
 
-/* The threads that the wanted cases need. */
+/* Thread level that the requested cases need. */
 static int threads_wanted(int argc, char **argv)
 {
 	for (int i = 0; i < CASES; i++)
@@ -697,7 +699,7 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		cases[i].run();
 	}
-	/* The root may leave before the others have the data; MPI_Finalize must see to them. */
+	/* The root may leave before the others have the data; MPI_Finalize must deliver them. */
 	broadcast(MPI_COMM_WORLD, 0, 80);
 	MPI_Finalize();
 	return 0;

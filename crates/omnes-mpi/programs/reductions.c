@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * MPI_Allreduce, MPI_Reduce and their nonblocking forms of all types and
- * operations of C that reductions know, beside PMPI_Allreduce of the same
- * numbers: integers must agree in every bit, floats but for rounding, NaNs in
- * being one. Prints ok, or what is wrong.
+ * Compares MPI_Allreduce, MPI_Reduce and their nonblocking variants with
+ * PMPI_Allreduce on the same numbers, for all C types and operations of
+ * reductions: integers must agree in every bit, floats except for rounding,
+ * NaNs in being NaN. Prints ok, or what is wrong.
  */
 #include <math.h>
 #include <mpi.h>
@@ -26,7 +26,7 @@ static void expect(int is_right, const char *what)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Differ by rank. Products of bytes wrap around, everywhere alike. */
+/* Stores numbers that differ by rank. Products of bytes wrap around, alike on all ranks. */
 static void fill(char *data, int count, int size, int is_float)
 {
 	for (int i = 0; i < count; i++, data += size) {
@@ -37,7 +37,7 @@ static void fill(char *data, int count, int size, int is_float)
 		if (is_float)
 			memcpy(data, size == 4 ? (void *)&single : (void *)&real, (size_t)size);
 		else
-			memcpy(data, &number, (size_t)size); /* the low bytes come first */
+			memcpy(data, &number, (size_t)size); /* little-endian */
 	}
 }
 
@@ -68,8 +68,8 @@ static int are_equal(const char *got, const char *wanted, int count, int size, i
 }
 
 /*
- * The same at one rank, another one each time; every third time in place, at
- * rank 0, since MPICH 4.0 ends with a segmentation fault at others.
+ * The same at a different rank each time; every third time in place, at rank 0,
+ * since MPICH 4.0 crashes with a segmentation fault at other ranks.
  */
 static void compare_at_root(const char *from, const char *wanted, int count, MPI_Datatype type,
 			    MPI_Op op, int size, int is_float)
@@ -93,7 +93,7 @@ static void compare_at_root(const char *from, const char *wanted, int count, MPI
 	expect(memcmp(own, from, bytes) == 0, "numbers that were brought");
 }
 
-/* The same nonblocking: at all ranks, in place, and at one, all under way at once. */
+/* The same nonblocking: at all ranks, in place, and at one rank, all in progress concurrently. */
 static void compare_started(const char *from, const char *wanted, int count, MPI_Datatype type,
 			    MPI_Op op, int size, int is_float)
 {
@@ -145,7 +145,7 @@ static void compare(MPI_Datatype type, MPI_Op op, int count, int is_float)
 	MPI_Allreduce(MPI_IN_PLACE, got, count, type, op, MPI_COMM_WORLD);
 	expect(are_equal(got, wanted, count, size, is_float), "a result in place");
 	compare_at_root(from, wanted, count, type, op, size, is_float);
-	/* Of long ones a few will do: they take their time where ranks outnumber the cores. */
+	/* A few long reductions suffice: they are slow if there are more ranks than cores. */
 	if (count < LONG_COUNT || op == MPI_SUM)
 		compare_started(from, wanted, count, type, op, size, is_float);
 }
@@ -188,7 +188,7 @@ static void larger_of(void *from, void *into, int *count, MPI_Datatype *type)
 			((int *)into)[i] = ((int *)from)[i];
 }
 
-/* What the MPI combines, and what is left to it: what is long, and errors. */
+/* Elements that the MPI combines, and calls that are passed to it: long data, and errors. */
 static void others(void)
 {
 	struct { double value; int rank; } own = { 1.0 / (rank + 1), rank }, least;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * MPI_Scan and MPI_Exscan of types and operations of C that reductions know,
- * beside PMPI_Scan and PMPI_Exscan of the same numbers, and in place: integers
- * must agree in every bit, floats but for rounding. Prints ok, or what is wrong.
+ * Compares MPI_Scan and MPI_Exscan with PMPI_Scan and PMPI_Exscan on the same numbers, also in
+ * place, for C types and operations of reductions: integers must agree in every bit, floats except
+ * for rounding. Prints ok, or what is wrong.
  */
 #include <math.h>
 #include <mpi.h>
@@ -22,7 +22,7 @@ static void expect(int is_right, const char *what, int count, int size)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Differ by rank. */
+/* Stores numbers that differ by rank. */
 static void fill(char *data, int count, int size, int is_float)
 {
 	for (int i = 0; i < count; i++, data += size) {
@@ -33,7 +33,7 @@ static void fill(char *data, int count, int size, int is_float)
 		if (is_float)
 			memcpy(data, size == 4 ? (void *)&single : (void *)&real, (size_t)size);
 		else
-			memcpy(data, &number, (size_t)size); /* the low bytes come first */
+			memcpy(data, &number, (size_t)size); /* little-endian */
 	}
 }
 
@@ -89,7 +89,7 @@ static void compare(MPI_Datatype type, MPI_Op op, int count, int is_float)
 	MPI_Exscan(MPI_IN_PLACE, got, count, type, op, MPI_COMM_WORLD);
 	expect(are_equal(got, rank ? wanted : from, count, size, is_float), "an exscan in place",
 	       count, size);
-	/* What rank 0 names is not looked at, and MPICH refuses NULL alone. */
+	/* The result buffer of rank 0 is not accessed, but MPICH rejects NULL. */
 	MPI_Exscan(own, rank ? got : &place, count, type, op, MPI_COMM_WORLD);
 	expect(place == 0x5a && (!rank || are_equal(got, wanted, count, size, is_float)),
 	       "an exscan without memory at rank 0", count, size);
@@ -114,7 +114,7 @@ static void known(void)
 				compare(types[t].type, ops[op], counts[c], types[t].is_float);
 }
 
-/* On a communicator of one rank, of some ranks in another order, and of no numbers. */
+/* On a communicator of one rank, of some ranks in a different order, and of no numbers. */
 static void others(void)
 {
 	int number = rank, sum = -1, place;
@@ -131,7 +131,7 @@ static void others(void)
 	MPI_Scan(NULL, NULL, 0, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-/* What is left to the MPI: long data, and errors. */
+/* Calls that are passed to the MPI: long data, and errors. */
 static void passed(void)
 {
 	static double long_data[COUNT_MAX + 1];
@@ -141,7 +141,7 @@ static void passed(void)
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	expect(MPI_Scan(&number, &sum, 1, MPI_INT, MPI_OP_NULL, MPI_COMM_WORLD) != MPI_SUCCESS,
 	       "an invalid operation is not refused", 1, 4);
-	/* A negative count ends MPICH. */
+	/* A negative count aborts MPICH. */
 	expect(MPI_Exscan(&number, &sum, 1, MPI_DATATYPE_NULL, MPI_SUM, MPI_COMM_WORLD) !=
 	       MPI_SUCCESS, "an invalid type is not refused", 1, 4);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Nonblocking reductions and gathers among each other and among blocking
- * calls, in orders that MPI allows and a careless library would hang in, or
- * answer wrongly. Each case is printed before it runs. Needs 2 to 16 ranks.
+ * Nonblocking reductions and gathers mixed with each other and with blocking
+ * calls, in orders that MPI allows, but in which a careless library would hang
+ * or return wrong results. Each case is printed before it runs. Needs 2 to 16
+ * ranks.
  *
  *	started			all cases
- *	started mismatch	ranks that disagree, which Omnes tells them
+ *	started mismatch	mismatched calls, which Omnes reports on all ranks
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 
 enum {
 	RANKS_MAX = 16,
-	BURST = 60, /* of each kind under way at once */
-	COUNT_MAX = 500, /* of a call; Omnes takes about half of them */
+	BURST = 60, /* of each kind in progress concurrently */
+	COUNT_MAX = 500, /* of a call; Omnes takes about half of the calls */
 	TAG = 5,
 	PAUSE_US = 10000,
 };
@@ -31,7 +32,7 @@ static void check(int is_right, const char *what)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* On which a blocking call was made, so that nonblocking ones may be taken. */
+/* A duplicate on which a blocking call was made, so that nonblocking ones may be taken. */
 static MPI_Comm duplicate(void)
 {
 	MPI_Comm comm;
@@ -45,7 +46,7 @@ static MPI_Comm duplicate(void)
 
 enum kind { ALLREDUCE, REDUCE, ALLGATHER, KINDS };
 
-/* A call under way; `number` tells it from others, and is the same on all ranks. */
+/* A call in progress; `number` distinguishes it from others, and is the same on all ranks. */
 struct call {
 	enum kind kind;
 	int number, count, root;
@@ -62,7 +63,7 @@ static int sum(int number, int i)
 	return size * value(number, 0, i) + 100 * (size * (size - 1) / 2);
 }
 
-/* What this rank brings, and marks where it is to get something. */
+/* Fills in this rank's input, and marks in its result buffer. */
 static void prepare(struct call *call, enum kind kind, int number)
 {
 	*call = (struct call){ .kind = kind, .number = number, .root = number % size };
@@ -77,7 +78,9 @@ static void prepare(struct call *call, enum kind kind, int number)
 	}
 }
 
-/* Every third in place, but at rank 0 alone for MPI_Ireduce, as MPICH 4.0 crashes at others. */
+/*
+ * Every third call is in place, but for MPI_Ireduce only at rank 0, as MPICH 4.0 crashes at others.
+ */
 static void start(struct call *call, MPI_Comm comm, MPI_Request *request)
 {
 	int is_in_place = call->number % 3 == 0, is_root = rank == call->root;
@@ -150,7 +153,7 @@ static void start_all(int which, MPI_Comm comm, MPI_Request requests[KINDS * BUR
 	}
 }
 
-/* Completed one by one as they end, all at once, some at a time, the last first. */
+/* Completes requests one by one as they end, all together, some at a time, or the last first. */
 static void complete(int how, int which, MPI_Request requests[KINDS * BURST])
 {
 	static int indices[KINDS * BURST];
@@ -194,7 +197,7 @@ static void many_under_way(void)
 	MPI_Comm_free(&comm);
 }
 
-/* Blocking calls begin and end while others are under way. */
+/* Blocking calls begin and end while nonblocking ones are in progress. */
 static void among_blocking_calls(void)
 {
 	MPI_Comm comm = duplicate();
@@ -218,7 +221,7 @@ static void among_blocking_calls(void)
 	MPI_Comm_free(&comm);
 }
 
-/* Ranks start those of two communicators in opposite order. */
+/* Ranks start the calls of two communicators in opposite order. */
 static void opposite_order(void)
 {
 	MPI_Comm comms[2] = { duplicate(), duplicate() };
@@ -232,7 +235,7 @@ static void opposite_order(void)
 	MPI_Comm_free(&comms[0]);
 }
 
-/* Others come only when they have a message that is sent after the start. */
+/* Other ranks enter only after they have received a message that is sent after the start. */
 static void start_does_not_wait(void)
 {
 	MPI_Comm comm = duplicate();
@@ -258,7 +261,7 @@ static void start_does_not_wait(void)
 	MPI_Comm_free(&comm);
 }
 
-/* Before the first blocking call, and waited for after it. */
+/* Nonblocking calls before the first blocking call, waited for after it. */
 static void first_is_nonblocking(void)
 {
 	MPI_Request requests[2];
@@ -276,7 +279,7 @@ static void first_is_nonblocking(void)
 	MPI_Comm_free(&comm);
 }
 
-/* A rank that comes late finds what the others have sent. */
+/* A late rank finds the data that the others have sent. */
 static void late_rank(void)
 {
 	MPI_Comm comm = duplicate();
@@ -291,7 +294,7 @@ static void late_rank(void)
 	MPI_Comm_free(&comm);
 }
 
-/* Counts that are no int, where the MPI has them. */
+/* Large counts, if the MPI supports them. */
 static void long_counts(void)
 {
 #if MPI_VERSION >= 4
@@ -350,7 +353,7 @@ static int is_of_omnes(int error)
 	return strncmp(text, "omnes:", 6) == 0;
 }
 
-/* Rank 1 brings more than the others; all hear of it, wherever they are by then. */
+/* Rank 1 has more elements than the others; all ranks get the error, in whichever call they are. */
 static void mismatch(void)
 {
 	int own[3] = { 1, 1, 1 }, got[3] = { 0, 0, 0 }, error;
@@ -359,7 +362,7 @@ static void mismatch(void)
 
 	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-	/* Requests have no communicator whose handler could be asked. */
+	/* Requests have no communicator whose error handler could be called. */
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	error = MPI_Barrier(comm);
 	if (error == MPI_SUCCESS)

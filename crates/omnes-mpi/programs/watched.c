@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Two threads of each rank look at one request until both have seen that it
- * has ended, as MPI allows with MPI_Request_get_status alone; then one of them
- * completes it. Needs at least 2 ranks.
+ * Two threads of each rank poll one request until both have seen that it has
+ * completed, which MPI allows only with MPI_Request_get_status; then one of
+ * them completes it. Needs at least 2 ranks.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ static void check(int is_right, const char *what)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Between two meetings of the threads. */
+/* Polls the request between two synchronizations of the threads. */
 static void watch(void)
 {
 	int has_ended = 0;

@@ -1,9 +1,9 @@
-//! The variables of ranks as a parameter of Open MPI, `mca_base_env_list`, beside which its
-//! launchers take no `-x`.
+//! Open MPI's parameter `mca_base_env_list`, a list of variables for the ranks. If it is set, Open
+//! MPI's launchers reject `-x`.
 //!
-//! It is set among the launcher's arguments, where those of the first program alone count, or in
-//! the environment, where it counts if it is empty too. Files of parameters, which may set it as
-//! well, are not read.
+//! The list is set in the launcher's arguments, of which only those of the first program count, or
+//! in the environment, where it counts even if it is empty. Parameter files, which may also set it,
+//! are not read.
 
 use crate::error::Error;
 use std::ffi::{OsStr, OsString};
@@ -11,12 +11,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 const LIST: &str = "mca_base_env_list";
 const DELIMITER: &str = "mca_base_env_list_delimiter";
-/// Options that a parameter's name and value follow.
+/// Options followed by a parameter's name and value.
 const OPTIONS: [&str; 4] = ["--mca", "-mca", "--gmca", "-gmca"];
-/// What the name of a parameter follows in the environment.
+/// Prefix of a parameter's name in the environment.
 const PREFIX: &str = "OMPI_MCA_";
 
-/// What the environment says of the list.
+/// The list and its delimiter, as set in the environment.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct EnvList {
     list: Option<OsString>,
@@ -24,7 +24,7 @@ pub(crate) struct EnvList {
 }
 
 impl EnvList {
-    /// Looks at a variable of the environment.
+    /// Records a variable of the environment, if it concerns the list.
     pub(crate) fn note(&mut self, name: &OsStr, value: &OsStr) {
         match name.to_str().and_then(|name| name.strip_prefix(PREFIX)) {
             Some(LIST) => self.list = Some(value.to_owned()),
@@ -33,11 +33,11 @@ impl EnvList {
         }
     }
 
-    /// Puts `added`, each `NAME` or `NAME=VALUE`, into the list of the launcher's arguments, given
-    /// up to the end of the first program, or of the environment, which then becomes one of theirs.
-    /// `None` if there is no list.
+    /// Adds `added`, each `NAME` or `NAME=VALUE`, to the list in the launcher's arguments, which
+    /// are given up to the end of the first program, or to the list in the environment, which then
+    /// moves into the arguments. `None` if there is no list.
     ///
-    /// Errors where it has `LD_PRELOAD` already.
+    /// Errors if the list already has `LD_PRELOAD`.
     pub(crate) fn with(
         &self,
         added: &[OsString],
@@ -59,7 +59,7 @@ impl EnvList {
     }
 }
 
-/// Where the arguments have the value of a parameter.
+/// Index of a parameter's value in the arguments.
 fn value_of(parameter: &str, arguments: &[OsString]) -> Option<usize> {
     let is_set = |words: &[OsString]| {
         OPTIONS.iter().any(|option| words[0] == *option) && words[1] == parameter
@@ -67,9 +67,9 @@ fn value_of(parameter: &str, arguments: &[OsString]) -> Option<usize> {
     arguments.windows(3).position(is_set).map(|at| at + 2)
 }
 
-/// The list with others before it: Open MPI heeds none behind one that is not set.
+/// The list with `added` in front: Open MPI ignores variables after one that is not set.
 fn joined(added: &[OsString], list: &OsStr, delimiter: &[u8]) -> Result<OsString, Error> {
-    // Of several characters Open MPI takes the first.
+    // Open MPI uses the first character of a longer delimiter.
     let first = delimiter.first().copied().unwrap_or(b';');
     let others: Vec<_> = list.as_bytes().split(|&byte| byte == first).collect();
     if others.iter().any(|it| *it == b"LD_PRELOAD" || it.starts_with(b"LD_PRELOAD=")) {
@@ -85,7 +85,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// The arguments with `A=1` and `B` added to the list.
+    /// Returns the arguments with `A=1` and `B` added to the list.
     fn with(environment: &[(&str, &str)], arguments: &str) -> Result<Option<String>, Error> {
         let mut list = EnvList::default();
         for (name, value) in environment {
@@ -112,7 +112,7 @@ mod tests {
         let line = |list| Some(format!("--mca mca_base_env_list {list} -n 2 ./a"));
         assert_eq!(with(&environment("C"), "-n 2 ./a").unwrap(), line("A=1;B;C"));
         assert_eq!(with(&environment(""), "-n 2 ./a").unwrap(), line("A=1;B"));
-        // Arguments come before the environment.
+        // Arguments take precedence over the environment.
         let own = with(&environment("C"), "--mca mca_base_env_list D ./a").unwrap();
         assert_eq!(own.unwrap(), "--mca mca_base_env_list A=1;B;D ./a");
     }

@@ -1,28 +1,28 @@
-//! Which MPI a launcher is of, by what it answers to `--version`.
+//! Identifies a launcher's MPI by its `--version` output.
 //!
-//! | launcher | answer |
+//! | launcher | output |
 //! |---|---|
 //! | Open MPI | `mpirun (Open MPI) 4.1.4`; by its longer names `mpirun.openmpi (OpenRTE) 4.1.4` |
 //! | MPICH | `HYDRA build details:`, then `Version:  4.0.2` |
 //! | Intel MPI | `Intel(R) MPI Library for Linux* OS, Version 2021.8 ...` |
 //!
-//! Hydra's answer goes on with how it was built, where MVAPICH, which builds on it, names itself;
-//! schedulers are named there as well, which says nothing.
+//! Hydra's output continues with its build configuration. MVAPICH, which is based on Hydra, names
+//! itself there; names of schedulers there have no significance.
 
 use crate::mpi::{Mpi, Version};
 
-/// Who a launcher says it is.
+/// Identity of a launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Identity {
-    /// Of an MPI that is supported from some version on, and its version.
+    /// Launcher of a supported MPI, and the version, which may be too old.
     Known(Mpi, Version),
-    /// Of an MPI, or of a scheduler, that has a name and is not supported.
+    /// Launcher of a known MPI or scheduler that is not supported.
     Unsupported(&'static str),
-    /// Of none that is known; the first line that it said.
+    /// Unknown launcher; the first line of its output.
     Unknown(String),
 }
 
-/// Words of the first line by which others are told, in lower case, and their names.
+/// Lower-case words in the first line that identify unsupported launchers, and their names.
 const OTHERS: [(&str, &str); 9] = [
     ("intel(r) mpi", "Intel MPI"),
     ("mvapich", "MVAPICH"),
@@ -36,7 +36,7 @@ const OTHERS: [(&str, &str); 9] = [
 ];
 const HYDRA: &str = "HYDRA build details";
 
-/// Reads the answer of a launcher to `--version`.
+/// Identifies a launcher by its `--version` output.
 pub fn identify(answer: &str) -> Identity {
     let mut lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();

@@ -1,14 +1,14 @@
-//! The command line of a launcher whose ranks load the preload library.
+//! Command line of a launcher whose ranks load the preload library.
 //!
-//! | launcher | what is put before its arguments |
+//! | launcher | words inserted before its arguments |
 //! |---|---|
 //! | Open MPI | `-x LD_PRELOAD=LIBRARY`, and `-x NAME` for each `OMNES_*` that is set |
 //! | Hydra | `-genv LD_PRELOAD LIBRARY`; it passes the environment by itself |
 //!
-//! Open MPI's `-x` counts for one program of several (`mpirun -n 1 a : -n 1 b`), so it is put after
-//! each `:` as well, where Open MPI itself takes every `:` for the end of a program. It takes no
-//! `-x` where variables are listed otherwise ([`env_list`](crate::env_list)), for all programs;
-//! ours join that list then.
+//! Open MPI's `-x` applies to one program of several (`mpirun -n 1 a : -n 1 b`), so it is repeated
+//! after each `:`. Open MPI itself takes every `:` for the end of a program, too. Open MPI rejects
+//! `-x` if variables are set by a list for all programs ([`env_list`](crate::env_list)); then ours
+//! are added to this list.
 //!
 //! The launcher itself is not preloaded, nor are its daemons.
 
@@ -25,37 +25,37 @@ use std::process::Command;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const REPORT: &str = "OMNES_MPI_REPORT";
-/// What ends a program and begins the next one.
+/// Argument that separates two programs.
 const NEXT_PROGRAM: &str = ":";
 
-/// Whether ranks report what was taken, where the caller of a launcher has a say.
+/// Whether ranks report which calls were taken, as requested by the launcher's caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// As the environment says.
+    /// As set in the environment.
     AsSet,
-    /// They do, whatever the environment says.
+    /// Enabled, regardless of the environment.
     On,
 }
 
-/// What all ranks are to get.
+/// Environment to pass to all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
-    /// For `LD_PRELOAD`: the library, after what was set before.
+    /// Value of `LD_PRELOAD`: the library, after the previous value.
     preload: OsString,
-    /// Variables named `OMNES_*` that are set, in order of names.
+    /// Names of the `OMNES_*` variables that are set, sorted.
     variables: Vec<OsString>,
     report: Report,
-    /// Open MPI's.
+    /// Open MPI's list of variables, from the environment.
     env_list: EnvList,
 }
 
 impl Setup {
-    /// Of this process's environment.
+    /// Creates a setup from this process's environment.
     pub fn from_env(library: &Library) -> Self {
         Self::new(library, std::env::vars_os())
     }
 
-    /// Of an environment.
+    /// Creates a setup from an environment.
     pub fn new(
         library: &Library,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -75,13 +75,13 @@ impl Setup {
         Self { preload: preloads(&preload, library), variables, report: Report::AsSet, env_list }
     }
 
-    /// The same with another say on reports.
+    /// Sets whether ranks report.
     pub fn with_report(mut self, report: Report) -> Self {
         self.report = report;
         self
     }
 
-    /// The words that launchers of `mpi` take for this, if they are told of no variables otherwise.
+    /// Arguments that pass this setup to a launcher of `mpi`, unless variables are set by a list.
     pub fn words(&self, mpi: Mpi) -> Vec<OsString> {
         match mpi {
             Mpi::OpenMpi => {
@@ -96,7 +96,7 @@ impl Setup {
         }
     }
 
-    /// Variables that get a value here.
+    /// Variables with values set here.
     fn values(&self) -> Vec<(&str, &OsStr)> {
         let mut set = vec![(PRELOAD, self.preload.as_os_str())];
         if self.report == Report::On {
@@ -105,7 +105,7 @@ impl Setup {
         set
     }
 
-    /// `NAME=VALUE` of these, then the names of those that are set.
+    /// `NAME=VALUE` of these variables, then the names of those passed unchanged.
     fn assignments(&self) -> Vec<OsString> {
         let values = self.values().into_iter().map(|(name, value)| assignment(name, value));
         let is_set_above = |name: &OsStr| self.report == Report::On && name == REPORT;
@@ -121,10 +121,10 @@ fn assignment(name: &str, value: &OsStr) -> OsString {
     text
 }
 
-/// The value of `LD_PRELOAD` with `library` added to what is `set`.
+/// Value of `LD_PRELOAD`: `set`, with `library` added.
 ///
-/// It comes last, since a sanitizer insists on being the first. Our own that are there already are
-/// left out: one of another MPI must not be loaded.
+/// The library comes last, since a sanitizer's library must be the first. Preload libraries of ours
+/// that are already in `set` are removed: one for another MPI must not be loaded.
 fn preloads(set: &OsStr, library: &Library) -> OsString {
     let parts = set.as_bytes().split(|byte| matches!(byte, b' ' | b':'));
     let others = parts.filter(|part| !part.is_empty() && !Library::is_name_of_one(part));
@@ -136,14 +136,15 @@ fn preloads(set: &OsStr, library: &Library) -> OsString {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Launch {
     launcher: PathBuf,
-    /// The program as it was named, then its arguments.
+    /// The launcher as it was named, then its arguments.
     words: Vec<OsString>,
 }
 
 impl Launch {
-    /// Puts what `setup` needs before, and for Open MPI also between, the launcher's `arguments`.
+    /// Inserts the words of `setup` before, and for Open MPI also between, the launcher's
+    /// `arguments`.
     ///
-    /// Errors where these set `LD_PRELOAD` themselves.
+    /// Errors if `arguments` set `LD_PRELOAD` themselves.
     pub fn new(
         launcher: &Launcher,
         setup: &Setup,
@@ -173,19 +174,19 @@ impl Launch {
         Ok(Self { launcher: launcher.path.clone(), words })
     }
 
-    /// The program and its arguments.
+    /// The launcher and its arguments.
     pub fn words(&self) -> &[OsString] {
         &self.words
     }
 
-    /// Becomes the launcher: on success this never returns, and there is no process between the
-    /// caller's and the launcher. Its terminal, signals and status are the launcher's.
+    /// Replaces this process with the launcher, and does not return on success. The launcher gets
+    /// this process's terminal and signals, and its status becomes this process's.
     pub fn replace_process(&self) -> Result<std::convert::Infallible, Error> {
         let source = self.command().exec();
         Err(Error::LauncherFails { launcher: self.launcher.clone(), source })
     }
 
-    /// The launcher as a command, to be run as a child.
+    /// The launcher as a command, to be run as a child process.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.launcher);
         command.arg0(&self.words[0]).args(&self.words[1..]);
@@ -193,7 +194,7 @@ impl Launch {
     }
 }
 
-/// The option by which `arguments` set `LD_PRELOAD`, if they do.
+/// Returns the option with which `arguments` set `LD_PRELOAD`, if they do.
 fn preload_option(mpi: Mpi, arguments: &[OsString]) -> Option<&'static str> {
     let options: &[&'static str] = match mpi {
         Mpi::OpenMpi => &["-x"],

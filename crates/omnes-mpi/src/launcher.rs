@@ -1,4 +1,4 @@
-//! Launchers: found in `PATH` or by name, and asked which MPI they are of.
+//! Finds launchers in `PATH` or by name, and identifies their MPI.
 
 use crate::error::Error;
 use crate::identity::{Identity, identify};
@@ -9,32 +9,32 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Names by which launchers are looked for, the preferred first; the later ones are those of
-/// systems that have several MPIs.
+/// Names of launchers to search for, in order of preference; the last ones are used on systems with
+/// several MPIs.
 pub const NAMES: [&str; 5] =
     ["mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra"];
-/// Of these the ones that a user means who names none.
+/// Number of leading `NAMES` to search if the user names no launcher.
 const DEFAULTS: usize = 2;
 
 /// A launcher of a supported MPI.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Launcher {
-    /// As it was named, which is how it is run: Open MPI takes an absolute name as its `--prefix`.
+    /// Name as given, under which it is run: Open MPI derives `--prefix` from an absolute name.
     pub name: OsString,
-    /// Where it is.
+    /// Path of the program.
     pub path: PathBuf,
-    /// Its MPI.
+    /// MPI of the launcher.
     pub mpi: Mpi,
-    /// The version of that.
+    /// Version of this MPI.
     pub version: Version,
 }
 
 impl Launcher {
-    /// The launcher of that name, or with that path if it has a `/`; without a name `mpirun`, or
-    /// else `mpiexec`, in `PATH`.
+    /// Finds the launcher of this name in `PATH`, or at this path if it contains a `/`; without a
+    /// name, finds `mpirun` or else `mpiexec` in `PATH`.
     ///
-    /// Runs it with `--version`. Errors where it is missing, cannot be run, or is of an MPI or a
-    /// version that is not supported.
+    /// Runs it with `--version`. Errors if it is missing, cannot be run, or its MPI or version is
+    /// not supported.
     pub fn find(name: Option<&OsStr>) -> Result<Self, Error> {
         let candidates = match name {
             Some(name) => vec![name],
@@ -50,13 +50,13 @@ impl Launcher {
 
     fn ask(name: &OsStr, path: PathBuf) -> Result<Self, Error> {
         let launcher = PathBuf::from(name);
-        // By its path: a search in PATH of its own would find the same.
+        // Run by its path, which is what another search in PATH would find.
         let asked = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
         let output = match asked {
             Ok(output) => output,
             Err(source) => return Err(Error::LauncherFails { launcher, source }),
         };
-        // Some say it on stderr.
+        // Some launchers print the version to stderr.
         let answer = [&output.stdout[..], &output.stderr[..]].concat();
         match identify(&String::from_utf8_lossy(&answer)) {
             Identity::Known(mpi, version) if version < mpi.oldest() => {
@@ -69,7 +69,7 @@ impl Launcher {
     }
 }
 
-/// The program that a shell would run by this name; a name with a `/` is a path.
+/// Path of the program that a shell would run for this name; a name with a `/` is a path.
 pub fn find_program(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(name)).filter(|path| is_executable(path));

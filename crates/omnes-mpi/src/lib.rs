@@ -1,5 +1,5 @@
-//! What stands between an MPI program and Omnes: which MPI a launcher belongs to, which preload
-//! library fits it, and what the launcher must be told so that its ranks load it.
+//! Runs MPI programs with Omnes: determines the MPI of a launcher, the preload library for this
+//! MPI, and the arguments that make the launcher's ranks load the library.
 //!
 //! ```no_run
 //! use omnes_mpi::{Launch, Launcher, Library, Setup};
@@ -14,26 +14,26 @@
 //! # Ok::<(), omnes_mpi::Error>(())
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `mpi` | the MPIs that are supported, and from which version on |
-//! | `identity` | which MPI a launcher says it belongs to |
-//! | `launcher` | launchers in `PATH` or by name |
-//! | `library` | the preload library of an MPI: where it is, whether it loads |
-//! | `launch` | the command line with what must be passed to the ranks |
-//! | `env_list` | Open MPI's list of variables, which excludes the options that set them |
+//! | `mpi` | the supported MPIs, and their minimum versions |
+//! | `identity` | the MPI of a launcher, according to its `--version` |
+//! | `launcher` | finding launchers in `PATH` or by name |
+//! | `library` | the preload library of an MPI: its location, and whether it can be loaded |
+//! | `launch` | the launcher's command line, with the variables to pass to the ranks |
+//! | `env_list` | Open MPI's list of variables, which excludes the option that sets single ones |
 //! | `settings` | the variables that the preload library reads |
 //!
-//! The preload libraries themselves are C, in `c/`; `build.sh` makes one for each MPI that is here,
-//! since the MPIs agree on names and not on types.
+//! The preload libraries themselves are written in C, in `c/`; `build.sh` builds one for each
+//! installed MPI, since MPIs share function names, but not types.
 //!
-//! Guarantees: before a launcher is run, it is only asked for its version. It is run by the name
-//! that was given, because an absolute name means something else to Open MPI; of its arguments only
-//! the list of variables is changed. The environment of this process is read and never written.
+//! Guarantees: before a launcher is used, it is only run with `--version`. It is run by the name
+//! given, because Open MPI treats an absolute name differently; of the caller's arguments only the
+//! list of variables is changed. The environment of this process is read, but never written.
 //!
-//! Not done: launchers of schedulers (`srun`) get no options from here; their ranks preload the
-//! library if `LD_PRELOAD` is set, as docs/MPI.md shows. It is not checked whether the program was
-//! built with the launcher's MPI.
+//! Not done: options for launchers of schedulers (`srun`); their ranks preload the library if
+//! `LD_PRELOAD` is set, as docs/MPI.md shows. A check that the program was built with the
+//! launcher's MPI.
 
 mod env_list;
 mod error;

@@ -1,4 +1,4 @@
-//! The preload library of an MPI: where it lies, and whether a program can be loaded with it.
+//! The preload library of an MPI: its location, and whether it can be loaded.
 
 use crate::error::Error;
 use crate::mpi::Mpi;
@@ -7,25 +7,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Variable that names the library, or the folder that has it.
+/// Variable that names the library, or its folder.
 const VARIABLE: &str = "OMNES_MPI_LIBRARY";
-/// Folders that are looked into, seen from the command's: a build's, and two installed ones'.
+/// Folders to search, relative to the command's: that of a build, and two of installations.
 const FOLDERS: [&str; 3] = [".", "../lib", "../lib/omnes"];
 
-/// A preload library that is there.
+/// An existing preload library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Library {
-    /// The MPI whose programs it is for.
+    /// MPI whose programs can preload it.
     pub mpi: Mpi,
-    /// Its file, absolute, without a space or a colon.
+    /// Absolute path of its file, without a space or a colon.
     pub path: PathBuf,
 }
 
 impl Library {
-    /// The library for programs of `mpi`: what `OMNES_MPI_LIBRARY` names, else the one beside the
-    /// running command, in `../lib` or in `../lib/omnes`.
+    /// Finds the library for programs of `mpi`: the one that `OMNES_MPI_LIBRARY` names, otherwise
+    /// the one in the folder of the running command, in `../lib` or in `../lib/omnes`.
     ///
-    /// Errors where there is none, and where its path is not one for `LD_PRELOAD`.
+    /// Errors if it does not exist, or its path is not valid in `LD_PRELOAD`.
     pub fn find(mpi: Mpi) -> Result<Self, Error> {
         let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
         match named {
@@ -34,7 +34,8 @@ impl Library {
         }
     }
 
-    /// The library for programs of `mpi` that a user has named: its file, or its folder.
+    /// Returns the library for programs of `mpi` at a path given by the user: its file, or its
+    /// folder.
     pub fn named(mpi: Mpi, path: &Path) -> Result<Self, Error> {
         let file = if path.is_dir() { path.join(mpi.library_name()) } else { path.to_owned() };
         let name = file.file_name().unwrap_or_default();
@@ -47,7 +48,7 @@ impl Library {
         Self::fitting(mpi, file)
     }
 
-    /// The library for programs of `mpi` that belongs to a command in `folder`.
+    /// Finds the library for programs of `mpi` that belongs to a command in `folder`.
     pub fn beside(mpi: Mpi, folder: &Path) -> Result<Self, Error> {
         let mut looked_at: Vec<PathBuf> =
             FOLDERS.iter().map(|other| joined(folder, other).join(mpi.library_name())).collect();
@@ -58,7 +59,7 @@ impl Library {
     }
 
     fn fitting(mpi: Mpi, path: PathBuf) -> Result<Self, Error> {
-        // Fails only for an empty path, or where the working directory is gone.
+        // Fails only for an empty path, or if the working directory does not exist any more.
         let path = std::path::absolute(&path).unwrap_or(path);
         if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
             return Err(Error::UnfitPath(path));
@@ -66,34 +67,34 @@ impl Library {
         Ok(Self { mpi, path })
     }
 
-    /// Loads it into a shell that does nothing; the loader's complaint if that does not work.
+    /// Loads the library into a shell that does nothing; the loader's message if this fails.
     ///
-    /// So libomnes is found, with all functions that the library needs of it; whether the library
-    /// fits the MPI is not looked into.
+    /// Success shows that libomnes is found, and has all functions that the library needs; whether
+    /// the library matches the installed MPI is not checked.
     pub fn check(&self) -> Result<(), String> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", ":"]).env("LD_PRELOAD", &self.path).env("LD_BIND_NOW", "1");
         command.stdin(Stdio::null());
         let output = command.output().map_err(|error| error.to_string())?;
         let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        // The loader complains and goes on without the library.
+        // The loader prints a message, and continues without the library.
         if output.status.success() && complaint.is_empty() { Ok(()) } else { Err(complaint) }
     }
 
-    /// True for a file that is the preload library of some MPI.
+    /// True if the path has the file name of a preload library of any MPI.
     pub(crate) fn is_name_of_one(path: &[u8]) -> bool {
         let name = Path::new(OsStr::from_bytes(path)).file_name().unwrap_or_default();
         Mpi::ALL.iter().any(|mpi| name == mpi.library_name())
     }
 }
 
-/// Folder of the running command, symbolic links followed.
+/// Folder of the running command, with symbolic links resolved.
 fn command_folder() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     own.parent().unwrap_or(Path::new(".")).to_owned()
 }
 
-/// `folder/other` in the shape that a reader expects: without `.` and `..`.
+/// `folder/other` without `.` and `..`, for messages.
 fn joined(folder: &Path, other: &str) -> PathBuf {
     match (other.strip_prefix("../"), folder.parent()) {
         _ if other == "." => folder.to_owned(),
@@ -107,7 +108,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A folder `bin` for a command and its surroundings.
+    /// A folder `bin` for a command, and its parent.
     fn command() -> (tempfile::TempDir, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("bin");

@@ -1,9 +1,9 @@
-//! The MPIs that are supported.
+//! The supported MPIs.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// An MPI whose programs can be made faster.
+/// A supported MPI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mpi {
     /// Open MPI.
@@ -13,10 +13,10 @@ pub enum Mpi {
 }
 
 impl Mpi {
-    /// All that there are.
+    /// All supported MPIs.
     pub const ALL: [Self; 2] = [Self::OpenMpi, Self::Mpich];
 
-    /// The oldest version that is supported.
+    /// Oldest supported version.
     pub fn oldest(self) -> Version {
         match self {
             Self::OpenMpi => Version { major: 4, minor: 1, patch: 0 },
@@ -45,11 +45,11 @@ impl fmt::Display for Mpi {
 /// The version of an MPI.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Version {
-    /// The 4 of 4.1.2.
+    /// Major version: the 4 of 4.1.2.
     pub major: u32,
-    /// The 1 of 4.1.2.
+    /// Minor version: the 1 of 4.1.2.
     pub minor: u32,
-    /// The 2 of 4.1.2; 0 where it is not told.
+    /// Patch level: the 2 of 4.1.2; 0 if it is missing.
     pub patch: u32,
 }
 
@@ -62,8 +62,8 @@ impl fmt::Display for Version {
 impl FromStr for Version {
     type Err = ();
 
-    /// From `4.1.2`, `4.1`, `5.0.0rc12`, `4.2a1`: what follows the leading digits of a part is left
-    /// out.
+    /// Parses `4.1.2`, `4.1`, `5.0.0rc12`, `4.2a1`: characters after the leading digits of a part
+    /// are ignored.
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut parts = text.split('.').map(leading_number);
         let mut next = || parts.next().flatten();

@@ -1,6 +1,6 @@
-//! The variables that the preload library reads, for `omnes doctor --mpi` and the documents.
+//! Variables that the preload library reads, for `omnes doctor --mpi` and the documents.
 
-/// All variables that the preload library, or what starts it, reads, with their meaning. Those of
+/// Variables that the preload library or `omnes mpirun` reads, with their meaning. The variables of
 /// the library Omnes apply as well.
 pub const VARIABLES: &[(&str, &str)] = &[
     (

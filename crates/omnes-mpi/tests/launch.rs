@@ -1,7 +1,7 @@
-//! Launchers that are here, what they do with the words they get, and those that are refused.
+//! Installed launchers and their treatment of the inserted words; rejected launchers.
 //!
-//! Ranks are `grep` and `printenv`: what they have loaded and what they are told shows without an
-//! MPI program.
+//! Ranks are `grep` and `printenv`, which show loaded libraries and variables without an MPI
+//! program.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,11 +12,11 @@ use omnes_mpi::{Error, Launch, Launcher, Library, Mpi, Report, Setup};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Counts the parts of the stand-in that the rank has mapped.
+/// Counts the mappings of the stand-in library in the rank.
 const MAPPED: [&str; 3] = ["grep", "-c", "stand-in.so"];
 const MAPS: &str = "/proc/self/maps";
 
-/// An MPI that is here, with a library for its ranks.
+/// An installed MPI, with a library for its ranks.
 struct Site {
     launcher: Launcher,
     setup: Setup,
@@ -88,7 +88,7 @@ fn variables_that_open_mpi_lists_reach_every_rank_with_the_library() {
     assert!(counts.len() == 2 && are_counts(&counts), "{lines:?}");
 }
 
-/// A launcher of that name, and the folder that it lies in.
+/// A launcher of this name, and its folder.
 fn fake(name: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);

@@ -1,9 +1,9 @@
-//! Plain MPI programs with the preload library on one machine, for each MPI that is here.
+//! Plain MPI programs with the preload library on one machine, for each installed MPI.
 //!
-//! The programs know nothing of Omnes and check what they do; the library's report tells whether
-//! Omnes had to do with it, so that no test passes with nothing preloaded. Where an MPI is missing,
-//! its part prints `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi` turns into a failure.
-//! Jobs across hosts that lose packets are in `omnes-cli/tests/mpi.rs`.
+//! The programs do not depend on Omnes and check their own results; the library's report shows
+//! whether Omnes was involved, so that no test passes with nothing preloaded. If an MPI is missing,
+//! its part prints `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi` turns into a failure. Jobs
+//! across hosts with packet loss are in `omnes-cli/tests/mpi.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A few broadcasts and barriers of either kind on `MPI_COMM_WORLD`, all checked.
+/// A few blocking and nonblocking broadcasts and barriers on `MPI_COMM_WORLD`, all checked.
 const FEW: &str = "--check --iterations 5 --warmup 1 --sizes 8,4k";
 
-/// Runs a few calls at two ranks.
+/// Runs a few calls on two ranks.
 fn few(site: &Site, job: &Job) -> Outcome {
     job.succeed(&site.program("collbench"), FEW)
 }
@@ -40,7 +40,7 @@ fn whatever_else_is_under_way_moves_on_while_a_call_waits() {
 #[test]
 fn an_mpi_moves_on_under_calls_that_wait_for_nobody() {
     for site in sites() {
-        // A receiver in shared memory needs no help of the sender.
+        // A receiver in shared memory needs no help from the sender.
         let job = Job::spread(&site, 2).with("OMPI_MCA_btl", "tcp,self");
         let case = "send_under_calls_that_wait_for_nothing";
         job.succeed(&site.program("progress"), case).line("progress: ok");
@@ -72,7 +72,7 @@ fn threads_that_look_at_one_request_see_it_end_once() {
     }
 }
 
-/// What `mix` finds, plain and preloaded; both are the same.
+/// Asserts that `mix` has the same results plain and preloaded.
 fn assert_same_with_and_without(site: &Site, ranks: u32, arguments: &str) {
     let program = site.program("mix");
     let plain = Job::plain(site, ranks).succeed(&program, arguments);
@@ -97,7 +97,7 @@ fn communicators_of_few_short_calls_are_not_worth_connecting() {
         assert_eq!(outcome.small(), Some(small));
         let report = outcome.report();
         let named = |name: &str| report.iter().find(|line| line.name == name).unwrap();
-        // From the 16th of 40 calls on.
+        // Calls are taken from the 16th of 40 on.
         let many = named("many").allreduces;
         assert!(many.all == 40 && many.taken == 25, "{report:?}");
         assert!(named("long").bcasts.are_taken(), "{report:?}");
@@ -113,8 +113,8 @@ fn reductions_find_what_the_mpi_finds() {
             let outcome = Job::spread(&site, ranks).succeed(&program, "");
             outcome.line("reductions: ok");
             let world = outcome.world();
-            // All but errors and long data: for all ranks of more than 64 KiB, and in nonblocking
-            // calls of more than 1 KiB.
+            // All except errors and long data: more than 64 KiB for all ranks, and more than 1 KiB
+            // in nonblocking calls.
             let passed = world.allreduces.all - world.allreduces.taken;
             assert!(world.allreduces.taken > 2000 && passed == 4 + 296, "{world:?}");
             assert!(world.reduces.taken > 1000, "{world:?}");
@@ -133,7 +133,7 @@ fn what_only_the_mpi_can_combine_is_taken_and_finds_what_the_mpi_finds() {
             let outcome = job.succeed(&program, "");
             outcome.line("combinations: ok");
             let world = outcome.world();
-            // All but an operation that is not commutative, and a nonblocking call of each kind.
+            // All except a noncommutative operation, and a nonblocking call of each kind.
             let passed = world.allreduces.all - world.allreduces.taken;
             assert!(world.allreduces.taken > 500 && passed == 8 + 1, "{world:?}");
             let passed = world.reduces.all - world.reduces.taken;
@@ -152,7 +152,8 @@ fn blocks_of_reductions_find_what_the_mpi_finds() {
             let outcome = job.succeed(&program, "");
             outcome.line("blocks: ok");
             let blocks = outcome.world().reduce_scatters;
-            // All but unequal blocks, a logical operation, long ones, none, and an error.
+            // All except unequal blocks, a logical operation, long blocks, empty blocks, and an
+            // error.
             assert!(blocks.taken == 140 && blocks.all == 140 + 5, "{blocks:?}");
         }
     }
@@ -167,7 +168,7 @@ fn scans_find_what_the_mpi_finds() {
             let outcome = Job::spread(&site, ranks).succeed(&program, "");
             outcome.line("scans: ok");
             let scans = outcome.world().scans;
-            // All but none, long data, and two errors.
+            // All except empty data, long data, and two errors.
             assert!(scans.taken > 800 && scans.all - scans.taken == 4, "{scans:?}");
         }
         let job = Job::spread(&site, 3).with("OMNES_MPI", "scan");
@@ -181,12 +182,12 @@ fn gathers_find_what_the_mpi_finds() {
     for site in sites() {
         let program = site.program("gathers");
         Job::plain(&site, 3).succeed(&program, "").line("gathers: ok");
-        // Of four lengths one or two are over 1 KiB of all ranks, which nonblocking calls pass.
+        // One or two of four lengths exceed 1 KiB of all ranks, which nonblocking calls pass.
         for (ranks, long) in [(2, 1), (5, 2)] {
             let outcome = Job::spread(&site, ranks).succeed(&program, "");
             outcome.line("gathers: ok");
             let gathers = outcome.world().allgathers;
-            // All but long data, none, and an error.
+            // All except long data, empty data, and an error.
             let passed = gathers.all - gathers.taken;
             assert!(gathers.taken > 200 && passed == 3 + 64 * long, "{gathers:?}");
         }
@@ -202,7 +203,7 @@ fn parts_for_one_rank_or_each_find_what_the_mpi_finds() {
             let outcome = Job::spread(&site, ranks).succeed(&program, "");
             outcome.line("parts: ok");
             let world = outcome.world();
-            // All but long data, none, and errors.
+            // All except long data, empty data, and errors.
             let passed = [world.gathers, world.scatters, world.alltoalls, world.allgathers]
                 .map(|calls| (calls.taken > 100).then_some(calls.all - calls.taken));
             assert_eq!(passed, [Some(3), Some(2), Some(1), Some(1)], "{world:?}");
@@ -219,7 +220,7 @@ fn parts_of_any_lengths_between_two_ranks_find_what_the_mpi_finds() {
             let outcome = Job::spread(&site, ranks).with("OMNES_SHM", memory).succeed(&program, "");
             outcome.line("pairs: ok");
             let world = outcome.world();
-            // All but errors, and alltoalls in place.
+            // All except errors, and alltoalls in place.
             let passed = [world.scatters, world.alltoalls]
                 .map(|calls| (calls.taken > 40).then_some(calls.all - calls.taken));
             assert_eq!(passed, [Some(2), Some(42)], "{world:?}");
@@ -322,7 +323,7 @@ fn fortran_is_served_by_all_three_interfaces() {
             let world = outcome.world();
             assert!(world.ranks == 3 && world.bcasts.taken > 0, "{name}: {world:?}");
             assert!(world.barriers.are_taken(), "{name}: {world:?}");
-            // All but one of no numbers.
+            // All except one of no numbers.
             let passed = world.allreduces.all - world.allreduces.taken;
             assert!(passed <= 1, "{name}: {world:?}");
             let parts = [world.reduce_scatters, world.scatters, world.alltoalls];
@@ -384,7 +385,7 @@ fn what_is_switched_off_is_passed() {
         let on = world("on");
         assert!(on.bcasts.are_taken() && on.barriers.are_taken(), "{on:?}");
         assert!(on.allreduces.are_taken() && on.reduces.are_taken(), "{on:?}");
-        // Gathers are no part of the usual points.
+        // Gathers are not among the default operations.
         let all = "--ops bcast,reduce,allgather --check --iterations 5 --warmup 1 --sizes 8,4k";
         let job = |value| Job::spread(&site, 2).with("OMNES_MPI", value);
         let world = |value| job(value).succeed(&site.program("collbench"), all).world();
@@ -415,7 +416,8 @@ fn the_library_of_another_mpi_takes_nothing() {
     let sites: Vec<Site> = sites().collect();
     for site in &sites {
         for other in sites.iter().filter(|other| other.launcher.mpi != site.launcher.mpi) {
-            // Under a name that is nobody's, since the right name is missed before anything runs.
+            // Under an unknown name, as another MPI's library name is rejected before anything
+            // runs.
             let folder = tempfile::tempdir().unwrap();
             let soname = concat!("libomnes.so.", env!("CARGO_PKG_VERSION_MAJOR"));
             let path = folder.path().join("other.so");
@@ -426,7 +428,7 @@ fn the_library_of_another_mpi_takes_nothing() {
             library.check().unwrap();
             let job = Job::spread(site, 2).with_library(&library);
             let outcome = job.run(&site.program("collbench"), FEW);
-            // Pointers of Open MPI do not fit into MPICH's integers; the other way round they do.
+            // Open MPI's pointers do not fit into MPICH's integers; the reverse does.
             let is_whole = site.launcher.mpi == Mpi::Mpich;
             assert_eq!(outcome.status.success(), is_whole, "{outcome:?}");
             if is_whole {
@@ -438,14 +440,14 @@ fn the_library_of_another_mpi_takes_nothing() {
     }
 }
 
-/// What may tell of Omnes in the folders of what all processes share.
+/// Files of Omnes in folders shared by all processes.
 fn traces(folders: &[&Path]) -> BTreeSet<String> {
     let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().flatten());
     let names = entries.map(|entry| entry.path().display().to_string());
     names.filter(|name| name.contains("omnes")).collect()
 }
 
-/// Waits for what happens at once, unless something has failed.
+/// Waits until nothing is left, which happens immediately unless something has failed.
 fn assert_gone(what: &str, left: impl Fn() -> Vec<String>) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !left().is_empty() {
@@ -465,7 +467,7 @@ fn a_rank_that_dies_ends_the_job_and_nothing_is_left_behind() {
             "abort ibcast",
             "kill iallreduce",
         ] {
-            // A name and a folder for temporary files that only this job has.
+            // A program name and a folder for temporary files that only this job uses.
             let folder = tempfile::tempdir().unwrap();
             let program = folder.path().join("deadrank");
             std::fs::copy(site.program("deadrank"), &program).unwrap();
@@ -485,7 +487,7 @@ fn a_rank_that_dies_ends_the_job_and_nothing_is_left_behind() {
     }
 }
 
-/// Starts a program with a setting that only rank 1 has.
+/// Starts a program with a setting for rank 1 only.
 const ONE_DIFFERS: &str = r#"
 [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export OMNES_MPI=barrier
 exec "$@"

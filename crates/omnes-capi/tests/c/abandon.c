@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A rank that alone has got an error leaves without the others, which hear of
- * it in the call in which they wait.
+ * A rank that is the only one with an error leaves without the other ranks,
+ * which get an error from the call in which they are waiting.
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Every argument that can be seen to be wrong is refused, without effect. */
+/* Every detectably invalid argument is rejected, without effect. */
 #include "check.h"
 #include <assert.h>
 #include <limits.h>
@@ -7,7 +7,7 @@
 
 static_assert(OMNES_SUCCESS == 0, "tests of the form if (call) must work");
 
-/* None of them gets to call anything. */
+/* Never called: the arguments are rejected first. */
 static int never(void *context, const void *mine, void *all, size_t bytes)
 {
 	(void)context, (void)mine, (void)all, (void)bytes;
@@ -158,7 +158,7 @@ static void texts(void)
 	CHECK(omnes_last_error_rank() == -1 && omnes_last_error_missing(NULL, 0) == 0);
 }
 
-/* So that an overlong exchange finds no memory, whatever the machine promises. */
+/* Makes an oversized exchange run out of memory even if the machine overcommits. */
 static void limit_memory(void)
 {
 	struct rlimit limit = { .rlim_cur = (rlim_t)1 << 40, .rlim_max = (rlim_t)1 << 40 };
@@ -178,7 +178,7 @@ int main(void)
 	rank = omnes_rank(world);
 	refused_in_a_job(world, omnes_size(world));
 
-	/* The job is as if nothing had been asked. */
+	/* The rejected calls have left the job unchanged. */
 	if (rank == 0)
 		OK(omnes_send(world, 1, 0, &ours, sizeof(ours)));
 	if (rank == 1) {

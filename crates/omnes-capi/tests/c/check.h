@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Checks that end a test program and say where. */
+/* Checks that end a test program and report the location. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -21,7 +21,9 @@
 /* Ends the program unless the call succeeds. */
 #define OK(call) CHECK((call) == OMNES_SUCCESS)
 
-/* Ends the program unless the call is refused for an argument, with a text that names it. */
+/*
+ * Ends the program unless the call is rejected because of an argument, with a text that names it.
+ */
 #define REFUSED(call, name)                                                              \
 	do {                                                                             \
 		CHECK((call) == OMNES_ERROR_ARGUMENT);                                   \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Messages and collective operations of a job of any size from 2 on. */
+/* Messages and collective operations of a job of at least 2 ranks. */
 #include "check.h"
 
 enum { LARGE = 1 << 20 };
@@ -26,7 +26,7 @@ static void ring(omnes_comm *comm, int rank, int size)
 	}
 }
 
-/* Tags pick messages out of the order in which they were sent. */
+/* Tags select messages out of the order in which they were sent. */
 static void tags(omnes_comm *comm, int rank)
 {
 	char first = 'a', second = 'b', got = 0;
@@ -112,7 +112,7 @@ static void reductions(omnes_comm *comm, int rank, int size)
 	free(data);
 }
 
-/* Digits one behind the other, which tells who comes first. */
+/* Appends digits, which shows the order of ranks. */
 static void append(void *into, const void *from, size_t count, void *context)
 {
 	(void)context;
@@ -179,7 +179,7 @@ static void gathers(omnes_comm *comm, int rank, int size)
 		CHECK(got[i] == 10 * i + rank);
 }
 
-/* Rank r has r numbers, so that rank 0 has none. */
+/* Rank r has r numbers, so rank 0 has none. */
 static void varied_gathers(omnes_comm *comm, int rank, int size)
 {
 	size_t each = sizeof(int), lengths[4], same[4], bytes = (size_t)rank * each;
@@ -216,7 +216,7 @@ static void varied_gathers(omnes_comm *comm, int rank, int size)
 			CHECK(all[k] == 100 * i + rank * i + j);
 }
 
-/* Who expects another length than comes is told, and all go on. */
+/* A rank that expects a different length gets an error, and all ranks can continue. */
 static void wrong_lengths(omnes_comm *comm, int rank, int size)
 {
 	size_t lengths[4] = { 1, 1, 1, 1 };
@@ -230,7 +230,7 @@ static void wrong_lengths(omnes_comm *comm, int rank, int size)
 	OK(omnes_gatherv(comm, own, 1, all, lengths, 0));
 }
 
-/* Even and odd ranks apart, in reverse order; the last rank stays out. */
+/* Separates even and odd ranks, in reverse order, without the last rank. */
 static void parts(omnes_comm *comm, int rank, int size)
 {
 	int is_out = rank == size - 1, number = rank, members, own;
@@ -251,7 +251,7 @@ static void parts(omnes_comm *comm, int rank, int size)
 	OK(omnes_comm_free(part));
 }
 
-/* A message of one communicator is not received in its copy. */
+/* A message on a communicator is not received on its duplicate. */
 static void copies(omnes_comm *comm, int rank)
 {
 	omnes_comm *copy = NULL;
@@ -282,7 +282,7 @@ int main(void)
 	size = omnes_size(world);
 	CHECK(rank == atoi(getenv("OMNES_RANK")) && size == atoi(getenv("OMNES_SIZE")));
 	ring(world, rank, size);
-	/* Rank 0 takes any message; those of what follows must not be there yet. */
+	/* Rank 0 receives any message; messages of later tests must not have arrived yet. */
 	OK(omnes_barrier(world));
 	tags(world, rank);
 	broadcasts(world, rank, size);

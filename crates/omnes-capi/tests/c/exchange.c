@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Communicators of ranks that exchange by means of their own: processes of one
- * parent, over memory that they share with it. No launcher, no address, no key.
+ * Communicators of ranks that exchange data by other means: children of one
+ * process, in memory shared with it. No launcher, no address, no key.
  */
 #include "check.h"
 #include <sched.h>
@@ -14,22 +14,22 @@
 
 enum { RANKS = 4, ROW_BYTES = 4096, BOARDS = 16 };
 
-/* Where the ranks of one communicator write what they tell. */
+/* Where the ranks of one communicator write the data they exchange. */
 struct board {
 	atomic_int arrived, turn, is_broken;
 	char rows[RANKS][ROW_BYTES];
 };
 
-/* A rank's access to it. */
+/* A rank's access to a board. */
 struct seat {
 	struct board *board;
 	int rank, size;
-	int fails_at; /* the call that fails, from 1 on; 0 is none */
+	int fails_at; /* number of the call that fails, from 1; 0 for none */
 	int calls;
 };
 
 static struct board *boards;
-static int me; /* rank of this process among all */
+static int me; /* rank of this process among all processes */
 
 static int meet(struct seat *seat)
 {
@@ -73,13 +73,13 @@ static int allgather(void *context, const void *mine, void *all, size_t bytes)
 		memcpy((char *)all + (size_t)rank * bytes, seat->board->rows[rank], bytes);
 	if (meet(seat))
 		return 5;
-	/* Slow to move on, so that the others wait for it while they join. */
+	/* Delays the last rank, so that the others wait for it while they join. */
 	if (me == RANKS - 1)
 		usleep(5000);
 	return 0;
 }
 
-/* A communicator of these of all ranks, this one among them; or NULL and a result. */
+/* Creates a communicator of these ranks, which include this one; NULL and a result on failure. */
 static omnes_comm *try_exchange(int board, const int *members, int size, int fails_at, int *result)
 {
 	struct seat seat = { .board = &boards[board], .size = size, .fails_at = fails_at };
@@ -96,7 +96,7 @@ static omnes_comm *try_exchange(int board, const int *members, int size, int fai
 	return comm;
 }
 
-/* What the members tell each other arrives, and they are who they should be. */
+/* Messages between the members arrive, and their ranks are as expected. */
 static void use(omnes_comm *comm, const int *members, int size)
 {
 	int rank = omnes_rank(comm), told, got;
@@ -113,7 +113,7 @@ static void use(omnes_comm *comm, const int *members, int size)
 	OK(omnes_barrier(comm));
 }
 
-/* The same, used at once; NULL for ranks that are no members. */
+/* Creates a communicator and uses it immediately; NULL for ranks that are not members. */
 static omnes_comm *exchange(int board, const int *members, int size)
 {
 	omnes_comm *comm = NULL;
@@ -129,7 +129,7 @@ static omnes_comm *exchange(int board, const int *members, int size)
 	return comm;
 }
 
-/* Jobs of this process: each has a thread of this name. */
+/* Number of jobs of this process: each has a thread of this name. */
 static int jobs(void)
 {
 	FILE *names = popen("cat /proc/$PPID/task/*/comm", "r");
@@ -143,7 +143,9 @@ static int jobs(void)
 	return count;
 }
 
-/* True when there are so many: a thread takes its name, and ends, when it gets to run. */
+/*
+ * Waits until there are count jobs: a thread sets its name, and exits, only when it is scheduled.
+ */
 static int becomes(int count)
 {
 	for (int looks = 0; jobs() != count; looks++) {
@@ -154,7 +156,7 @@ static int becomes(int count)
 	return 1;
 }
 
-/* The threads of jobs that were left end by themselves. */
+/* The threads of jobs that were left exit by themselves. */
 static void wait_for_end(void)
 {
 	CHECK(becomes(0));
@@ -163,7 +165,7 @@ static void wait_for_end(void)
 static const int all[] = { 0, 1, 2, 3 }, reversed[] = { 3, 2, 1, 0 };
 static const int low[] = { 0, 1 }, high[] = { 2, 3 }, odd[] = { 1, 3 }, middle[] = { 2, 1 };
 
-/* All later communicators are of the first one's job. */
+/* All later communicators share the first one's job. */
 static void share(void)
 {
 	omnes_comm *comms[6] = { NULL }, *copy, *part;
@@ -171,7 +173,7 @@ static void share(void)
 
 	comms[0] = exchange(0, all, RANKS);
 	CHECK(atomic_load(&boards[8].turn) > 0);
-	/* Also in calls on the communicator: rank 0 comes when rank 1 is seen to wait. */
+	/* Also called on the communicator: rank 0 enters once rank 1 is seen waiting. */
 	is_joined = 1;
 	while (me == 0 && !atomic_load(&boards[7].turn))
 		sched_yield();
@@ -192,7 +194,7 @@ static void share(void)
 	OK(omnes_comm_free(copy));
 	if (part)
 		OK(omnes_comm_free(part));
-	/* Each rank in another order; the job goes on without its first communicator. */
+	/* A different order on each rank; the job continues without its first communicator. */
 	for (int k = 0; k < 6; k++) {
 		int which = (k + me) % 6;
 		if (which != 3 && comms[which])
@@ -204,20 +206,20 @@ static void share(void)
 	CHECK(becomes(1));
 	OK(omnes_leave());
 	wait_for_end();
-	/* Only freed, after the job. */
+	/* After the job has been left, communicators can only be freed. */
 	if (comms[3])
 		OK(omnes_comm_free(comms[3]));
 	if (comms[1])
 		OK(omnes_comm_free(comms[1]));
 	OK(omnes_leave());
-	/* A new job in its place. */
+	/* A new job replaces it. */
 	comms[0] = exchange(6, all, RANKS);
 	CHECK(becomes(1));
 	OK(omnes_leave());
 	OK(omnes_comm_free(comms[0]));
 }
 
-/* Ranks that have never been in one job make their own. */
+/* Ranks that have never been in a common job create a new one. */
 static void grow(void)
 {
 	omnes_comm *own = exchange(me < 2 ? 0 : 1, me < 2 ? low : high, 2);
@@ -238,7 +240,7 @@ static void grow(void)
 	OK(omnes_comm_free(world));
 }
 
-/* What one rank cannot do, no rank does, and each is told who and why. */
+/* If one rank fails to join, all ranks fail, and each gets the rank and the reason. */
 static void fail(void)
 {
 	int result;
@@ -255,13 +257,13 @@ static void fail(void)
 	CHECK(result == OMNES_ERROR_EXCHANGE);
 	CHECK(strstr(omnes_last_error(), "rank 1: OMNES_EAGER_BYTES=many: "));
 	unsetenv("OMNES_EAGER_BYTES");
-	/* Nobody can listen there, which only rank 0 finds out. */
+	/* Listening at this address is impossible, which only rank 0 detects. */
 	setenv("OMNES_RENDEZVOUS", "192.0.2.77", 1);
 	CHECK(!try_exchange(2, all, RANKS, 0, &result));
 	CHECK(result == OMNES_ERROR_EXCHANGE);
 	CHECK(strstr(omnes_last_error(), "rank 0: rank 0 cannot listen at '192.0.2.77'"));
 	setenv("OMNES_RENDEZVOUS", "127.0.0.1", 1);
-	/* Found out when all have met already. */
+	/* Detected only after all ranks have met. */
 	if (me == 3)
 		setenv("OMNES_EAGER_BYTES", "1000", 1);
 	CHECK(!try_exchange(3, all, RANKS, 0, &result));
@@ -279,7 +281,7 @@ static void fail(void)
 	OK(omnes_leave());
 }
 
-/* An exchange that fails is an error, whenever that is. */
+/* A failing exchange is an error, no matter which call of allgather fails. */
 static void breaks(void)
 {
 	int result, is_over = 0;
@@ -288,7 +290,7 @@ static void breaks(void)
 		omnes_comm *comm = try_exchange(call, all, RANKS, me == 1 ? call : 0, &result);
 
 		if (comm) {
-			/* More calls than it makes. */
+			/* call exceeds the number of calls made. */
 			CHECK(call > 5);
 			OK(omnes_comm_free(comm));
 			is_over = 1;
@@ -302,14 +304,16 @@ static void breaks(void)
 	OK(omnes_leave());
 }
 
-/* A rank ends without leaving; those who are not with it go on, and all learn it. */
+/*
+ * A rank exits without leaving; communicators without it still work, and all ranks get the error.
+ */
 static void die(void)
 {
 	omnes_comm *world = exchange(0, all, RANKS);
 	omnes_comm *pair = exchange(1, low, 2);
 	struct seat seat = { .board = &boards[2], .size = RANKS };
 
-	/* Not while others are in a barrier that it has left already. */
+	/* Must not exit while others are still in a barrier that it has already left. */
 	CHECK(!meet(&seat));
 	if (me == 3)
 		_exit(0);
@@ -324,7 +328,7 @@ static void die(void)
 	wait_for_end();
 }
 
-/* A rank that was silent for too long is back: the others make a new job with it. */
+/* A rank returns after it was silent for too long: the others create a new job with it. */
 static void give_up(void)
 {
 	omnes_comm *first, *second;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Errors that only show in a job: a barrier that others do not come to, a
- * message too long for its buffer, and a last rank that ends without taking
- * leave, which all others get to know.
+ * Errors that occur only in a job: a barrier that other ranks do not enter, a
+ * message too long for its buffer, and a last rank that exits without leaving,
+ * which all other ranks detect.
  */
 #include "check.h"
 #include <unistd.h>
@@ -17,7 +17,7 @@ int main(void)
 	rank = omnes_rank(world);
 	last = omnes_size(world) - 1;
 	if (rank == last) {
-		/* The others have not come yet, and wait for its message. */
+		/* The others have not entered it yet, and wait for this rank's message. */
 		CHECK(omnes_barrier_timeout(world, 1) == OMNES_ERROR_BARRIER_TIMEOUT);
 		CHECK(omnes_last_error_rank() == -1);
 		CHECK(omnes_last_error_missing(NULL, 0) == (size_t)last);
@@ -26,7 +26,7 @@ int main(void)
 			OK(omnes_send(world, from, 4, message, 1));
 		OK(omnes_barrier_timeout(world, 60000));
 		OK(omnes_send(world, 0, 1, message, sizeof(message)));
-		/* All others are done with what needs this rank. */
+		/* No other rank needs this rank any more. */
 		for (int from = 0; from < last; from++)
 			OK(omnes_recv(world, from, 2, buffer, 1, NULL));
 		_exit(0);

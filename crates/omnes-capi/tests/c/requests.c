@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Operations that are started, asked for and waited for; at last a rank that
- * ends without taking leave, while the others have some under way.
+ * Operations that are started, tested and waited for; finally, a rank that
+ * exits without leaving, while the others have operations in progress.
  */
 #include "check.h"
 #include <unistd.h>
@@ -25,7 +25,7 @@ static void expect(const unsigned char *data, size_t bytes, int salt)
 		CHECK(data[i] == pattern(i, salt));
 }
 
-/* Asks until the operation has ended. */
+/* Tests the request until the operation has completed. */
 static void ask(omnes_request **request)
 {
 	int done = 0;
@@ -39,7 +39,7 @@ static void ask(omnes_request **request)
 
 /*
  * Rank 0 starts all broadcasts, with barriers among them, before the others
- * start one, which its message tells them to do.
+ * start any, which they do when they receive its message.
  */
 static void many(omnes_comm *comm, int rank, int size)
 {
@@ -57,7 +57,7 @@ static void many(omnes_comm *comm, int rank, int size)
 	}
 	for (int to = 1; rank == 0 && to < size; to++)
 		OK(omnes_send(comm, to, 1, NULL, 0));
-	/* The last ones first. */
+	/* Last requests first. */
 	for (int k = COUNT; k-- > 0;) {
 		if (rank % 2)
 			ask(&casts[k]);
@@ -70,7 +70,7 @@ static void many(omnes_comm *comm, int rank, int size)
 		OK(omnes_wait(&barriers[k]));
 }
 
-/* Several from all roots, of all lengths, among calls that wait. */
+/* Several broadcasts from every root, of all lengths, among blocking calls. */
 static void mixed(omnes_comm *comm, int rank, int size)
 {
 	static const size_t sizes[] = { 0, 1, 1471, 65537, LARGE };
@@ -102,7 +102,7 @@ static void mixed(omnes_comm *comm, int rank, int size)
 	}
 }
 
-/* Each rank sends to the next before it receives, also what nobody has room for yet. */
+/* Each rank sends to the next before it receives, including messages too long to be buffered. */
 static void messages(omnes_comm *comm, int rank, int size)
 {
 	static const size_t sizes[] = { 0, 5, 70000, LARGE };
@@ -134,7 +134,7 @@ static void messages(omnes_comm *comm, int rank, int size)
 	CHECK(omnes_wait(&receives[0]) == OMNES_ERROR_TRUNCATED);
 	OK(omnes_wait(&sends[0]));
 
-	/* The first error comes back, and all have ended. */
+	/* The first error is returned, and all requests have completed. */
 	for (int k = 0; k < SIZES; k++) {
 		OK(omnes_isend(comm, next, 20 + k, out[k], sizes[k], &sends[k]));
 		OK(omnes_irecv(comm, before, 20 + k, in[k], k == 1 ? 4 : LARGE, &status[k],
@@ -150,7 +150,7 @@ static void messages(omnes_comm *comm, int rank, int size)
 	CHECK(omnes_wait_all(NULL, 1) == OMNES_ERROR_ARGUMENT);
 }
 
-/* All send to the next rank and receive from the one before, at any length. */
+/* All ranks send to the next rank and receive from the previous one, at any length. */
 static void around(omnes_comm *comm, int rank, int size)
 {
 	static char out[LARGE], in[LARGE];
@@ -169,7 +169,7 @@ static void around(omnes_comm *comm, int rank, int size)
 	      OMNES_ERROR_ARGUMENT);
 }
 
-/* All that reduces and gathers, at once. */
+/* All reductions and gathers, concurrently. */
 static void collectives(omnes_comm *comm, int rank, int size)
 {
 	enum { PARTS = 64, EACH = 6 };
@@ -210,7 +210,7 @@ static void collectives(omnes_comm *comm, int rank, int size)
 	CHECK(requests[0] == NULL);
 }
 
-/* Blocks of sums, and parts of which rank r has r bytes, at once. */
+/* Reduce-scatter, and calls with r bytes at rank r, concurrently. */
 static void parts(omnes_comm *comm, int rank, int size)
 {
 	enum { PARTS = 64, EACH = 5 };
@@ -263,7 +263,7 @@ static void parts(omnes_comm *comm, int rank, int size)
 	CHECK(requests[0] == NULL);
 }
 
-/* A message that says how long it is before it is received. */
+/* Probing reports the length of a message before it is received. */
 static void probes(omnes_comm *comm, int rank, int size)
 {
 	int after = (rank + 1) % size, before = (rank + size - 1) % size, found = 7;
@@ -286,7 +286,7 @@ static void probes(omnes_comm *comm, int rank, int size)
 	CHECK(omnes_iprobe(comm, before, 40, NULL, NULL) == OMNES_ERROR_ARGUMENT);
 }
 
-/* A barrier that the last rank enters only when the others have missed it. */
+/* A barrier that the last rank enters only after the others have timed out. */
 static void missed(omnes_comm *comm, int rank, int last)
 {
 	char name[32];
@@ -303,7 +303,7 @@ static void missed(omnes_comm *comm, int rank, int last)
 	OK(omnes_barrier_timeout(comm, 60000));
 }
 
-/* Where no request is, there is nothing to wait for. */
+/* A NULL request counts as completed. */
 static void nothing(void)
 {
 	omnes_request *none = NULL;
@@ -314,7 +314,7 @@ static void nothing(void)
 	OK(omnes_wait(&none));
 }
 
-/* Requests of a communicator that is freed right after one has ended, with others under way. */
+/* Requests of a communicator that is freed right after one completes, with others in progress. */
 static void of_a_copy(omnes_comm *comm, int rank)
 {
 	omnes_comm *copy = NULL;
@@ -334,7 +334,7 @@ static void of_a_copy(omnes_comm *comm, int rank)
 	OK(omnes_wait(&barrier));
 }
 
-/* Waits for the error of a request that cannot end well. */
+/* Waits for the error of a request that cannot succeed. */
 static void expect_failure(omnes_request **request, int asks, int last)
 {
 	int code = OMNES_SUCCESS, done = 0;
@@ -374,7 +374,7 @@ int main(void)
 	parts(world, rank, size);
 	missed(world, rank, last);
 	if (rank == last) {
-		/* All others have started what cannot end any more. */
+		/* All other ranks have started operations that can no longer complete. */
 		for (int from = 0; from < last; from++)
 			OK(omnes_recv(world, from, 2, NULL, 0, NULL));
 		_exit(0);

@@ -1,5 +1,4 @@
-//! The C compiler, the library under test, and a folder for what is built; shared by the tests
-//! that need C.
+//! The C compiler, the library under test, and the crate's folder; shared by the tests that need C.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,9 +6,9 @@ use std::process::Command;
 /// Warnings that the header and the programs must not cause.
 pub const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
-/// The first of `candidates` that can be run, an environment variable before them.
+/// Returns the first of `candidates` that can be run, after the value of an environment variable.
 ///
-/// `None` prints what is skipped; with `OMNES_REQUIRE=cc` that is a failure.
+/// If there is none, prints what is skipped, or panics with `OMNES_REQUIRE=cc`.
 pub fn find(variable: &str, candidates: &[&str]) -> Option<String> {
     let own = std::env::var(variable).ok();
     let mut names = own.into_iter().chain(candidates.iter().map(|name| (*name).to_owned()));
@@ -23,12 +22,12 @@ pub fn find(variable: &str, candidates: &[&str]) -> Option<String> {
     found
 }
 
-/// The folder of this crate.
+/// Returns the folder of this crate.
 pub fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The shared library that cargo built with this test, beside it.
+/// Returns the shared library that cargo built with this test, in the same folder.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.parent().unwrap().join("libomnes_c.so");
@@ -36,7 +35,7 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// Runs a command to its end; its output, or a panic with what it said.
+/// Runs a command to completion and returns its output; panics with its messages if it fails.
 pub fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

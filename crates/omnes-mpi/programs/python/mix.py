@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Broadcasts and barriers of mpi4py: buffers, pickled objects, requests.
 
-Everything received is compared with what the sender has. Rank 0 prints ok.
+Everything received is compared with the data of the sender. Rank 0 prints ok.
 
     mpirun -n 4 python mix.py [--steps N] [--seed N]
 """
@@ -24,7 +24,7 @@ def check(is_right, what):
 
 
 def content(generator, length):
-    """The bytes that all ranks know the root sends."""
+    """Return the bytes that the root sends, which all ranks know."""
     return generator.randbytes(length)
 
 
@@ -42,7 +42,7 @@ def broadcast_numbers(comm, root, expected):
 
 
 def broadcast_spread(comm, root, expected):
-    """Every third byte, by a vector type; the bytes between stay."""
+    """Broadcast every third byte, with a vector type; the bytes between must not change."""
     count = min(len(expected), 2000)
     spread = bytearray(b"\x55" * (3 * count))
     if comm.rank == root:
@@ -73,7 +73,7 @@ def broadcast_nonblocking(comm, root, expected):
 
 
 def objects_across(comm, root, _):
-    """Messages under way while all are in a barrier and a broadcast."""
+    """Send messages across a barrier and a broadcast of all ranks."""
     large = bytes([root % 256]) * 300000
     sent = comm.isend(large, (comm.rank + 1) % comm.size, 3)
     comm.Barrier()
@@ -94,7 +94,7 @@ ACTIONS = (broadcast_buffer, broadcast_numbers, broadcast_spread, broadcast_obje
 
 
 def communicators():
-    """The world, a copy of it, two halves, and each rank alone."""
+    """Yield the world, a duplicate of it, its two halves, and each rank alone."""
     yield WORLD, False
     yield WORLD.Dup(), True
     yield WORLD.Split(WORLD.rank % 2, -WORLD.rank), True

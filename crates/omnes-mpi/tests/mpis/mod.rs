@@ -1,7 +1,7 @@
-//! The MPIs of this machine, and a library that stands in for the preload library.
+//! The MPIs of this machine, and a stand-in for the preload library.
 //!
-//! Where an MPI is missing, its tests print `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi`
-//! turns into a failure.
+//! If an MPI is missing, its tests print `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi` turns
+//! into a failure.
 #![allow(dead_code)] // Each test executable uses a part of it.
 
 use omnes_mpi::{Launcher, Mpi, NAMES};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// Open MPI's launcher fails when another one, which ends, removes the folder that both use.
+/// Open MPI's launcher fails if another launcher exits and removes the folder that both use.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A launcher of `mpi`, if there is one.
+/// Returns a launcher of `mpi`, if one is installed.
 pub fn launcher_of(mpi: Mpi) -> Option<Launcher> {
     let mut found = NAMES.iter().filter_map(|name| Launcher::find(Some(name.as_ref())).ok());
     let launcher = found.find(|launcher| launcher.mpi == mpi);
@@ -24,7 +24,7 @@ pub fn launcher_of(mpi: Mpi) -> Option<Launcher> {
     launcher
 }
 
-/// What a launcher of `mpi` wants to hear in order to start `ranks` ranks here.
+/// Arguments for a launcher of `mpi` to start `ranks` ranks on this machine.
 pub fn ranks(mpi: Mpi, ranks: &str) -> Vec<&str> {
     match mpi {
         Mpi::OpenMpi => vec!["--oversubscribe", "-n", ranks],
@@ -32,9 +32,10 @@ pub fn ranks(mpi: Mpi, ranks: &str) -> Vec<&str> {
     }
 }
 
-/// Runs a launcher to its end; its lines of output in order of the alphabet, as ranks have none.
+/// Runs a launcher to completion; returns its output lines, sorted, as the order of ranks is
+/// random.
 pub fn lines_of(command: &mut Command) -> Vec<String> {
-    // Open MPI refuses root, whom it takes for a mistake.
+    // By default, Open MPI refuses to run as root.
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = command.output().unwrap();
@@ -46,7 +47,7 @@ pub fn lines_of(command: &mut Command) -> Vec<String> {
     lines
 }
 
-/// A copy of some library, under a name that no process has loaded.
+/// Creates a copy of some library, under a name that no process has loaded.
 pub fn stand_in(folder: &Path) -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut files = maps.lines().filter_map(|line| line.split_whitespace().nth(5));

@@ -1,7 +1,7 @@
-//! Jobs of plain MPI programs, with the preload library and without.
+//! Jobs of plain MPI programs, with and without the preload library.
 //!
-//! The programs (`programs/`) check what they do by themselves; what Omnes had to do with it is in
-//! the report. No job is timed: `timeout` ends one that hangs.
+//! The programs (`programs/`) check their own results; the report shows which calls Omnes handled.
+//! No job is timed: `timeout` ends a job that hangs.
 #![allow(dead_code)] // Each test executable uses a part of it.
 
 mod report;
@@ -16,37 +16,37 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 
-/// What a job may take; far more than it does.
+/// Time limit of a job, far more than it needs.
 const LIMIT_SECONDS: &str = "100";
-/// Status of `timeout` for a job that it has ended.
+/// Exit status of `timeout` for a job that it has ended.
 const ENDED: i32 = 124;
-/// One job at a time: ranks of MPICH spin, so that jobs beside each other take longer than in turn.
+/// One job at a time: ranks of MPICH spin, so concurrent jobs take longer than sequential ones.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// How to start ranks.
 pub struct Job<'a> {
     site: &'a Site,
-    /// What stands before the launcher.
+    /// Words before the launcher.
     before: Vec<OsString>,
-    /// What the launcher is told: how many ranks, and where.
+    /// Launcher arguments for the number and placement of ranks.
     placement: Vec<String>,
     library: Option<Library>,
     variables: Vec<(OsString, OsString)>,
 }
 
-/// What became of a job.
+/// Result of a job.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The launcher's.
+    /// Status of the launcher.
     pub status: ExitStatus,
-    /// Of all ranks.
+    /// Standard output of all ranks.
     pub output: String,
-    /// Of all ranks and the launcher.
+    /// Standard error of all ranks and the launcher.
     pub errors: String,
 }
 
 impl<'a> Job<'a> {
-    /// So many ranks on this machine, without the library.
+    /// `ranks` ranks on this machine, without the library.
     pub fn plain(site: &'a Site, ranks: u32) -> Self {
         let ranks = ranks.to_string();
         let placement = crate::mpis::ranks(site.launcher.mpi, &ranks);
@@ -54,38 +54,38 @@ impl<'a> Job<'a> {
         Self { site, before: Vec::new(), placement, library: None, variables: Vec::new() }
     }
 
-    /// So many ranks on this machine, with the library.
+    /// `ranks` ranks on this machine, with the library.
     pub fn preloaded(site: &'a Site, ranks: u32) -> Self {
         Self::plain(site, ranks).with_library(&site.library)
     }
 
-    /// As [`Self::preloaded`]; one machine counts as many, what the ranks exchange crosses sockets,
-    /// and communicators that few calls are made on have them taken too.
+    /// Like [`Self::preloaded`], but one machine counts as several, the ranks communicate through
+    /// sockets, and calls are taken on communicators with few calls, too.
     pub fn spread(site: &'a Site, ranks: u32) -> Self {
         let job = Self::plain(site, ranks).with_library(&site.eager);
         job.with("OMNES_MPI_ONE_NODE", "on").with("OMNES_SHM", "off")
     }
 
-    /// With that library preloaded.
+    /// Preloads this library.
     pub fn with_library(mut self, library: &Library) -> Self {
         self.library = Some(library.clone());
         self
     }
 
-    /// With a variable in the environment of all ranks.
+    /// Sets a variable in the environment of all ranks.
     pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.variables.push((name.into(), value.as_ref().to_owned()));
         self
     }
 
-    /// Starts the launcher by another command, and tells it where the ranks are to be.
+    /// Starts the launcher with another command, and with this placement of ranks.
     pub fn placed(mut self, before: &[&OsStr], placement: Vec<String>) -> Self {
         self.before = before.iter().map(|&word| word.to_owned()).collect();
         self.placement = placement;
         self
     }
 
-    /// Runs it to its end, which must come.
+    /// Runs the job to completion; panics if it hangs.
     pub fn run(&self, program: &Path, arguments: &str) -> Outcome {
         let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut command = self.command();
@@ -101,7 +101,7 @@ impl<'a> Job<'a> {
         outcome
     }
 
-    /// As [`Self::run`]; it must end well.
+    /// Like [`Self::run`], but panics unless the job succeeds.
     pub fn succeed(&self, program: &Path, arguments: &str) -> Outcome {
         let outcome = self.run(program, arguments);
         assert!(outcome.status.success(), "{} {arguments}: {outcome:?}", program.display());
@@ -120,7 +120,7 @@ impl<'a> Job<'a> {
         command.args(&self.placement).stdin(Stdio::null());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         if self.site.launcher.mpi == Mpi::OpenMpi {
-            // It refuses root, whom it takes for a mistake. There are more ranks than cores.
+            // By default, it refuses to run as root. There are more ranks than cores.
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             command.env("OMPI_MCA_mpi_yield_when_idle", "1");
             command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
@@ -130,26 +130,26 @@ impl<'a> Job<'a> {
 }
 
 impl Outcome {
-    /// What the library says of all communicators.
+    /// The library's report of all communicators.
     pub fn report(&self) -> Vec<Line> {
         Line::read_all(&self.errors)
     }
 
-    /// What the library says of `MPI_COMM_WORLD`.
+    /// The library's report of `MPI_COMM_WORLD`.
     pub fn world(&self) -> Line {
         let mut lines = self.report().into_iter();
         let world = lines.find(|line| line.name == "MPI_COMM_WORLD");
         world.unwrap_or_else(|| panic!("no report: {self:?}"))
     }
 
-    /// What the library says of communicators that were not worth connecting: how many, and their
+    /// The library's report of communicators that were not worth connecting: their number and
     /// calls.
     pub fn small(&self) -> Option<&str> {
         let mut lines = self.errors.lines().filter_map(|line| line.strip_prefix("omnes-mpi: "));
         lines.find(|line| Line::is_of_small(line))
     }
 
-    /// The line of output that begins so.
+    /// The output line that begins with `beginning`.
     pub fn line(&self, beginning: &str) -> &str {
         let mut lines = self.output.lines();
         let line = lines.find(|line| line.starts_with(beginning));
@@ -157,10 +157,10 @@ impl Outcome {
     }
 }
 
-/// Processes here that have `word` in their command line, as text.
+/// Command lines of the processes of this machine that contain `word`.
 pub fn processes_with(word: &str) -> Vec<String> {
     let folders = std::fs::read_dir("/proc").unwrap().flatten();
-    // Those that end meanwhile cannot be read; those that have ended have no command line.
+    // Processes that exit in the meantime cannot be read; zombies have no command line.
     let lines = folders.filter_map(|folder| std::fs::read(folder.path().join("cmdline")).ok());
     let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
     lines.filter(|line| line.contains(word)).collect()

@@ -1,13 +1,13 @@
-//! What the preload library says of a communicator (`OMNES_MPI_REPORT=on`).
+//! The preload library's report of a communicator (`OMNES_MPI_REPORT=on`).
 
 use std::collections::BTreeMap;
 
 /// Calls of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Calls {
-    /// Of all, those that Omnes did.
+    /// Number of calls that Omnes handled.
     pub taken: u64,
-    /// All that the communicator's rank 0 made.
+    /// Number of calls that the communicator's rank 0 made.
     pub all: u64,
 }
 
@@ -20,12 +20,12 @@ impl Calls {
         (kind, Self { taken: taken.parse().unwrap(), all: all.parse().unwrap() })
     }
 
-    /// True if there were calls, and Omnes did none of them.
+    /// True if there were calls, and Omnes handled none of them.
     pub fn are_passed(self) -> bool {
         self.all > 0 && self.taken == 0
     }
 
-    /// True if there were calls, and Omnes did them all.
+    /// True if there were calls, and Omnes handled all of them.
     pub fn are_taken(self) -> bool {
         self.all > 0 && self.taken == self.all
     }
@@ -34,48 +34,48 @@ impl Calls {
 /// One line of the report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// The communicator's.
+    /// Name of the communicator.
     pub name: String,
-    /// Its size.
+    /// Size of the communicator.
     pub ranks: u32,
-    /// Broadcasts of either kind.
+    /// Broadcasts, blocking and nonblocking.
     pub bcasts: Calls,
-    /// Barriers of either kind.
+    /// Barriers, blocking and nonblocking.
     pub barriers: Calls,
-    /// Reductions at all ranks, of either kind, as all below.
+    /// Reductions at all ranks, blocking and nonblocking, as for all fields below.
     pub allreduces: Calls,
-    /// Reductions at one.
+    /// Reductions at one rank.
     pub reduces: Calls,
     /// Gathers at all ranks.
     pub allgathers: Calls,
-    /// Gathers at one.
+    /// Gathers at one rank.
     pub gathers: Calls,
-    /// Parts that come from one rank.
+    /// Scatters of parts from one rank.
     pub scatters: Calls,
-    /// Parts from each rank for each.
+    /// Parts from each rank to each.
     pub alltoalls: Calls,
-    /// Reductions of which each rank gets a block.
+    /// Reductions whose result is divided into a block per rank.
     pub reduce_scatters: Calls,
-    /// Reductions up to each rank, and before it.
+    /// Inclusive and exclusive prefix reductions.
     pub scans: Calls,
-    /// Why calls were passed; empty where the communicator is taken.
+    /// Reason why calls were passed; empty if the ranks are connected.
     pub reason: String,
 }
 
 impl Line {
-    /// All of what ranks wrote to stderr, but for those that share a line.
+    /// Reads all lines of the report in `errors`, except the line shared by small communicators.
     pub fn read_all(errors: &str) -> Vec<Self> {
         let lines = errors.lines().filter_map(|line| line.strip_prefix("omnes-mpi: "));
         lines.filter(|line| !Self::is_of_small(line)).map(Self::read).collect()
     }
 
-    /// True of the line of communicators that were not worth connecting.
+    /// True for the line of communicators that were not worth connecting.
     pub fn is_of_small(line: &str) -> bool {
         line.contains(" communicators of one rank or of fewer than ")
     }
 
     /// Reads `NAME, 4 ranks: taken 8 of 9 broadcasts (37 bytes), 4 of 4 barriers; passed: REASON`,
-    /// with all kinds that were called.
+    /// with all kinds of calls that were made.
     fn read(line: &str) -> Self {
         let (line, reason) = line.split_once("; passed: ").unwrap_or((line, ""));
         let (head, calls) = line.split_once(" ranks: taken ").unwrap();

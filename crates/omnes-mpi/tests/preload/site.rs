@@ -1,4 +1,4 @@
-//! The preload library and the plain MPI programs, built for the MPIs that are here.
+//! The preload library and the plain MPI programs, built for the installed MPIs.
 
 use crate::mpis::launcher_of;
 use omnes_mpi::{Launcher, Library, Mpi};
@@ -9,29 +9,29 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// An MPI that is here, with what was built for it.
+/// An installed MPI, with the files built for it.
 pub struct Site {
-    /// Starts its ranks.
+    /// Launcher of its ranks.
     pub launcher: Launcher,
-    /// What they preload.
+    /// Library that the ranks preload.
     pub library: Library,
-    /// The same, with all communicators connected in their first call.
+    /// The same library, but connecting all communicators in their first call.
     pub eager: Library,
-    /// Where the programs are.
+    /// Folder of the programs.
     folder: PathBuf,
-    /// What follows the names of its tools: `.mpich` of `mpirun.mpich`.
+    /// Suffix of the names of its tools: `.mpich` of `mpirun.mpich`.
     suffix: String,
 }
 
-/// Folder of the libraries whose communicators all connect in their first call.
+/// Folder of the libraries that connect all communicators in their first call.
 const EAGER: &str = "eager";
 
-/// All MPIs that are here. Each one that is not prints what is skipped.
+/// Returns all installed MPIs, and prints which missing ones are skipped.
 pub fn sites() -> impl Iterator<Item = Site> {
     Mpi::ALL.into_iter().filter_map(launcher_of).map(Site::new)
 }
 
-/// As the Makefile of the programs calls it.
+/// Name of the MPI in the programs' Makefile.
 pub fn short_name(mpi: Mpi) -> &'static str {
     match mpi {
         Mpi::OpenMpi => "openmpi",
@@ -52,7 +52,7 @@ impl Site {
         Self { launcher, library, eager, folder, suffix }
     }
 
-    /// Where libraries are looked for: first where this libomnes is, as the folders that cargo adds
+    /// Search path for libraries: first the folder of this libomnes, as the folders that cargo adds
     /// may have an older one.
     pub fn library_path(&self) -> OsString {
         let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -60,7 +60,7 @@ impl Site {
         std::env::join_paths(all).unwrap()
     }
 
-    /// A C program.
+    /// Path of a C program.
     pub fn program(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.{}", short_name(self.launcher.mpi)))
     }
@@ -78,7 +78,7 @@ impl Site {
             println!("skipped: needs {compiler}");
             return None;
         }
-        // Tests beside each other would run what is half built.
+        // Concurrent tests would run programs that are only half built.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = make(self.launcher.mpi, &self.folder);
@@ -87,7 +87,8 @@ impl Site {
     }
 }
 
-/// Builds for `mpi` in a folder of this test executable; only what has changed since the last run.
+/// Builds the files for `mpi` in a folder of this test executable, if they have changed since the
+/// last run.
 fn build(mpi: Mpi, suffix: &str) -> PathBuf {
     let compiler = format!("mpicc{suffix}");
     let executable = std::env::current_exe().unwrap();
@@ -95,7 +96,7 @@ fn build(mpi: Mpi, suffix: &str) -> PathBuf {
     let name = executable.file_stem().unwrap().to_str().unwrap().split('-').next().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join(short_name(mpi));
     std::fs::create_dir_all(&folder).unwrap();
-    // For as long as this process: two runs of the tests take turns.
+    // Held for the lifetime of this process: concurrent test runs take turns.
     let lock = File::create(folder.join("lock")).unwrap();
     lock.lock().unwrap();
     std::mem::forget(lock);
@@ -127,7 +128,7 @@ fn make(mpi: Mpi, folder: &Path) -> Command {
     let mut command = Command::new("make");
     command.arg("--silent").arg("-C").arg(crate_folder().join("programs"));
     command.arg(format!("OUT={}", folder.display())).arg(format!("MPI={}", short_name(mpi)));
-    // Of a make that runs the tests; it must not hand us its jobs or variables.
+    // A make that runs the tests must not pass its job server or variables on.
     command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
     command
 }
