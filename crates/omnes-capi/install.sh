@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs the C library: header, libomnes.so, libomnes.a and the pkg-config file; beside it, where
-# they are built, the libraries that MPI programs preload, and the commands omnes, with pages for
-# man and completions for bash, and omnesd, with its systemd unit. Or removes all of that.
+# Installs or removes the C library: header, libomnes.so, libomnes.a and the pkg-config file; and,
+# if they are built, the libraries that MPI programs preload, and the commands omnes, with man pages
+# and bash completions, and omnesd, with its systemd unit.
 #
 #   crates/omnes-capi/install.sh [--remove] [PREFIX]   PREFIX: an absolute path, default /usr/local
 #
-# Needs `cargo build --release` before. DESTDIR, when set, is put before every path that is written
-# and is in no file. The loader is told of the library where this is root's to do and DESTDIR is not
-# set. Status: 0; 2 when the library is not built or PREFIX is not absolute.
+# Run `cargo build --release` first. DESTDIR, if set, is prepended to every path written to, but
+# does not appear in any file. Run by root without DESTDIR, the script also runs ldconfig. Exit
+# status: 0; 2 if the library is not built or PREFIX is not absolute.
 set -euo pipefail
 
 remove=
@@ -27,12 +27,12 @@ workspace=$here/../../Cargo.toml
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$workspace")
 soname=libomnes.so.${version%%.*}
 
-# Tells the loader what has changed, or says what is left to do.
+# Updates the loader's cache, or prints what the user has to do.
 tell_loader() {
     [[ -z ${DESTDIR:-} ]] || return 0
     local wanted folder looks_there=
     wanted=$(readlink -f "$prefix/lib") || true
-    # It may know the folder by another name, as /lib where that is /usr/lib.
+    # The loader may know the folder by another name, such as /lib for /usr/lib.
     while IFS=: read -r folder _; do
         [[ $folder != /* || $(readlink -f "$folder") != "$wanted" ]] || looks_there=yes
     done < <(PATH+=:/sbin:/usr/sbin; ldconfig -NXv 2>/dev/null)
@@ -63,11 +63,11 @@ for library in libomnes_c.so libomnes_c.a; do
     fi
 done
 
-# For the right side of sed's s|||.
+# Escaped for the right side of sed's s|||.
 escaped=$(sed 's/[&|\\]/\\&/g' <<<"$prefix")
 install -d "$destination/include" "$destination/lib/pkgconfig"
 install -m 644 "$here/include/omnes.h" "$destination/include/omnes.h"
-# Of several with one soname, ldconfig would take the newest.
+# Of several libraries with the same soname, ldconfig would select the newest.
 rm -f "$destination/lib/$soname"*
 install -m 755 "$target/libomnes_c.so" "$destination/lib/libomnes.so.$version"
 install -m 644 "$target/libomnes_c.a" "$destination/lib/libomnes.a"
@@ -93,7 +93,7 @@ if [[ -x $target/omnesd ]]; then
     install -d "$(dirname "$destination/$unit")"
     sed "s|/usr/local/bin/omnesd|$escaped/bin/omnesd|" "$here/../../dist/omnesd.service" \
         >"$destination/$unit"
-    # Units elsewhere are not found; with DESTDIR, whoever packages knows.
+    # systemd does not find units elsewhere; with DESTDIR, this is up to the packager.
     case ${DESTDIR:-}:$prefix in
         :/usr | :/usr/local | [!:]*) ;;
         *) echo "install: systemd is told of the agent by: systemctl link $prefix/$unit" ;;

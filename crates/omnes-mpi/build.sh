@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Builds the preload library of each MPI whose compiler wrapper is here.
+# Builds the preload library of each MPI whose compiler wrapper is installed.
 #
 #   crates/omnes-mpi/build.sh [--optional] [--quiet] [DIRECTORY]
 #
-# DIRECTORY has libomnes.so (`cargo build -p omnes-capi` puts it there) and gets
-# libomnes-mpi-openmpi.so and libomnes-mpi-mpich.so; the default is the workspace's release folder.
+# DIRECTORY must contain libomnes.so (`cargo build -p omnes-capi` creates it), and
+# libomnes-mpi-openmpi.so and libomnes-mpi-mpich.so are created there; the default is the
+# workspace's release folder.
 #
-# Wrappers that are tried: those that MPICC names, separated by spaces, then mpicc, mpicc.openmpi
-# and mpicc.mpich. The first of each MPI is used. CC links (cc); CPPFLAGS is added where C is
-# compiled.
+# Wrappers tried: those named in MPICC, separated by spaces, then mpicc, mpicc.openmpi and
+# mpicc.mpich. The first wrapper of each MPI is used. CC (default: cc) links; CPPFLAGS is added when
+# compiling C.
 #
-# Status: 0; 1 a library cannot be built; 2 usage, a wrong MPICC, or no libomnes.so; 77 there is no
-# MPI to build for, which with --optional is 0.
+# Exit status: 0; 1 if a library cannot be built; 2 for wrong usage, an invalid MPICC, or a missing
+# libomnes.so; 77 if there is no MPI to build for (0 with --optional).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 include=$here/../omnes-capi/include
 needed="needed: Open MPI 4.1 or later, MPICH 4.0 or later"
-# What mpi.h says of itself, after preprocessing. Several MPIs call themselves MPICH as well.
+# Preprocessing this identifies the MPI of mpi.h. Several MPIs also define MPICH's macros.
 probe='#include <mpi.h>
 #if defined(I_MPI_VERSION)
 omnes-finds intel
@@ -33,7 +34,7 @@ complain() {
     echo "omnes-mpi: $*" >&2
 }
 
-# The MPI of wrapper $1: its name, major and minor version; the name alone where that is not
+# Prints the MPI of wrapper $1: its name, major and minor version; only the name if it is not
 # supported.
 identify() {
     local line words
@@ -41,7 +42,7 @@ identify() {
     read -ra words <<<"$line"
     case ${words[1]} in
         openmpi) echo "openmpi $((words[2])) $((words[3]))" ;;
-        # 40002300 is 4.0.2, of the third kind of release.
+        # 40002300 is 4.0.2, with release type 3.
         mpich) echo "mpich $((words[2] / 10000000)) $((words[2] / 100000 % 100))" ;;
         *) echo "${words[1]}" ;;
     esac
@@ -66,19 +67,19 @@ build() {
     for source in "$here"/c/*.c; do
         "$wrapper" "${flags[@]}" "${added[@]}" -c "$source" -o "$folder/$(basename "$source" .c).o"
     done
-    # Not linked with the MPI, whose functions are those of the program that this is loaded into,
-    # bound when they are first called.
+    # Not linked with the MPI: its functions come from the program into which the library is loaded,
+    # and are bound at their first call.
     "${CC:-cc}" -shared -pthread -Wl,-soname,"$name" -Wl,-z,lazy -Wl,-rpath,"\$ORIGIN" \
         -o "$folder/$name" "$folder"/*.o -L"$directory" -lomnes
-    # Shells and Python are loaded with it too; bound at once, what libomnes.so lacks is found now.
-    # The rpath finds that only where both lie.
+    # Shells and Python preload the library, too; binding immediately reveals functions that
+    # libomnes.so lacks. The rpath finds libomnes.so only in the library's own folder.
     errors=$(LD_BIND_NOW=1 LD_LIBRARY_PATH=$directory LD_PRELOAD=$folder/$name /bin/true 2>&1) ||
         true
     if [[ -n $errors ]]; then
         complain "$name cannot be loaded into a program without MPI: $errors"
         exit 1
     fi
-    # Renamed, not written: ranks that run keep what they have loaded.
+    # Renamed, not overwritten: running ranks keep the library they have loaded.
     mv "$folder/$name" "$directory/.$name.$$"
     mv "$directory/.$name.$$" "$directory/$name"
 }
@@ -102,7 +103,8 @@ read_arguments() {
     done
 }
 
-# Builds with wrapper $1, unless it is missing, of no use, or of an MPI that is built already.
+# Builds with wrapper $1, unless it is missing, unsupported, or of an MPI whose library is already
+# built.
 try() {
     local wrapper=$1 found mpi major minor
     command -v "$wrapper" >/dev/null || return 0

@@ -1,8 +1,8 @@
 C SPDX-License-Identifier: Apache-2.0 OR MIT
-C Broadcasts, barriers, reductions, gathers and what else moves parts,
+C Broadcasts, barriers, reductions, gathers, scatters and all-to-alls
 C from Fortran with mpif.h: MPI_BOTTOM, MPI_IN_PLACE, a derived type, and
-C what MPI_WAIT, MPI_TEST and MPI_WAITALL make of the requests. Prints
-C ok, or what is wrong.
+C completion by MPI_WAIT, MPI_TEST and MPI_WAITALL. Prints ok, or what
+C is wrong.
       program fixed
       implicit none
       include 'mpif.h'
@@ -30,7 +30,7 @@ C     A plain broadcast from every root.
       end do
       call MPI_BARRIER(MPI_COMM_WORLD, error)
       call expect(error .eq. MPI_SUCCESS, 'the error of MPI_BARRIER')
-C     From where an absolute address says.
+C     At an absolute address.
       call MPI_GET_ADDRESS(values(3), address(1), error)
       call MPI_TYPE_CREATE_HINDEXED(1, 5, address, MPI_INTEGER,
      &     absolute, error)
@@ -73,7 +73,7 @@ C     Tests, and two at a time.
       call MPI_IBARRIER(MPI_COMM_WORLD, requests(2), error)
       call MPI_WAITALL(2, requests, statuses, error)
       call expect(values(1) .eq. 5, 'MPI_WAITALL')
-C     Sums, also in place.
+C     Sums, in place, too.
       do i = 1, 100
          values(i) = rank + i
       end do
@@ -85,7 +85,7 @@ C     Sums, also in place.
       call MPI_ALLREDUCE(MPI_IN_PLACE, values, 100, MPI_INTEGER,
      &     MPI_SUM, MPI_COMM_WORLD, error)
       call expect(values(9) .eq. spread(9), 'MPI_ALLREDUCE in place')
-C     At the last rank alone.
+C     At the last rank only.
       last = ranks - 1
       values(1) = rank
       if (rank .eq. last) then
@@ -97,7 +97,7 @@ C     At the last rank alone.
      &        MPI_COMM_WORLD, error)
          call expect(values(1) .eq. rank, 'what MPI_REDUCE reads')
       end if
-C     Of what only the MPI can combine.
+C     Of elements that only the MPI can combine.
       is_so(1) = rank .ge. 0
       is_so(2) = rank .eq. last
       call MPI_ALLREDUCE(is_so, are_so, 2, MPI_LOGICAL, MPI_LAND,
@@ -124,7 +124,7 @@ C     Of what only the MPI can combine.
      &     MPI_COMM_WORLD, error)
       call expect(values(1) .eq. last, 'an operation of the program')
       call MPI_OP_FREE(larger, error)
-C     A block for each, also in place.
+C     A block for each rank, in place, too.
       do i = 1, 2 * ranks
          spread(i) = i + rank
       end do
@@ -137,7 +137,7 @@ C     A block for each, also in place.
      &     MPI_SUM, MPI_COMM_WORLD, error)
       call expect(error .eq. MPI_SUCCESS .and. spread(2) .eq.
      &     values(2), 'a block in place')
-C     Up to each rank, and before it, also in place.
+C     Prefix reductions, in place, too.
       values(1) = rank + 1
       call MPI_SCAN(values, spread, 1, MPI_INTEGER, MPI_SUM,
      &     MPI_COMM_WORLD, error)
@@ -149,7 +149,7 @@ C     Up to each rank, and before it, also in place.
       call expect(error .eq. MPI_SUCCESS, 'the error of MPI_EXSCAN')
       call expect(values(1) .eq. max(1, rank * (rank + 1) / 2),
      &     'MPI_EXSCAN in place')
-C     A number of each, also in place.
+C     A number of each rank, in place, too.
       call MPI_ALLGATHER(rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER,
      &     MPI_COMM_WORLD, error)
       call expect(error .eq. MPI_SUCCESS, 'the error of MPI_ALLGATHER')
@@ -159,7 +159,7 @@ C     A number of each, also in place.
       call MPI_ALLGATHER(MPI_IN_PLACE, 0, MPI_INTEGER, values, 1,
      &     MPI_INTEGER, MPI_COMM_WORLD, error)
       call expect(values(ranks) .eq. 10 * last, 'one in place')
-C     Parts at one rank, from one, for each, and of other lengths.
+C     Parts to one rank, from one, to each, and of different lengths.
       do i = 1, ranks
          spread(i) = 100 * rank + i
          values(i) = -1
@@ -186,7 +186,7 @@ C     Parts at one rank, from one, for each, and of other lengths.
       call MPI_ALLGATHERV(spread, counts(rank + 1), MPI_INTEGER,
      &     values, counts, places, MPI_INTEGER, MPI_COMM_WORLD, error)
       call expect(values(1) .eq. 1, 'MPI_ALLGATHERV')
-C     Of lengths that only two ranks know, also in place.
+C     Of lengths that only two ranks know, in place, too.
       do i = 1, ranks
          counts(i) = i
          places(i) = 10 * (i - 1)

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
-! What "later fortran" loads: MPI_IN_PLACE and MPI_BOTTOM are variables of this
-! library then, which nobody else knew when the program began.
+! The part that "later fortran" loads: MPI_IN_PLACE and MPI_BOTTOM are then
+! variables of this library, unknown to the others when the program started.
 integer(c_int) function later_run(what) bind(c, name='later_run')
   use iso_c_binding
   implicit none
@@ -16,7 +16,7 @@ integer(c_int) function later_run(what) bind(c, name='later_run')
   values = (/ 1, 2, 3, 4 /) + rank
   call MPI_ALLREDUCE(MPI_IN_PLACE, values, 4, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, error)
   is_right = all(values == (/ 1, 2, 3, 4 /) * ranks + ranks * (ranks - 1) / 2)
-  ! One that is left to the MPI.
+  ! A call that is passed to the MPI.
   values = rank + 1
   call MPI_ALLREDUCE(MPI_IN_PLACE, values, 2, MPI_2INTEGER, MPI_MAXLOC, MPI_COMM_WORLD, error)
   is_right = is_right .and. all(values == ranks)

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 ! Broadcasts, barriers, reductions and gathers from Fortran with "use mpi_f08":
-! without the error argument and with it, MPI_BOTTOM, MPI_IN_PLACE, a derived
+! with and without the error argument, MPI_BOTTOM, MPI_IN_PLACE, a derived
 ! type, several ways to wait. Prints ok, or what is wrong.
 program modern
   use mpi_f08
@@ -25,7 +25,7 @@ program modern
     call expect(all(values == root), "MPI_Bcast")
   end do
 
-  ! On a part of the ranks, with the error.
+  ! On some of the ranks, with the error argument.
   call MPI_Comm_split(MPI_COMM_WORLD, mod(rank, 2), -rank, half)
   call MPI_Comm_rank(half, half_rank)
   call MPI_Comm_size(half, half_size)
@@ -63,13 +63,13 @@ program modern
   do i = 1, 3
     call MPI_Waitany(3, requests, index, status)
   end do
-  ! MPICH 4.0 gives indices from 0 here, so what was waited for is told by the requests.
+  ! MPICH 4.0 returns indices from 0 here, so the requests show which have completed.
   call expect(all(requests == MPI_REQUEST_NULL), "null requests")
   call expect(all(values == 4), "MPI_Ibcast")
 
   values(1) = merge(6, -1, rank == 0)
   call MPI_Ibcast(values, 1, MPI_INTEGER, 0, MPI_COMM_WORLD, request)
-  ! Without a status Open MPI 4.1 never says that it is done.
+  ! Without a status, Open MPI 4.1 never reports completion.
   call MPI_Request_get_status(request, is_done, MPI_STATUS_IGNORE, error)
   call expect(error == MPI_SUCCESS, "the error of MPI_Request_get_status")
   is_done = .false.
@@ -147,7 +147,7 @@ contains
     call expect(all(all_of == [(i, i = 0, ranks - 1)]), "MPI_Iallgather in place")
   end subroutine
 
-  ! Parts of rank + 1 numbers for each rank, of which only two ranks know.
+  ! Parts of rank + 1 numbers for each rank, each known to two ranks only.
   subroutine move_parts()
     integer :: sent(10 * ranks), came(10 * ranks), counts(ranks), places(ranks)
 

@@ -21,7 +21,7 @@ program module_of_mpi
   call MPI_Comm_size(MPI_COMM_WORLD, ranks, error)
   root = ranks - 1
 
-  ! The struct without its mark, which must stay as it was.
+  ! The struct without its mark, which must not change.
   call MPI_Get_address(cloud(1), start, error)
   call MPI_Get_address(cloud(1)%place, places(1), error)
   call MPI_Get_address(cloud(1)%charge, places(2), error)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A launcher for tests, which starts nothing. It is of the MPI that its name says, or where that is
-# mpirun, FAKE_MPI: openmpi-4.1.4, hydra-4.0.2, or else what it says of itself. Started, it prints
-# its process id and its arguments, a line each, and ends with status 7.
+# A fake launcher for tests, which starts nothing. Its name, or FAKE_MPI if its name is mpirun, is
+# its MPI: openmpi-4.1.4, hydra-4.0.2, or any other text to print for --version. Otherwise, it
+# prints its process id and its arguments, one per line, and exits with status 7.
 name=${0##*/}
 [ "$name" != mpirun ] || name=$FAKE_MPI
 if [ "$1" = --version ]; then
