@@ -1,6 +1,6 @@
-//! Figures of the papers, drawn again: our curves as lines, what is stated as marks.
+//! Figures of the papers, redrawn: our results as lines, stated values as marks.
 
-/// How an axis runs.
+/// Scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
     /// Equal steps are equal differences.
@@ -9,21 +9,21 @@ pub enum Scale {
     Logarithmic,
 }
 
-/// How a curve is drawn.
+/// Line style of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Line {
     /// A main result.
     Solid,
-    /// What it is compared with.
+    /// A baseline.
     Dashed,
 }
 
-/// A curve of ours.
+/// One of our curves.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// What it shows, for the legend.
+    /// Label in the legend.
     pub name: String,
-    /// How it is drawn.
+    /// Line style.
     pub line: Line,
     /// Points with x ascending.
     pub points: Vec<(f64, f64)>,
@@ -34,22 +34,22 @@ pub struct Series {
 pub struct Mark {
     /// Id of the target, such as `MS-M01`.
     pub id: String,
-    /// Where it stands.
+    /// Position on the x axis.
     pub x: f64,
-    /// What is stated.
+    /// Stated value.
     pub y: f64,
-    /// The lowest and highest value within the tolerance.
+    /// Lowest and highest value within the tolerance.
     pub bar: (f64, f64),
 }
 
 /// One figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// Label of the x axis, with its unit, and how it runs.
+    /// Label of the x axis, with its unit, and the axis's scale.
     pub x: (String, Scale),
-    /// Label of the y axis, with its unit, and how it runs.
+    /// Label of the y axis, with its unit, and the axis's scale.
     pub y: (String, Scale),
     /// Our curves.
     pub series: Vec<Series>,
@@ -58,12 +58,12 @@ pub struct Figure {
 }
 
 impl Series {
-    /// A main result.
+    /// A curve of a main result.
     pub fn solid(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.to_owned(), line: Line::Solid, points }
     }
 
-    /// What it is compared with.
+    /// A curve of a baseline.
     pub fn dashed(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.to_owned(), line: Line::Dashed, points }
     }
@@ -73,7 +73,7 @@ impl Mark {
     /// The only figure of the target `id` at `x`, with the bar of its tolerance.
     ///
     /// # Panics
-    /// If there is no such target or it states no figure: a mistake in the figure's code.
+    /// If the target does not exist or states no figure: a mistake in the figure's code.
     pub fn of(id: &str, x: f64) -> Self {
         let target = crate::Target::find(id).expect("marks stand for targets");
         let y = *target.value.numbers().first().expect("marks stand for figures");

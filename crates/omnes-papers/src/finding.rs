@@ -1,38 +1,38 @@
-//! What came out here, and what to think of it.
+//! Our result for a target, and its assessment.
 
 use crate::target::{Target, Value};
 use crate::tolerance::Tolerance;
 use serde::Serialize;
 
-/// What to think of a value.
+/// Assessment of a value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is", content = "reason")]
 pub enum Verdict {
     /// Within the tolerance.
     Met,
-    /// Outside it, and nobody knows why.
+    /// Outside the tolerance, for unknown reasons.
     Missed,
-    /// Outside it, for this reason.
+    /// Outside the tolerance, for this reason.
     Explained(String),
     /// Not computed, for this reason.
     NotComputed(String),
 }
 
-/// What came out here for a target.
+/// Our result for a target.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Finding {
     /// Our value in the target's unit; `None` if it is not computed.
     pub ours: Option<Value>,
-    /// What to think of it.
+    /// The assessment.
     pub verdict: Verdict,
-    /// How it came about, or what else is to be said; may be empty.
+    /// How the value was obtained, or other remarks; may be empty.
     pub note: String,
 }
 
 impl Finding {
-    /// Ours against the target's value and tolerance: met or missed.
+    /// Compares ours with the target's value and tolerance: met or missed.
     ///
-    /// Which form `ours` takes follows from [`Tolerance::of`] the target.
+    /// The form of `ours` is determined by [`Tolerance::of`] the target.
     pub fn judged(target: &Target, ours: impl Into<Value>) -> Self {
         let ours = ours.into();
         let verdict = if Tolerance::of(target).holds(&target.value, &ours) {
@@ -43,8 +43,8 @@ impl Finding {
         Self { ours: Some(ours), verdict, note: String::new() }
     }
 
-    /// Met with the target's own words if what they describe was seen, else missed with what was
-    /// seen in its place.
+    /// Met, with the target's own words, if the behaviour that they describe was observed;
+    /// otherwise missed, with the behaviour observed instead.
     pub fn seen(target: &Target, seen: Result<(), String>) -> Self {
         let (ours, verdict) = match seen {
             Ok(()) => (target.value.clone(), Verdict::Met),
@@ -58,11 +58,11 @@ impl Finding {
         Self { ours: None, verdict: Verdict::NotComputed(reason.into()), note: String::new() }
     }
 
-    /// If it was missed and ours is what `reason` explains, that is for this reason; else
-    /// unchanged.
+    /// Marks a missed finding as explained by `reason` if ours is the value that `reason` explains;
+    /// otherwise returns it unchanged.
     ///
-    /// The reason explains values that `tolerance` finds near enough to `expected`, which has the
-    /// form of ours; no other one, of which nobody knows why.
+    /// The reason explains only values that `tolerance` accepts as close to `expected`, which has
+    /// the form of ours; any other deviation has an unknown cause.
     #[must_use]
     pub fn explained(
         mut self,
@@ -77,7 +77,7 @@ impl Finding {
         self
     }
 
-    /// With a note on how it came about.
+    /// Adds a note on how the value was obtained.
     #[must_use]
     pub fn noting(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
@@ -86,7 +86,7 @@ impl Finding {
 }
 
 impl Verdict {
-    /// In one word.
+    /// The verdict in one or two words.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -96,7 +96,7 @@ impl Verdict {
         }
     }
 
-    /// The reason, where there is one.
+    /// The reason, if there is one.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Met | Self::Missed => None,

@@ -2,8 +2,8 @@
 //!
 //! `papers/targets.json` holds 167 [`Target`]s: a published value or behaviour, its conditions, and
 //! how far a result may differ. [`compute`] gives the [`Finding`] of each: the result of this code,
-//! and whether it is close enough. The file's values are only compared with; nothing is computed
-//! from them.
+//! and whether it is close enough. The file's values are used only for comparison; nothing is
+//! computed from them.
 //!
 //! | directory | paper | marker |
 //! |---|---|---|
@@ -14,12 +14,12 @@
 //! | `itb` | in-transit buffers, Myrinet | IT |
 //!
 //! Each has three files: `closed.rs` evaluates formulas with the constants of the paper,
-//! `structure.rs` drives the machines, the firmware and the functions of `omnes-topo` and counts,
-//! `emulated.rs` simulates, with testbeds from `testbeds/`.
+//! `structure.rs` runs the machines, the firmware and the functions of `omnes-topo` and counts
+//! packets and steps, `emulated.rs` simulates, with testbeds from `testbeds/`.
 //!
 //! Guarantees: the same findings on every machine and on any number of cores. Each target has a
-//! finding; what cannot be computed says why. Assumes that targets do not change while it runs.
-//! Cost: seconds, nearly all of it in simulations.
+//! finding; if it cannot be computed, the finding states the reason. Assumes that targets do not
+//! change during a run. Cost: seconds, nearly all of it in simulations.
 
 mod barrier;
 mod broadcast;

@@ -1,4 +1,4 @@
-//! The list of targets that were met before, `papers/met.txt`: one id per line, sorted.
+//! List of targets that were met before, `papers/met.txt`: one id per line, sorted.
 
 use crate::finding::Verdict;
 use crate::registry::Judged;
@@ -11,12 +11,12 @@ const FILE: &str = include_str!("../../../papers/met.txt");
 pub struct MetList(BTreeSet<String>);
 
 impl MetList {
-    /// The list that is built in.
+    /// The built-in list.
     pub fn built_in() -> Self {
         Self::parse(FILE)
     }
 
-    /// Reads a list; what follows a `#` does not count.
+    /// Reads a list; text after a `#` is ignored.
     pub fn parse(text: &str) -> Self {
         let ids = text.lines().filter_map(|line| line.split('#').next()).map(str::trim);
         Self(ids.filter(|id| !id.is_empty()).map(str::to_owned).collect())
@@ -32,8 +32,8 @@ impl MetList {
         self.0.iter().map(String::as_str)
     }
 
-    /// Of `all`, those that were met before and are not now, and those that are missed: what was
-    /// not met before had a reason.
+    /// The entries of `all` that were met before and no longer are, and those that are missed: a
+    /// target that was not met before had a reason.
     pub fn regressions<'all>(&self, all: &'all [Judged]) -> Vec<&'all Judged> {
         let is_worse = |one: &&Judged| match one.finding.verdict {
             Verdict::Met => false,
@@ -43,8 +43,8 @@ impl MetList {
         all.iter().filter(is_worse).collect()
     }
 
-    /// The list as it is now: of the targets in `all` those that are met, and what it says of the
-    /// others.
+    /// The updated list: of the targets in `all` those that are met, of all others those listed
+    /// before.
     #[must_use]
     pub fn renewed(&self, all: &[Judged]) -> Self {
         let mut ids = self.0.clone();
@@ -58,7 +58,7 @@ impl MetList {
         Self(ids)
     }
 
-    /// As it stands in the file.
+    /// Contents of the file.
     pub fn text(&self) -> String {
         let mut text = "# Targets that are met; `omnes papers --bless` writes it.\n".to_owned();
         for id in self.ids() {

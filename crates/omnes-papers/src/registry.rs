@@ -13,20 +13,20 @@ use std::sync::{OnceLock, mpsc};
 /// A target with its finding.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Judged {
-    /// What is stated.
+    /// The paper's statement.
     pub target: &'static Target,
-    /// What came out here.
+    /// Our result.
     pub finding: Finding,
 }
 
 impl Judged {
-    /// True if a constant was fitted to this target, so that it proves nothing.
+    /// True if a constant was fitted to this target, so that the result proves nothing.
     pub fn is_fitted(&self) -> bool {
         fitted().contains(&self.target.id)
     }
 
-    /// How far ours is off, in percent of what is stated: of several figures the farthest. `None`
-    /// where there are no figures to compare one by one.
+    /// Deviation of ours from the stated value in percent; the largest if there are several
+    /// figures. `None` if the figures cannot be compared one by one.
     pub fn deviation_percent(&self) -> Option<f64> {
         let (stated, ours) = (self.target.value.numbers(), self.finding.ours.as_ref()?.numbers());
         if stated.is_empty() || stated.len() != ours.len() || stated.contains(&0.0) {
@@ -38,7 +38,7 @@ impl Judged {
     }
 }
 
-/// The constants of all simulations: name and title of a testbed, and what stands in it.
+/// Constants of all simulations: name and title of a testbed, and its constants.
 pub(crate) fn constants() -> Vec<(String, Vec<Constant>)> {
     let built_in = testbed::built_in().into_iter().chain([multisend::testbed()]);
     let named = |it: Testbed| (format!("{}: {}", it.name, it.title), it.constants);
@@ -57,14 +57,14 @@ fn fitted() -> &'static BTreeSet<String> {
     })
 }
 
-/// The finding of an id such as `MS-F04`; `None` if there is no such target.
+/// The finding for an id such as `MS-F04`; `None` if the target does not exist.
 pub fn compute(id: &str) -> Option<Finding> {
     Target::find(id).map(find)
 }
 
-/// The findings of `targets`, in their order, on up to `threads` threads.
+/// The findings of `targets`, in their order, computed on up to `threads` threads.
 ///
-/// `done` is told of each target when its finding is there, from the calling thread, in no fixed
+/// Calls `done` from the calling thread for each target when its finding is available, in no fixed
 /// order.
 ///
 /// # Panics
@@ -84,7 +84,7 @@ pub fn compute_all(
                 while let index = next.fetch_add(1, Ordering::Relaxed)
                     && let Some(target) = targets.get(index)
                 {
-                    // Nobody listens any more only if the caller panics.
+                    // The receiver is dropped early only if the caller panics.
                     let _ = report.send((index, find(target)));
                 }
             });
@@ -104,7 +104,7 @@ pub fn compute_all(
         .collect()
 }
 
-/// The figures of a paper, drawn again.
+/// Figures of a paper, redrawn.
 pub fn figures(paper: Paper) -> Vec<Figure> {
     match paper {
         Paper::MultiSend => multisend::figures(),
@@ -115,7 +115,7 @@ pub fn figures(paper: Paper) -> Vec<Figure> {
     }
 }
 
-/// A simulation that panics is a target that is missed; the others go on.
+/// A target whose simulation panics is missed; the other targets are computed all the same.
 fn find(target: &Target) -> Finding {
     catch_unwind(|| find_or_panic(target)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -1,4 +1,5 @@
-//! What the structural findings share: clusters of the rig, driven to an end without panics.
+//! Shared parts of the structural findings: clusters of the rig that are run to the end without
+//! panics.
 
 use omnes_proto::broadcast::{BroadcastConfig, GroupId, Policy};
 use omnes_sim::{
@@ -8,12 +9,12 @@ use omnes_sim::{
 use omnes_wire::Instant;
 use std::time::Duration;
 
-/// What was seen instead of what a target says.
+/// Success, or the behaviour observed instead of the target's.
 pub(crate) type Seen = Result<(), String>;
 
-/// From one rank to another.
+/// Latency from one rank to another.
 pub(crate) const LATENCY: Duration = Duration::from_micros(25);
-/// Longest wait for a run to end.
+/// Time limit of a run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn us(us: u64) -> Duration {
@@ -24,7 +25,7 @@ pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Words for what was seen instead, unless `holds`.
+/// Fails with a description of the observed behaviour unless `holds`.
 pub(crate) fn require(holds: bool, instead: impl FnOnce() -> String) -> Seen {
     if holds { Ok(()) } else { Err(instead()) }
 }
@@ -32,7 +33,7 @@ pub(crate) fn require(holds: bool, instead: impl FnOnce() -> String) -> Seen {
 /// A cluster with one group of all ranks under `policy`.
 ///
 /// # Panics
-/// If `policy` names none: a mistake in the calling code.
+/// If `policy` is invalid: a mistake in the calling code.
 pub(crate) fn group_of(ranks: u32, policy: &str, config: BroadcastConfig) -> (Cluster, GroupId) {
     let mut cluster = Cluster::builder().ranks(ranks).latency(LATENCY).broadcast(config).build();
     let policy: Policy = policy.parse().expect("policies of findings are constants");
@@ -40,7 +41,7 @@ pub(crate) fn group_of(ranks: u32, policy: &str, config: BroadcastConfig) -> (Cl
     (cluster, group)
 }
 
-/// Lets everything end; then all must have arrived once and in order.
+/// Runs until everything has ended, then checks that everything arrived once and in order.
 pub(crate) fn settle(cluster: &mut Cluster) -> Seen {
     if !cluster.run_while(PATIENCE, |cluster| !cluster.is_quiescent()) {
         return Err("does not come to an end".to_owned());
@@ -50,7 +51,7 @@ pub(crate) fn settle(cluster: &mut Cluster) -> Seen {
     only_the_dead_fail(cluster)
 }
 
-/// When an operation was done.
+/// Time at which an operation was done.
 pub(crate) fn done_at(cluster: &Cluster, operation: Operation) -> Result<Instant, String> {
     match cluster.state(operation) {
         State::Done(at) => Ok(at),
@@ -62,7 +63,7 @@ pub(crate) fn is_done(cluster: &Cluster, operation: Operation) -> bool {
     matches!(cluster.state(operation), State::Done(_))
 }
 
-/// A rule that does nothing but count the packets it sees, by its guard's hits.
+/// A rule without effect that counts the packets it sees, as its guard's hits.
 pub(crate) fn watch(
     cluster: &mut Cluster,
     packets: impl FnOnce(omnes_sim::Rule) -> omnes_sim::Rule,

@@ -1,26 +1,26 @@
-//! How many findings have which verdict.
+//! Number of findings with each verdict.
 
 use crate::finding::Verdict;
 use crate::registry::Judged;
 use std::fmt;
 
-/// Sums over some findings.
+/// Numbers of findings by verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Within the tolerance.
     pub met: u32,
-    /// Of those, the ones that a constant was fitted to.
+    /// Met targets to which a constant was fitted.
     pub fitted: u32,
-    /// Outside it.
+    /// Outside the tolerance, for unknown reasons.
     pub missed: u32,
-    /// Outside it, for a reason.
+    /// Outside the tolerance, for a known reason.
     pub explained: u32,
     /// Not computed.
     pub not_computed: u32,
 }
 
 impl Tally {
-    /// The sums over `judged`.
+    /// Counts the findings in `judged`.
     pub fn of<'all>(judged: impl IntoIterator<Item = &'all Judged>) -> Self {
         let mut tally = Self::default();
         for one in judged {

@@ -1,4 +1,4 @@
-//! What the papers state: the entries of `papers/targets.json`.
+//! Statements of the papers: the entries of `papers/targets.json`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,11 +23,11 @@ pub enum Paper {
 }
 
 impl Paper {
-    /// All, in the order of the reports.
+    /// All papers, in the order of the reports.
     pub const ALL: [Self; 5] =
         [Self::MultiSend, Self::Broadcast, Self::Pm, Self::Barrier, Self::Itb];
 
-    /// The two letters with which its ids begin.
+    /// The two letters with which the paper's ids begin.
     pub fn marker(self) -> &'static str {
         match self {
             Self::MultiSend => "MS",
@@ -38,7 +38,7 @@ impl Paper {
         }
     }
 
-    /// Its name on a command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::MultiSend => "multisend",
@@ -49,7 +49,7 @@ impl Paper {
         }
     }
 
-    /// What it is about.
+    /// Title.
     pub fn title(self) -> &'static str {
         match self {
             Self::MultiSend => "Multi-send: one message to several destinations by the NIC",
@@ -66,20 +66,20 @@ impl Paper {
     }
 }
 
-/// A figure, several, or words.
+/// One figure, several figures, or text.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
     /// One figure, in the target's unit.
     Number(f64),
-    /// Several, in the order of the target.
+    /// Several figures, in the order of the target.
     Numbers(Vec<f64>),
     /// A behaviour, an order or a formula.
     Text(String),
 }
 
 impl Value {
-    /// The figures; none of a text.
+    /// The figures; empty for a text.
     pub fn numbers(&self) -> &[f64] {
         match self {
             Self::Number(number) => std::slice::from_ref(number),
@@ -132,7 +132,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Up to four digits after the point, without zeros at the end.
+/// Formats with up to four digits after the point, without trailing zeros.
 fn short(number: f64) -> String {
     let text = format!("{number:.4}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -143,63 +143,62 @@ fn short(number: f64) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// A formula, evaluated.
+    /// A formula is evaluated.
     ExactArithmetic,
-    /// A property of the protocol, counted.
+    /// A property of the protocol is counted.
     Structural,
     /// A simulation with the paper's constants.
     Emulated,
-    /// On today's hardware only its direction means something; simulated here.
+    /// Only the direction is meaningful on today's hardware; simulated here.
     LiveShape,
 }
 
 /// One statement of a paper.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Target {
-    /// Such as `MS-F04`.
+    /// Id, such as `MS-F04`.
     pub id: String,
-    /// Where in the paper.
+    /// Section of the paper.
     pub section: String,
-    /// What is stated.
+    /// The quantity stated.
     pub quantity: String,
-    /// Under which conditions.
+    /// Conditions of the statement.
     pub conditions: String,
     /// The figure or the behaviour.
     pub value: Value,
     /// Unit of the value.
     pub unit: String,
-    /// How far off it may be, in words; [`crate::Tolerance::of`] reads it.
+    /// Tolerance in words; parsed by [`crate::Tolerance::of`].
     pub tolerance_suggestion: String,
-    /// How to test it.
+    /// How to test the statement.
     pub how_to_check: String,
-    /// Whether it is a claim, derived, a parameter, a requirement or from elsewhere.
+    /// Whether the statement is a claim, derived, a parameter, a requirement or from elsewhere.
     pub class: String,
-    /// How it can be tested.
+    /// How the statement can be tested.
     pub check_mode: Mode,
-    /// What else there is to say.
+    /// Other remarks.
     #[serde(default)]
     pub note: String,
 }
 
 impl Target {
-    /// The paper it belongs to.
+    /// The paper that the target belongs to.
     ///
     /// # Panics
-    /// If the id has another form, which a test would have found.
+    /// If the id is malformed, which a test would have found.
     pub fn paper(&self) -> Paper {
         Paper::of_id(&self.id).expect("ids begin with a paper's marker")
     }
 
-    /// The target of an id.
+    /// The target with this id.
     pub fn find(id: &str) -> Option<&'static Self> {
         targets().iter().find(|target| target.id == id)
     }
 }
 
-/// All targets in the order of the file, which goes paper by paper.
+/// All targets, in the order of the file, which is grouped by paper.
 ///
-/// # Panics
-/// If the file that is built in is not as it must be, which a test would have found.
+/// # Panics If the built-in file is invalid, which a test would have found.
 pub fn targets() -> &'static [Target] {
     static TARGETS: OnceLock<Vec<Target>> = OnceLock::new();
     TARGETS.get_or_init(|| serde_json::from_str(FILE).expect("targets are tested"))

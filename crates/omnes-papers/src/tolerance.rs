@@ -1,59 +1,59 @@
-//! How far off a value may be.
+//! Tolerated deviation of a value.
 //!
-//! `tolerance_suggestion` of a target is read where it has one of five plain forms. The free ones
-//! stand in [`table`], by id, each with what it says; where it names no bound ("report"), the
-//! bound is chosen here and says so.
+//! `tolerance_suggestion` of a target is parsed if it has one of five plain forms. Free forms are
+//! listed in [`table`], by id, each with the text quoted; if the text names no bound ("report"),
+//! the bound is chosen here and marked as ours.
 
 use crate::target::{Target, Value};
 use std::fmt;
 
-/// How far off a value may be, and which form it takes.
+/// Tolerated deviation of a value, and the form of the value.
 ///
-/// Where nothing else is said, ours has as many figures as the target, and each is compared.
+/// Unless stated otherwise, ours has as many figures as the target, and each is compared.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tolerance {
     /// The same figures, or the same words.
     Exact,
-    /// Each figure off by at most this.
+    /// Each figure deviates by at most this.
     Absolute(f64),
-    /// Each figure off by at most this part of the target's, in percent.
+    /// Each figure deviates from the target's by at most this percentage.
     Percent(f64),
-    /// Each figure between the target's divided by this and times this.
+    /// Each figure is between the target's divided by this and multiplied by this.
     Factor(f64),
     /// The same order or winner, in the target's words.
     Order,
-    /// All figures of ours, however many, are at least this.
+    /// All our figures, however many, are at least this.
     AtLeast(f64),
-    /// All figures of ours, however many, are at most this.
+    /// All our figures, however many, are at most this.
     AtMost(f64),
-    /// All figures of ours, however many, are above this.
+    /// All our figures, however many, are above this.
     Above(f64),
-    /// All figures of ours, however many, are below this.
+    /// All our figures, however many, are below this.
     Below(f64),
-    /// All figures of ours are above this, and each is above the one before.
+    /// All our figures are above this, and each is above the one before.
     AboveAndGrowing(f64),
-    /// All figures of ours lie from the first to the second.
+    /// All our figures lie between the first and the second, inclusive.
     Within(f64, f64),
-    /// Figures of ours, at least two, each above the one before.
+    /// Our figures, at least two, each above the one before.
     Ascending,
-    /// Figures of ours, at least two, each below the one before.
+    /// Our figures, at least two, each below the one before.
     Descending,
-    /// Figures of ours, at least two, whose largest is at most so many percent above the smallest.
+    /// Our figures, at least two; the largest is at most this percentage above the smallest.
     Flat(f64),
-    /// Ours are deviations in percent, each at most this either way.
+    /// Our figures are deviations in percent, each at most this in either direction.
     Deviations(f64),
-    /// One figure of ours, at most the first, in percent, off the second.
+    /// One figure of ours, which deviates from the second by at most the first, in percent.
     PercentOf(f64, f64),
 }
 
-/// For figures that are equal but for the rounding of binary fractions.
+/// Accounts for the rounding of binary fractions.
 const ROUNDING: f64 = 1e-9;
 
 impl Tolerance {
     /// The tolerance of a target.
     ///
     /// # Panics
-    /// If its text is free and `table` does not know it, which a test would have found.
+    /// If the target's text has a free form that is not in `table`, which a test would have found.
     pub fn of(target: &Target) -> Self {
         Self::known(target).expect("every target has a tolerance")
     }
@@ -62,7 +62,7 @@ impl Tolerance {
         table(&target.id).or_else(|| plain(&target.tolerance_suggestion))
     }
 
-    /// True if `ours` is near enough to `stated`.
+    /// True if `ours` is close enough to `stated`.
     pub fn holds(self, stated: &Value, ours: &Value) -> bool {
         let numbers = ours.numbers();
         match self {
@@ -91,8 +91,8 @@ impl Tolerance {
         }
     }
 
-    /// The lowest and highest value near enough to `stated`; `stated` itself where that says
-    /// nothing.
+    /// Lowest and highest value close enough to `stated`; `stated` itself if the tolerance gives no
+    /// such range.
     pub fn bar(self, stated: f64) -> (f64, f64) {
         match self {
             Self::Absolute(most) => (stated - most, stated + most),
@@ -108,7 +108,7 @@ impl Tolerance {
     }
 }
 
-/// The plain forms: `exact`, `abs 0.1`, `10 %`, `factor 2`, `order only`.
+/// Parses the plain forms: `exact`, `abs 0.1`, `10 %`, `factor 2`, `order only`.
 fn plain(text: &str) -> Option<Tolerance> {
     match text {
         "exact" => return Some(Tolerance::Exact),
@@ -124,7 +124,7 @@ fn plain(text: &str) -> Option<Tolerance> {
     text.strip_suffix(" %")?.parse().ok().map(Tolerance::Percent)
 }
 
-/// The free forms.
+/// Tolerances of free forms.
 fn table(id: &str) -> Option<Tolerance> {
     multisend(id)
         .or_else(|| broadcast(id))
@@ -143,7 +143,7 @@ fn multisend(id: &str) -> Option<Tolerance> {
         "MS-M02" => Tolerance::Factor(2.0),
         // "25 % (see MS-F30)".
         "MS-M04" => Tolerance::Percent(25.0),
-        // 5 % of a gain of nothing: ours is the gain as a part of 1.
+        // 5 % of a gain of zero: ours is the gain as a fraction of 1.
         "MS-M08" => Tolerance::Absolute(0.05),
         // "sign only": ours are the speedups at 2048 and at 1536 bytes.
         "MS-M09" => Tolerance::Ascending,
@@ -160,7 +160,7 @@ fn multisend(id: &str) -> Option<Tolerance> {
 
 fn broadcast(id: &str) -> Option<Tolerance> {
     Some(match id {
-        // "> 0 and growing with n": ours are gains in percent with more and more nodes.
+        // "> 0 and growing with n": ours are gains in percent with an increasing number of nodes.
         "BC-M01" => Tolerance::AboveAndGrowing(0.0),
         // ">= 50 % gain" and so on.
         "BC-M02" => Tolerance::AtLeast(50.0),
@@ -175,7 +175,7 @@ fn broadcast(id: &str) -> Option<Tolerance> {
         "BC-M09" => Tolerance::Flat(15.0),
         // "10 %" of being flat: ours are the latencies with 1 to 7 receivers.
         "BC-M11" => Tolerance::Flat(10.0),
-        // "monotone": ours are the latencies with more and more nodes.
+        // "monotone": ours are the latencies with an increasing number of nodes.
         "BC-M12" => Tolerance::Ascending,
         // "15 % per size": ours are the model's deviations.
         "BC-M13" => Tolerance::Deviations(15.0),
@@ -207,7 +207,8 @@ fn pm(id: &str) -> Option<Tolerance> {
         "PM-C06" => Tolerance::Within(3.19, 3.25),
         // "all > 1".
         "PM-C07" => Tolerance::Above(1.0),
-        // "sign only": ours is the time, or the rate, with over without, at one or more sizes.
+        // "sign only": ours is the ratio of the time, or of the rate, with to without, at one or
+        // more sizes.
         "PM-M10" => Tolerance::Below(1.0),
         "PM-M11" | "PM-M12" => Tolerance::Above(1.0),
         _ => return None,
@@ -218,7 +219,7 @@ fn barrier(id: &str) -> Option<Tolerance> {
     Some(match id {
         // "emulator 15 %".
         "CB-M01" | "CB-M02" | "CB-M03" => Tolerance::Percent(15.0),
-        // These say how far the slides' model is off a later paper; 2 % is ours.
+        // These compare the slides' model with a later paper; 2 % is ours.
         "CB-X01" | "CB-X02" | "CB-X03" => Tolerance::Percent(2.0),
         _ => return None,
     })
@@ -250,7 +251,7 @@ fn steps(numbers: &[f64], holds: impl Fn(f64, f64) -> bool) -> bool {
     numbers.len() > 1 && numbers.windows(2).all(|two| holds(two[0], two[1]))
 }
 
-/// Each figure of ours against the target's; as many of each.
+/// Compares each of our figures with the target's; their numbers must be equal.
 fn pairs(stated: &Value, ours: &Value, holds: impl Fn(f64, f64) -> bool) -> bool {
     let (stated, ours) = (stated.numbers(), ours.numbers());
     !ours.is_empty()
@@ -258,7 +259,7 @@ fn pairs(stated: &Value, ours: &Value, holds: impl Fn(f64, f64) -> bool) -> bool
         && stated.iter().zip(ours).all(|(stated, ours)| holds(*stated, *ours))
 }
 
-/// How far off, as a part of what is stated; of a stated 0, absolutely.
+/// Relative deviation from the stated value; absolute if that is 0.
 fn off(stated: f64, ours: f64) -> f64 {
     (ours - stated).abs() / if stated == 0.0 { 1.0 } else { stated.abs() }
 }

@@ -1,4 +1,4 @@
-//! Simulated barriers of the slides: what follows from the packets.
+//! Simulated barriers of the slides: consequences of the packets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ fn the_nic_is_ahead_of_the_hosts_by_as_much_as_stated() {
 
 #[test]
 fn slower_clocks_put_the_nic_further_ahead() {
-    // 16 nodes with the older LANai beside 8 with the newer, as the paper has it.
+    // 16 nodes with the older LANai, 8 with the newer one, as in the paper.
     assert!(ours("CB-M01") > 1.1 * ours("CB-M02"));
     assert!(ours("CB-M02") > 2.0);
 }

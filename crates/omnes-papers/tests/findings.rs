@@ -1,4 +1,4 @@
-//! All targets: each has a tolerance and a finding, and what formulas give is met.
+//! All targets: each has a tolerance and a finding, and the targets that are formulas are met.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +8,8 @@ use omnes_papers::{
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-/// Computed once for all tests. Simulations take seconds, and a debug build many times as long, so
-/// only a release build computes those too; `omnes papers --check` always does.
+/// Computed once for all tests. Simulations take seconds, and many times as long in a debug build,
+/// so only a release build includes them; `omnes papers --check` always does.
 fn all() -> &'static [Judged] {
     static ALL: OnceLock<Vec<Judged>> = OnceLock::new();
     let is_quick =
@@ -35,7 +35,7 @@ fn what_formulas_give_is_met_or_a_contradiction_of_the_paper() {
             continue;
         }
         let is_known = ["CB-X02", "CB-X03"].contains(&target.id.as_str());
-        // These two stand for a simulation of 1024 nodes, which may miss where the formula holds.
+        // These two represent a simulation of 1024 nodes, which may miss where the formula holds.
         if ["BC-F10", "BC-F11"].contains(&target.id.as_str()) {
             assert!(finding.ours.is_some(), "{}: {:?}", target.id, finding.verdict);
             continue;

@@ -1,4 +1,4 @@
-//! The page, its figures, and the list of what is met.
+//! The page, its figures, and the list of met targets.
 
 #![allow(clippy::unwrap_used)]
 

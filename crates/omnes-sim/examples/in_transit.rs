@@ -1,4 +1,4 @@
-//! Prints what the wormhole model says of each target of the paper on in-transit buffers.
+//! Prints the results of the wormhole model for each target of the paper on in-transit buffers.
 //!
 //! `cargo run --release -p omnes-sim --example in_transit`
 

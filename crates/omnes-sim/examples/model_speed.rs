@@ -1,4 +1,4 @@
-//! How fast the model is: events per second of processor time, and one run over many ranks.
+//! Speed of the model: events per second of processor time, for one run over many ranks.
 //!
 //! `cargo run --release -p omnes-sim --example model_speed -- [RANKS [ALGORITHM [BYTES [REPEAT
 //! [NETWORK]]]]] [--json]`
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What is run.
+/// A run.
 struct Case {
     ranks: u32,
     algorithm: String,
@@ -69,14 +69,15 @@ fn barrier_kind(text: &str) -> Result<BarrierKind, Failure> {
     Ok(BarrierKind { algorithm: algorithm.parse()?, steps, is_multicast: false })
 }
 
-/// Processor time so far, in the kernel's ticks of some milliseconds; other jobs do not count.
+/// Processor time so far, in the kernel's ticks of some milliseconds; time of other jobs does not
+/// count.
 fn cpu_s() -> Result<f64, Failure> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let ns: u64 = text.split_whitespace().next().ok_or("an empty schedstat")?.parse()?;
     Ok(ns as f64 / 1e9)
 }
 
-/// The most memory so far.
+/// Peak memory so far, in bytes.
 fn peak_bytes() -> Result<u64, Failure> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;

@@ -1,18 +1,18 @@
-//! Collectives as scripts over channels: whom to talk to comes from `omnes-topo`.
+//! Collectives as scripts over channels; `omnes-topo` supplies the communication pattern.
 
 use crate::rig::script::{Script, Step};
 use omnes_topo::barrier::STEPS_MAX;
 use omnes_topo::{BarrierAlgorithm, TopoError, Tree};
 use omnes_wire::Rank;
 
-/// Barriers have tags from here on, apart from those of messages.
+/// Lowest tag of barriers, above the tags of messages.
 const BARRIER_TAG: u32 = 1 << 20;
 
-/// Broadcast of `content` from `root` along a tree in chunks of `chunk_bytes`, one script per
-/// rank; a rank passes a chunk on as soon as it has it. Buffer 0 and on hold the chunks.
+/// Broadcast of `content` from `root` along a tree in chunks of `chunk_bytes`, one script per rank;
+/// a rank forwards each chunk as soon as it has received it. Buffers from 0 on hold the chunks.
 ///
 /// # Errors
-/// [`TopoError`] if root or size make no sense. `chunk_bytes` 0 means the whole message.
+/// [`TopoError`] if root or size is invalid. `chunk_bytes` 0 means the whole message.
 pub fn broadcast(
     tree: Tree,
     root: Rank,
@@ -47,8 +47,9 @@ pub fn broadcast(
     (0..size).map(script).collect()
 }
 
-/// `count` barriers in a row, one script per rank. Marks `2 i` and `2 i + 1` say when a rank came
-/// to barrier `i` and when it left it; before barrier `i` rank `r` computes for `compute(r, i)`.
+/// `count` consecutive barriers, one script per rank. Marks `2 i` and `2 i + 1` record when a rank
+/// reaches barrier `i` and when it leaves it; rank `r` computes for `compute(r, i)` before barrier
+/// `i`.
 ///
 /// # Errors
 /// [`TopoError`] if the size is 0.

@@ -1,23 +1,23 @@
-//! Many ranks in one process and in virtual time, with faults and checkers.
+//! Simulation of many ranks in one process and in virtual time, with faults and checkers.
 //!
-//! The rig runs the machines of `omnes-proto` exactly as sockets do, in a [`Cluster`] with a
-//! model of the network between them. Faults are [`Rule`]s that a test names or a seed draws;
+//! The rig runs the machines of `omnes-proto` exactly as socket drivers do, in a [`Cluster`] that
+//! models the network between them. Faults are [`Rule`]s, named by a test or drawn from a seed;
 //! checkers see commands, packets and events, never the fields of a machine.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`engine`] | event queue, time, serial servers, random numbers |
 //! | [`model`] | hosts, NICs, links and switches that take time: how fast will it be? |
 //! | `rig` | the cluster with faults and checkers: does the protocol hold? |
-//! | [`testbed`] | what hosts, NICs, links and switches cost, from `testbeds/*.toml` |
+//! | [`testbed`] | costs of hosts, NICs, links and switches, from `testbeds/*.toml` |
 //! | [`wormhole`] | flits in networks with back-pressure and source routes; no machine |
 //! | [`conformance`], [`script`] | test bodies that sockets can run too |
 //! | [`collective`] | barriers and broadcasts as scripts over channels; no machine |
 //! | [`swarm`], [`fuzz`] | everything drawn from a seed, or from bytes |
 //!
-//! Guarantees: the same seed and calls give the same trace, byte for byte, in debug and release;
-//! no clock, no thread, no hash map. Not done in the rig: switches and shared links, which
-//! [`model`] has; in models: several ranks per host, failures.
+//! Guarantees: the same seed and calls give the same trace, byte for byte, in debug and release
+//! builds; no clock, no thread, no hash map. Not modelled by the rig: switches and shared links
+//! (see [`model`]). Not modelled by [`model`]: several ranks per host, failures.
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 

@@ -1,4 +1,5 @@
-//! Ranks that wait for messages over channels and ask for them: what it must not do.
+//! Ranks that wait for messages over channels and send requests for them: requests must not add
+//! load.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 const US: Duration = Duration::from_micros(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// As jobs have it whose ranks have cores of their own; a rank that waits asks after `ask_min`.
+/// As in jobs whose ranks have separate cores; a waiting rank asks after `ask_min`.
 fn cluster(ranks: u32, ask_min: Duration) -> Builder {
     let (ack_delay, timeout_min) = (40 * US, 80 * US);
     let channel = ChannelConfig { ask_min, ack_delay, timeout_min, ..ChannelConfig::default() };
@@ -21,8 +22,8 @@ fn questions(cluster: &Cluster, ranks: u32) -> u64 {
     (0..ranks).map(|rank| cluster.counters(rank).nacks_sent).sum()
 }
 
-/// Packets that senders `1..ranks` repeat to send `bytes` each to rank 0, whose link is slow, after
-/// short messages that it got used to.
+/// Packets that senders `1..ranks` retransmit when each sends `bytes` to rank 0, whose link is
+/// slow, after 30 rounds of short messages.
 fn repeated_by_incast(ask_min: Duration, ranks: u32, receiver_bps: u64, bytes: usize) -> u64 {
     let mut cluster = cluster(ranks, ask_min).receiver_bps(receiver_bps).build();
     for round in 0..31 {

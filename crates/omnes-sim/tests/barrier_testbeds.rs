@@ -1,5 +1,5 @@
-//! Testbeds of the barriers in the NIC: the points that they were fitted to come out, and what
-//! NICs do by themselves costs what it should.
+//! Testbeds of the barriers in the NIC: the points that they were fitted to are reproduced, and the
+//! NICs' own work has the expected cost.
 
 use omnes_proto::collective::Runner;
 use omnes_sim::engine::Span;
@@ -36,7 +36,7 @@ fn ping_pong() -> Vec<Op> {
     [(0, 1), (1, 0)].map(|(from, to)| Op::Message { from, to, bytes: 8 }).to_vec()
 }
 
-/// Both sides of two send at once, then wait for the other.
+/// Both ranks of a pair send concurrently, then wait for each other.
 fn exchange(steps: Steps) -> Op {
     Op::Barrier(BarrierKind {
         algorithm: BarrierAlgorithm::PairwiseExchange,
@@ -71,7 +71,7 @@ fn nics_acknowledge_each_message_by_themselves_where_it_has_a_cost() {
     let mut without = with.clone();
     without.nic.answer = Default::default();
     let [with, without] = [with, without].map(|testbed| run(testbed, 2, ping_pong()).counters);
-    // What the hosts' channels say about it is the same; that is acknowledged as well.
+    // The hosts' channels send the same packets; the NICs acknowledge these as well.
     assert_eq!(with.packets, 2 * without.packets);
 }
 

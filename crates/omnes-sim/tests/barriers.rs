@@ -1,5 +1,5 @@
-//! Barriers of groups in the rig, by hosts and by NICs: counts, losses that are named one by one,
-//! ranks that are late, look away, sleep, die or leave.
+//! Barriers of groups in the rig, by hosts and by NICs: counts, individually named losses, ranks
+//! that are late, ignore the network, sleep, die or leave.
 
 #![allow(clippy::unwrap_used)]
 
@@ -51,7 +51,7 @@ fn end(cluster: &mut Cluster) {
     cluster.check(only_the_dead_fail);
     cluster.check(no_living_rank_is_named);
     cluster.check(nobody_is_forgotten);
-    // Answers to what was asked before the end.
+    // Answers to questions asked before the end.
     cluster.run_for(us(200));
     cluster.check_quiet_for(Duration::from_secs(2));
 }
@@ -235,7 +235,7 @@ fn groups_may_be_opened_late() {
 
 // ---- losses -----------------------------------------------------------------------------------
 
-/// [CB-R6]: one question, one repetition, whichever message it is.
+/// [CB-R6]: one question and one retransmission, for any message.
 #[test]
 fn each_lost_message_is_asked_for_and_sent_once_more() {
     for runner in RUNNERS {
@@ -281,7 +281,7 @@ fn message_of_a_barrier_that_is_over_is_sent_again() {
             let group = cluster.open_barriers_of_all(algorithm, runner);
             let last_step = algorithm.steps(5).unwrap() - 1;
             let loss = cluster.rule(drop().kind(Kind::Step).seq(1).step(last_step).times(2));
-            // Their sender is in the second barrier by then.
+            // The sender of the message is in the second barrier by then.
             for rank in 0..5 {
                 cluster.enter(rank, group);
                 cluster.enter(rank, group);
@@ -353,7 +353,7 @@ fn doorbell_that_its_nic_has_not_seen_is_rung_again() {
     end(&mut cluster);
     assert_eq!((lost.hits(), late.hits()), (3, 1));
     assert_eq!(cluster.collective_counters(2).doorbells_again, 3);
-    // The late one changes nothing, as the barrier has been entered by another by then.
+    // The late doorbell changes nothing, as another one has entered the barrier by then.
     assert_eq!(cluster.step_packets(group), 8 + repeated_by_nics(&cluster, group));
 }
 
@@ -380,7 +380,7 @@ fn closed_group_still_answers_who_misses_its_last_message() {
     }
 }
 
-// ---- who is late ------------------------------------------------------------------------------
+// ---- late ranks -------------------------------------------------------------------------------
 
 #[test]
 fn who_has_not_entered_is_named_after_a_question() {
@@ -437,7 +437,7 @@ fn question_is_repeated_until_it_is_answered() {
     }
 }
 
-// ---- ranks that go ----------------------------------------------------------------------------
+// ---- departures -------------------------------------------------------------------------------
 
 /// Time within which a death must be known to all.
 fn naming_time() -> Duration {
@@ -495,7 +495,8 @@ fn barrier_whose_last_message_has_gone_with_its_sender_ends_by_hearsay() {
     for runner in RUNNERS {
         let mut cluster = cluster(4).build();
         let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
-        // Of three others, one is done with the barrier and one has never heard the last message.
+        // Of the three other ranks, one is done with the barrier and one has never received the
+        // last message.
         let _loss = cluster.rule(drop().kind(Kind::Step).from(0).to(2).step(1));
         cluster.enter_all(group);
         cluster.run_for(us(100));
@@ -541,7 +542,7 @@ fn last_rank_that_misses_a_message_of_one_that_has_left_is_not_told_a_lie() {
         cluster.run_for(us(100));
         cluster.leave(0);
         cluster.run_for(ms(500));
-        // It cannot end, and that is the caller's to decide.
+        // The barrier cannot end; the caller must decide.
         assert!(matches!(cluster.state(operations[0]), State::Done(_)));
         assert_eq!(cluster.state(operations[1]), State::Pending);
         cluster.close_barriers(1, group);
@@ -591,11 +592,11 @@ fn barrier_outlasts_a_cut_that_is_shorter_than_the_watch() {
             cluster.enter_all(group);
             cluster.run_for(ms(3000));
             assert!((0..9).all(|rank| cluster.progress(rank, group) == (2, 1)));
-            // Nobody asks more often than every 10 ms.
+            // No rank asks more often than every 10 ms.
             let asked = cluster.packets_about(Kind::StepNack, group);
             assert!(asked < 8 * 9 * 310, "{algorithm}: {asked} questions");
             cut.heal();
-            // Nor less often, so that it goes on soon: each step may be asked for once more.
+            // Nor less often, so that progress resumes soon: each step may be requested once more.
             cluster.run_for(algorithm.steps(9).unwrap() * ms(11));
             assert!((0..9).all(|rank| cluster.progress(rank, group) == (2, 2)));
             end(&mut cluster);

@@ -1,5 +1,5 @@
-//! Broadcasts in the rig, one promise per test: counts without faults, named losses, ranks that
-//! come late, strangers on the group.
+//! Broadcasts in the rig, one guarantee per test: counts without faults, named losses, late ranks,
+//! strangers on the group.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use omnes_wire::{CommunicatorId, Instant, Kind, Rank};
 use settled::settle;
 use std::time::Duration;
 
-/// From one rank to another.
+/// Latency from one rank to another.
 const LATENCY: Duration = Duration::from_micros(25);
 
 fn us(us: u64) -> Duration {
@@ -30,7 +30,7 @@ fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// A cluster whose ranks ask for previews, with one group of all.
+/// A cluster whose ranks ask for previews, with one group of all ranks.
 fn cluster(ranks: u32, text: &str) -> (Cluster, GroupId) {
     cluster_with(ranks, text, BroadcastConfig::default())
 }
@@ -71,8 +71,8 @@ fn lossless_broadcast_sends_each_packet_once_however_many_receive() {
     }
 }
 
-/// Acknowledgements that the root gets for each of 100 small broadcasts, one every 50 µs, which
-/// nobody waits for.
+/// Acknowledgements that the root receives for each of 100 small broadcasts, one every 50 µs, which
+/// no rank waits for.
 fn acks_per_broadcast(ranks: u32, text: &str) -> Vec<u64> {
     let config = BroadcastConfig { ack_delay: ms(20), ..BroadcastConfig::default() };
     let (mut cluster, group) = cluster_with(ranks, text, config);
@@ -128,7 +128,7 @@ fn root_hears_of_its_subgroup_and_of_the_co_roots_it_copies_to_only() {
 #[test]
 fn root_of_a_tree_hears_of_its_children_only() {
     let acks = acks_per_broadcast(16, "tree-ack=2"); // [BC-R14]
-    // The first take a while to come up from the leaves.
+    // The first ones take a while to pass up from the leaves.
     assert!(acks.iter().skip(4).all(|acks| *acks == 4), "{acks:?}");
 }
 
@@ -151,7 +151,7 @@ fn packet_that_one_rank_lacks_goes_again_to_it_alone() {
 #[test]
 fn packet_that_nobody_has_goes_again_to_everybody_and_not_to_each() {
     for text in ["nack", "combined", "nack+window"] {
-        // Also where the machine knows no round trip yet.
+        // Also if the machine has not measured a round trip yet.
         for learned in [0, 5] {
             let (mut cluster, group) = cluster(12, text);
             for _ in 0..learned {
@@ -166,17 +166,17 @@ fn packet_that_nobody_has_goes_again_to_everybody_and_not_to_each() {
             let packets = cluster.packets_of_broadcasts();
             let again = cluster.packets_by_multicast(Kind::Cast) - packets;
             let alone = cluster.packets_by_unicast(Kind::Cast);
-            // The first report may be answered before the second comes.
+            // The first report may be answered before the second arrives.
             assert!(again <= 2 && alone <= 2, "{text}: {again} to all, {alone} alone");
         }
     }
 }
 
-/// A lone broadcast of 8 bytes, and how long the last receiver waits for it if the packet is lost
-/// on the way to one rank, or to all.
+/// A single broadcast of 8 bytes; returns how long the last receiver waits for it if the packet is
+/// lost on the way to one rank, or to all.
 fn time_with_loss(text: &str, is_lost_for_all: Option<u32>) -> Duration {
     let (mut cluster, group) = cluster(8, text);
-    // The machine learns the round trip.
+    // The machine measures the round trip.
     for _ in 0..20 {
         cluster.broadcast_to_all(group, 0, 8);
         cluster.run_until_quiescent();
@@ -200,8 +200,8 @@ fn lost_packet_of_a_lone_broadcast_costs_three_round_trips_at_most() {
     for text in ["basic", "window", "combined"] {
         for to in [Some(5), None] {
             let time = time_with_loss(text, to);
-            // One to find it lost, which is no less than the shortest timeout, and half of one to
-            // send it again.
+            // One round trip to detect the loss, which takes at least the shortest timeout, and
+            // half of one to retransmit.
             let most = LATENCY + (3 * round_trip).max(us(300));
             assert!(time <= most, "{text}: {time:?} with loss to {to:?}");
         }
@@ -226,7 +226,7 @@ fn lost_acknowledgement_leads_to_no_second_delivery() {
 fn what_many_ranks_lose_goes_again_in_fewer_packets_than_they_lost() {
     for text in ["combined", "nack", "tree-ack=4+combined"] {
         let (mut cluster, group) = cluster(16, text);
-        // At each receiver by itself.
+        // At each receiver separately.
         let lost = cluster.rule(drop().kind(Kind::Cast).multicast().ppm(10_000));
         cluster.broadcast_to_all(group, 0, 1 << 20);
         settle(&mut cluster);
@@ -263,7 +263,7 @@ fn root_is_not_held_up_by_a_late_rank_while_its_window_has_room() {
         })
         .collect();
     cluster.run_for(ms(5));
-    // Rank 4 has posted nothing, and has all of it in its buffers.
+    // Rank 4 has posted no receive, and has the whole message in its buffers.
     assert!(sent.iter().all(|operation| matches!(cluster.state(*operation), State::Done(_))));
     for _ in 0..20 {
         cluster.receive_broadcast(4, group, 0, 1000);
@@ -273,7 +273,8 @@ fn root_is_not_held_up_by_a_late_rank_while_its_window_has_room() {
 
 #[test]
 fn receives_of_other_sizes_get_their_own_messages() {
-    // What is larger or smaller than its message must not shift those behind it, whatever is lost.
+    // Receives larger or smaller than their message must not shift the following ones, whatever is
+    // lost.
     for lost in 0..12 {
         let (mut cluster, group) = cluster(3, "combined");
         let _loss = cluster.rule(drop().kind(Kind::Cast).seq(lost).to(2).times(1));
@@ -321,7 +322,7 @@ fn messages_that_nobody_asks_for_do_not_stop_another_group() {
             cluster.broadcast_with(first, 0, 1000, Reply::Lazy);
         }
         cluster.run_for(ms(5));
-        // Its receives come only when the other group's are complete.
+        // Its receives are posted only when the other group's are complete.
         let _loss = cluster.rule(drop().kind(Kind::Cast).seq(0).times(4));
         let begun: Vec<Operation> = [0, 30, 10, 5000]
             .into_iter()
@@ -397,7 +398,7 @@ fn groups_of_one_communicator_do_not_mix() {
 
 // ---- ranks that die or leave -------------------------------------------------------------------
 
-/// Time within which a death is known to all.
+/// Time within which a death must be known to all.
 fn naming_time() -> Duration {
     let LivenessConfig { interval, timeout, .. } = LivenessConfig::default();
     timeout + 2 * interval
@@ -443,7 +444,7 @@ fn rank_that_leaves_after_its_part_disturbs_nobody() {
         let late = cluster.rule(drop().kind(Kind::Cast).to(5));
         cluster.run_for(ms(3));
         late.heal();
-        // 3 has everything, and so have all that it answers for.
+        // Rank 3 has everything, and so have all ranks that it answers for.
         assert!(cluster.run_while(ms(500), |cluster| !cluster.is_idle(3)));
         cluster.leave(3);
         settle(&mut cluster);
@@ -458,7 +459,7 @@ fn departure_of_which_the_root_does_not_hear_does_not_hang_it() {
     cluster.run_for(ms(1));
     assert!(cluster.is_idle(2));
     cluster.leave(2);
-    // Its neighbour in the ring has heard the farewell, so only the root can find out.
+    // Its neighbour in the ring has heard the farewell, so only the root can detect the failure.
     cluster.run_for(2 * naming_time());
     assert!(cluster.is_quiescent());
 }

@@ -14,7 +14,7 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Ends the run and asks all checkers that hold after any run without a crash.
+/// Ends the run and runs all checkers that hold after any run without a crash.
 fn finish(cluster: &mut Cluster) {
     cluster.run_until_quiescent();
     cluster.check(delivered_once_in_order);
@@ -254,7 +254,7 @@ fn cancelled_receive_leaves_the_message_to_the_next() {
 
 #[test]
 fn message_leaves_as_its_bytes_become_available() {
-    // [PM-R7]: the rig fails if a byte is sent before it is there.
+    // [PM-R7]: the rig fails if a byte is sent before it is available.
     let mut cluster = Cluster::builder().seed(6).build();
     let bytes = 400_000;
     let stream =
@@ -394,8 +394,8 @@ fn rank_that_computes_delays_its_own_messages_only() {
 
 #[test]
 fn large_message_comes_in_while_own_messages_are_rejected() {
-    // Rank 0 has sent more than 1 can keep, and 1 first wants its large message received by 0:
-    // legal for programs that do not block in their sends.
+    // Rank 0 has sent more than rank 1 can buffer, and rank 1 first waits for rank 0 to receive its
+    // large message: legal for programs that do not block in their sends.
     let mut cluster = Cluster::builder().channel(config(2)).seed(1).build();
     for _ in 0..5 {
         cluster.send(0, 1, 1, 1000);

@@ -1,4 +1,4 @@
-//! The bodies that every driver must pass, in the rig: without faults and with all of them.
+//! The test bodies that every driver must pass, in the rig: without faults and with all faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use omnes_topo::{BarrierAlgorithm, Tree};
 use omnes_wire::Rank;
 use std::time::Duration;
 
-/// Runs a body in a faultless cluster, in a bad network, and with hardly any buffers.
+/// Runs a body in a cluster without faults, in a bad network, and with hardly any buffers.
 fn everywhere(ranks: u32, body: impl Fn(&mut Cluster)) {
     body(&mut Cluster::builder().ranks(ranks).with_previews().build());
     let jitter = Duration::from_micros(100);
@@ -80,7 +80,7 @@ fn nobody_leaves_a_barrier_early() {
 
 // ---- broadcasts over multicast ------------------------------------------------------------
 
-/// Runs a body for each policy, in a faultless cluster, in a bad network, and with hardly any
+/// Runs a body for each policy, in a cluster without faults, in a bad network, and with hardly any
 /// buffers.
 fn everywhere_by_multicast(ranks: u32, body: impl Fn(&mut Cluster, Policy)) {
     for text in conformance::POLICIES {
@@ -134,7 +134,7 @@ fn roots_take_turns() {
 
 // ---- barriers of groups ----------------------------------------------------------------------
 
-/// Runs a body for each algorithm and runner, in a faultless cluster and in a bad network with
+/// Runs a body for each algorithm and runner, in a cluster without faults and in a bad network with
 /// ranks that sleep.
 fn everywhere_by_steps(
     ranks: u32,
@@ -185,7 +185,7 @@ fn barriers_of_two_groups_do_not_mix() {
         for pair in groups.windows(2) {
             conformance::barriers_of_two_groups_do_not_mix(cluster, &pair[0], &pair[1]);
         }
-        // One of some ranks, beside one of all.
+        // A group of some ranks, in addition to one of all.
         let nodes = vec![vec![Rank(6), Rank(1)], vec![Rank(3)], vec![Rank(0), Rank(2)]];
         let some = BarrierGroup { nodes, ..groups[0].clone() };
         conformance::barriers_of_two_groups_do_not_mix(cluster, &groups[0], &some);

@@ -1,5 +1,4 @@
-//! Stopping a channel until it is stable, and letting it go on: PM's context switch, C1 to C5 and
-//! C8.
+//! Stopping a channel until it is stable, and resuming it: PM's context switch, C1 to C5 and C8.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +42,7 @@ fn packets_sent(cluster: &Cluster) -> u64 {
     (0..RANKS).map(of).sum()
 }
 
-/// Everybody sends to everybody, receives half of it early and the rest when asked to.
+/// All ranks send to all others and post half of the receives; returns the remaining receives.
 fn traffic(cluster: &mut Cluster, bytes: usize) -> Vec<(u32, u32)> {
     let mut late = Vec::new();
     for from in 0..RANKS {
@@ -106,7 +105,7 @@ fn channel_becomes_stable_under_loss_and_repeats_nothing_then() {
 
 #[test]
 fn rejected_messages_count_as_answered_and_go_out_after_the_resume() {
-    // [PM-R20]: each message is delivered, to be sent again, or never sent.
+    // [PM-R20]: each message is delivered, retransmitted later, or never sent.
     for seed in 0..10 {
         let config = ChannelConfig { pool_slots: 3, ..ChannelConfig::default() };
         let mut cluster = Cluster::builder().ranks(RANKS).channel(config).seed(seed).build();
@@ -115,7 +114,7 @@ fn rejected_messages_count_as_answered_and_go_out_after_the_resume() {
         cluster.run_for(Duration::from_micros(500 * (seed + 1)));
         stop_all(&mut cluster);
         let sent = packets_sent(&cluster);
-        // Buffers that become free meanwhile must not make anyone send.
+        // Buffers that become free meanwhile must not cause a rank to send.
         for (to, from) in &late[..5] {
             cluster.receive(*to, *from, 1, 8000);
         }
@@ -141,7 +140,7 @@ fn long_stop_of_a_rejected_sender_is_not_taken_for_death() {
 
 #[test]
 fn stopped_rank_still_receives_and_answers() {
-    // [PM-R23]: or the others would never become stable.
+    // [PM-R23]: otherwise the other ranks would never become stable.
     let mut cluster = Cluster::builder().ranks(RANKS).seed(1).build();
     cluster.stop(0, 0);
     cluster.send(1, 0, 1, 300_000);

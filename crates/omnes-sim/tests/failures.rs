@@ -16,8 +16,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Time within which a death must be known to all: the timeout, the round in which it is noticed
-/// and the way of the notice.
+/// Time within which a death must be known to all: the timeout, the round in which it is noticed,
+/// and the transit of the notice.
 fn naming_time() -> Duration {
     let LivenessConfig { interval, timeout, .. } = LivenessConfig::default();
     timeout + 2 * interval
@@ -36,7 +36,7 @@ fn death_of_an_idle_rank_is_named_to_all() {
 
 #[test]
 fn ranks_that_die_together_are_named_together() {
-    // As those of a node or of a whole switch do; only the first is watched by one that lives.
+    // As when a node or a whole switch fails; only the first dead rank is watched by a living one.
     for (ranks, dead) in [(6, 2..4), (40, 3..35)] {
         let mut cluster = Cluster::builder().ranks(ranks).seed(1).build();
         dead.for_each(|rank| cluster.crash(rank));
@@ -90,7 +90,7 @@ fn both_sides_of_a_lasting_partition_name_each_other() {
 #[test]
 fn rank_that_is_given_up_learns_of_it_when_it_is_heard_again() {
     let mut cluster = Cluster::builder().ranks(3).seed(3).build();
-    // What 2 says is lost, what it is told arrives: it does not take the others for dead.
+    // Packets from rank 2 are lost, packets to it arrive: it does not take the others for dead.
     let cut = cluster.rule(partition(&[2], &[0, 1], Ways::One));
     cluster.run_for(naming_time());
     assert!(cluster.named_at(0, 2).is_some() && cluster.named_at(1, 2).is_some());
@@ -124,7 +124,7 @@ fn rank_that_lives_is_not_named_where_each_link_loses_a_tenth() {
     let each_link = cluster.rule(drop().ppm(190_000));
     cluster.run_for(ms(30 * 60 * 1000));
     cluster.check(no_living_rank_is_named);
-    // Who dies is named as soon as where nothing is lost.
+    // A death is named as soon as without loss.
     cluster.crash(3);
     cluster.run_for(naming_time());
     each_link.heal();
@@ -133,7 +133,7 @@ fn rank_that_lives_is_not_named_where_each_link_loses_a_tenth() {
     cluster.check(no_living_rank_is_named);
 }
 
-/// Messages and broadcasts under way from and to all of four ranks, none of which is through.
+/// Messages and broadcasts in progress from and to all of four ranks, none of which is complete.
 fn at_work(seed: u64) -> Cluster {
     let mut cluster =
         Cluster::builder().ranks(4).broadcast(BroadcastConfig::default()).seed(seed).build();
@@ -158,9 +158,9 @@ fn ranks_that_are_stopped_together_go_on_when_they_do_one_after_the_other() {
     let LivenessConfig { timeout, .. } = LivenessConfig::default();
     for (seed, late) in [(30, ms(0)), (31, ms(1)), (32, ms(500)), (33, ms(1300))] {
         let mut cluster = at_work(seed);
-        // The last goes on within the timeout of the first.
+        // The last rank resumes within the timeout of the first.
         assert!(3 * late < timeout);
-        // The others begin to miss it before they are stopped, too.
+        // The others begin to miss rank 3 before they are stopped, too.
         cluster.suspend(3, ms(100) + 10 * timeout + 3 * late);
         cluster.run_for(ms(100));
         for rank in 0..3 {
@@ -175,7 +175,8 @@ fn ranks_that_are_stopped_together_go_on_when_they_do_one_after_the_other() {
     }
 }
 
-/// Ranks that wait `timeout` for each other, less than the word to begin takes, but 1.5 s at first.
+/// Ranks that wait `timeout` for each other, less than the start notice takes to arrive, but 1.5 s
+/// at first.
 fn impatient(timeout: Duration) -> Cluster {
     let liveness = LivenessConfig { interval: ms(25), timeout, grace: ms(1500) };
     let channel = ChannelConfig { peer_timeout: timeout, ..ChannelConfig::default() };

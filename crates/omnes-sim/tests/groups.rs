@@ -1,4 +1,5 @@
-//! Groups in the rig: opened long after others have, closed, and with members that have gone.
+//! Groups in the rig: opened long after other members have opened them, closed, and with departed
+//! members.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,7 +73,7 @@ fn root_that_has_left_is_not_asked_for_what_is_missing() {
     let mut cluster = cluster(3);
     let id = cluster.open_group_of_all("combined".parse().unwrap());
     let _loss = cluster.rule(drop().kind(Kind::Cast).from(0).to(1).seq(5));
-    // A message that comes whole, and one that does not.
+    // A message that arrives whole, and one that does not.
     for _ in 0..2 {
         cluster.broadcast(id, 0, BYTES);
         cluster.receive_broadcast(2, id, 0, BYTES as u64);
@@ -94,7 +95,7 @@ fn root_that_has_left_is_not_asked_for_what_is_missing() {
 
 // ---- closed ------------------------------------------------------------------------------------
 
-/// Rank 0 has a barrier with each of the others, and closes the group at once.
+/// Rank 0 has a barrier with each of the others, and closes the group immediately.
 #[test]
 fn barrier_whose_last_message_was_lost_ends_however_many_groups_have_been_closed_since() {
     const OTHERS: u32 = 100;

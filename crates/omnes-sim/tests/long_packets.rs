@@ -1,5 +1,5 @@
-//! Networks that pass on only short packets to some rank: broadcasts end with an error that names
-//! it. Ranks that take nothing for another reason are not taken for such.
+//! Networks that forward only short packets to some rank: broadcasts end with an error that names
+//! the rank. Ranks that accept nothing for another reason are not affected.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,17 +13,17 @@ use settled::settle;
 use std::time::Duration;
 
 const RANKS: u32 = 6;
-/// Too many for each to ask for what does not come.
+/// Too many ranks for each to request the missing packets.
 const MANY: u32 = 40;
-/// Of a rank that owes answers.
+/// Timeout of a rank that owes acknowledgements.
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
-/// More than anything takes that is to be noticed.
+/// Longer than the detection takes in any case.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of user data in a packet: those of a jumbo frame.
+/// Payload bytes of a packet, as in a jumbo frame.
 const PAYLOAD: usize = 8900;
-/// A message of one long packet.
+/// Length of a message of one long packet.
 const LONE: usize = PAYLOAD - ENVELOPE_BYTES;
-/// A message of long packets, and a short one at its end.
+/// Length of a message of several long packets and a short one at its end.
 const TAILED: usize = PAYLOAD * 5 + 500;
 
 fn ms(ms: u64) -> Duration {
@@ -48,12 +48,12 @@ fn cluster(ranks: u32, text: &str, config: BroadcastConfig) -> (Cluster, GroupId
     (cluster, group)
 }
 
-/// Drops what a switch drops that is set to the MTU of Ethernet.
+/// Drops the packets that a switch with the standard Ethernet MTU drops.
 fn narrow() -> Rule {
     drop().longer_than(1472)
 }
 
-/// Runs until all ranks know that long packets do not get to the victim.
+/// Runs until all ranks know that long packets do not reach the victim.
 fn run_until_told(cluster: &mut Cluster, victim: u32, case: &str) {
     let is_told = |cluster: &Cluster, rank| cluster.endpoint(rank).is_mtu_black_hole(Rank(victim));
     let are_told = |cluster: &Cluster| (0..cluster.size()).all(|rank| is_told(cluster, rank));
@@ -68,7 +68,7 @@ fn run_until_told(cluster: &mut Cluster, victim: u32, case: &str) {
 
 #[test]
 fn a_rank_that_long_packets_do_not_get_to_is_named_by_all_with_the_reason() {
-    // A short packet at the end, a longer one that also gets there, none; 3 may be a co-root.
+    // A short packet at the end, a longer one that also arrives, none; rank 3 may be a co-root.
     let cases = [
         (RANKS, 2, TAILED),
         (RANKS, 3, TAILED),
@@ -85,7 +85,7 @@ fn a_rank_that_long_packets_do_not_get_to_is_named_by_all_with_the_reason() {
             let operations = cluster.broadcast_to_all(group, 0, bytes);
             let case = format!("{text}, {bytes} bytes to {victim} of {ranks}");
             run_until_told(&mut cluster, victim, &case);
-            // Each rank has one of them, in order.
+            // Each rank has one operation, in order.
             for (rank, operation) in (0..ranks).zip(&operations).filter(|(rank, _)| *rank != victim)
             {
                 assert_ne!(cluster.state(*operation), State::Pending, "{case}: {rank}");
@@ -116,7 +116,7 @@ fn of_several_ranks_that_long_packets_do_not_get_to_one_is_given_up() {
     }
 }
 
-/// Lets pass more time than a rank may take nothing, and finds that nobody was given up.
+/// Advances time by more than a rank may accept nothing, and checks that no rank was given up.
 fn wait_in_vain(cluster: &mut Cluster) {
     cluster.run_for(3 * PEER_TIMEOUT);
     cluster.check(no_living_rank_is_named);
@@ -129,7 +129,7 @@ fn a_rank_without_room_is_only_waited_for() {
             let few = BroadcastConfig { pool_slots: 16, ..config() };
             let (mut cluster, group) = cluster(RANKS, text, few);
             let loss = cluster.rule(drop().ppm(lost));
-            // The buffers of 3 fill up with the first, so that the others find none.
+            // The first message fills the buffers of rank 3, so that the others find none.
             let bytes = [PAYLOAD * 3 - 100, PAYLOAD * 40];
             for bytes in bytes {
                 cluster.broadcast(group, 0, bytes);

@@ -1,4 +1,4 @@
-//! Models of clusters: they come to an end, repeat themselves, and keep simple laws.
+//! Models of clusters: they finish, are repeatable, and obey simple laws.
 
 use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_proto::collective::Runner;
@@ -60,7 +60,7 @@ fn a_network_that_lets_nothing_through_is_told_in_words() {
         barrier(BarrierAlgorithm::Dissemination, Steps::Machine(Runner::Host)),
     ] {
         let mut setup = setup(4);
-        // No packet fits.
+        // No packet fits into the buffer.
         (setup.testbed.switch.buffer_bytes, setup.testbed.switch.when_full) = (1, WhenFull::Drop);
         let model = Model::new(setup, Plan::new([op], 1), false).expect("a model");
         let error = model.run().expect_err("nothing gets through").to_string();
@@ -70,7 +70,7 @@ fn a_network_that_lets_nothing_through_is_told_in_words() {
 
 #[test]
 fn a_barrier_that_a_machine_refuses_is_no_barrier_of_no_time() {
-    // One NIC counts 1,024 at most.
+    // A single NIC counts at most 1,024.
     let kind = barrier(BarrierAlgorithm::Counter, Steps::Machine(Runner::Nic));
     assert_eq!(run(setup(1024), Plan::new([kind], 1)).samples.len(), 1);
     let model = Model::new(setup(1025), Plan::new([kind], 1), false).expect("a model");
@@ -132,7 +132,7 @@ fn multi_send_reaches_all_and_sends_one_copy_to_each() {
         let carrier = Carrier::MultiSend { tree: Tree::Binomial, cloning };
         let report = run(Setup { carrier, ..setup(8) }, Plan::new([Op::Meet, bcast("nack", 8)], 1));
         assert_eq!(report.samples[0].ranks, 8);
-        // And an answer of each, which comes after the last operation.
+        // In addition an answer of each, which arrives after the last operation.
         assert_eq!(report.counters.packets, 7 + 7);
     }
 }
@@ -153,7 +153,7 @@ fn hosts_that_pass_on_pay_for_trains_and_not_for_their_packets() {
     let each = Span::from_ns(1_000_000);
     let (dear, free) = (Cost { fixed: each, ..Cost::default() }, Cost::default());
     let base = took(free, free);
-    // That of the root and that of rank 1, which answers, too.
+    // Train costs apply at the root and at rank 1, which also answers.
     for time in [took(dear, free), took(free, dear)] {
         assert!(time > each * 2 && time < base + each * 6, "{base} and {time}");
     }
@@ -169,7 +169,7 @@ fn equal_runs_have_equal_hashes_and_seeds_matter() {
     let hash = |seed| run(lossy(seed), plan.clone()).hash;
     assert_eq!(hash(1), hash(1));
     assert_ne!(hash(1), hash(2));
-    // The same in debug and in release, on every machine.
+    // Equal in debug and release builds, on every machine.
     assert_eq!(hash(7), 0x19f2_8868_b8a0_b517, "{:#x}", hash(7));
 }
 
@@ -178,7 +178,7 @@ fn one_message_costs_what_its_resources_cost() {
     let op = Op::Message { from: 0, to: 1, bytes: 8 };
     let report = run(setup(2), Plan::new([Op::Meet, op], 1));
     let time = report.samples[0].ended - report.samples[0].root_began;
-    // The head is 48 bytes, the data are 8: each part of the way once, both links, one switch.
+    // The head is 48 bytes, the data are 8: each segment of the path once, both links, one switch.
     let testbed = setup(2).testbed;
     let (host, nic, link) = (testbed.host, testbed.nic, testbed.link);
     let head = 40 + omnes_wire::ENVELOPE_BYTES as u64;
@@ -243,12 +243,12 @@ fn hosts_that_share_a_core_take_turns() {
     let mut shared = setup(8);
     shared.testbed.host.cores = 2;
     let crowded = run(shared, plan);
-    // Four hosts on a core take the packet in one after the other.
+    // Four hosts on a core receive the packet one after the other.
     let turn = setup(8).testbed.host.receive.fixed * 3;
     assert!(crowded.samples[0].from_root() > alone.samples[0].from_root() + turn);
 }
 
-/// A run on a testbed that is the usual one but for what `change` does.
+/// A run on the usual testbed, modified by `change`.
 fn run_changed(ranks: u32, ops: &[Op], change: impl FnOnce(&mut Testbed)) -> Report {
     let mut setup = setup(ranks);
     change(&mut setup.testbed);
@@ -258,7 +258,7 @@ fn run_changed(ranks: u32, ops: &[Op], change: impl FnOnce(&mut Testbed)) -> Rep
 #[test]
 fn packets_that_only_acknowledge_cost_what_the_testbed_says() {
     let ops = [Op::Meet, bcast("basic", 8)];
-    // The root of "basic" waits for the answer.
+    // The root of "basic" waits for the acknowledgement.
     let time = |send: u64, receive: u64| {
         let report = run_changed(2, &ops, |testbed| {
             testbed.host.report_send = Some(fixed(send));
@@ -285,7 +285,7 @@ fn what_was_granted_costs_its_fixed_part_once() {
     for (send, receive) in [(1_000_000, 0), (0, 1_000_000)] {
         let (with, without) = (time(1_000, send, receive), time(1_000, 0, 0));
         assert!(with >= without + least && with <= without + most, "{with} and {without}");
-        // Nothing is granted of a message that needs no grant.
+        // A message that needs no grant has no granted data.
         assert_eq!(time(1 << 20, send, receive), time(1 << 20, 0, 0));
     }
 }
@@ -301,7 +301,7 @@ fn time_in_a_nic_delays_and_keeps_nobody_waiting() {
         let without = time(run_changed(2, &[Op::Meet, op], |_| {}));
         (time(run_changed(2, &[Op::Meet, op], change)), without)
     };
-    // Many packets are delayed as one is; the sender of a long message waits for the answer.
+    // Many packets are delayed as much as one; the sender of a long message waits for the answer.
     for (bytes, ways) in [(8, 1), (30_000, 2)] {
         let (with, without) = both(Op::Message { from: 0, to: 1, bytes });
         assert_eq!(with, without + latency * 2 * ways);
@@ -338,7 +338,7 @@ fn fixed(ns: u64) -> Cost {
 
 // ---- large jobs -------------------------------------------------------------------------------
 
-/// Small broadcasts, each by itself.
+/// Small broadcasts, each on a quiet network.
 fn lone_broadcasts(ranks: u32, algorithm: &str, loss_ppm: u32, count: u32) -> Report {
     let plan = Plan::new([Op::Meet, bcast(algorithm, 8)], count);
     run(Setup { loss_ppm, ..setup(ranks) }, plan)
@@ -349,7 +349,7 @@ fn answers_of_many_ranks_are_waited_for_and_not_asked_for_again() {
     for algorithm in ["combined", "tree-ack=8+combined"] {
         for ranks in [64, 512, 8192] {
             let report = lone_broadcasts(ranks, algorithm, 0, 3);
-            // One packet to all, and an answer of each.
+            // One packet to all, and an acknowledgement of each.
             assert_eq!(report.counters.packets, 3 * u64::from(ranks), "{algorithm} {ranks}");
             assert_eq!(report.counters.dropped_by_hosts, 0, "{algorithm} {ranks}");
         }
@@ -362,7 +362,7 @@ fn a_loss_in_a_tree_of_acknowledgements_costs_some_round_trips() {
     let [clean, lossy] = [0, 200].map(|ppm| lone_broadcasts(512, algorithm, ppm, 200));
     assert!(lossy.counters.lost > 10, "{}", lossy.counters.lost);
     let longest = |report: &Report| report.samples.iter().map(|sample| sample.from_root()).max();
-    // The first ones are on their way before any round trip is known.
+    // The first ones are in flight before any round trip is measured.
     let known = Report { samples: lossy.samples[20..].to_vec(), ..lossy };
     let least = longest(&clean).expect("a sample") + Span::from_ns(400_000);
     assert!(longest(&known).expect("a sample") < least, "{:?}", longest(&known));

@@ -1,11 +1,11 @@
-//! The swarm in small: some seeds with everything drawn, and that a seed is all there is.
+//! A small swarm: several seeds with everything drawn, and repeatability from the seed alone.
 
 #![allow(clippy::unwrap_used)]
 
 use omnes_sim::Printing;
 use omnes_sim::swarm::{Machine, run_seed};
 
-/// The seeds whose traces are kept: with loss, corruption and delays, each in 10,000 events or so.
+/// The seeds whose traces are kept: with loss, corruption and delays, each of about 10,000 events.
 const GOLDEN: [(Machine, u64, &str); 3] = [
     (Machine::Channel, 32, "seed-32.txt"),
     (Machine::Broadcast, 24, "broadcast-seed-24.txt"),

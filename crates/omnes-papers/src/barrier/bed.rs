@@ -1,8 +1,8 @@
-//! Barriers on modelled clusters: how long one takes, many in a row.
+//! Barriers on modelled clusters: mean latency of many in a row.
 //!
 //! The packets are those of the machines. In the NIC the firmware's own steps answer each other; a
-//! host sends messages over channels ([`Steps::Channel`]), as GM's unicast takes queues, records
-//! and acknowledgements [CB-R1], or, where the hardware does all that, the bare messages of the
+//! host sends messages over channels ([`Steps::Channel`]), as GM's unicast needs queues, records
+//! and acknowledgements [CB-R1], or, if the hardware does all that, the bare messages of the
 //! collective machine ([`Runner::Host`]), as the tree barrier of Quadrics' library stores flags.
 
 use omnes_proto::collective::Runner;
@@ -11,28 +11,28 @@ use omnes_sim::testbed::{Testbed, named};
 use omnes_topo::BarrierAlgorithm;
 use omnes_topo::network::Network;
 
-/// Which switches there are.
+/// Topology of the switches.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Switches {
-    /// One, however many nodes there are.
+    /// A single switch for any number of nodes.
     One,
-    /// A tree of switches with so many ports, for so many nodes at least.
+    /// A tree of switches with `ports` ports, for at least `nodes` nodes.
     Tree { ports: u32, nodes: u32 },
 }
 
 /// A cluster of the slides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bed {
-    /// Name of its testbed.
+    /// Name of the testbed.
     pub(super) testbed: &'static str,
-    /// How many nodes it has.
+    /// Number of nodes.
     pub(super) nodes: u32,
     pub(super) switches: Switches,
-    /// How hosts make the barrier that is compared with.
+    /// How hosts run the barrier that serves as baseline.
     host_steps: Steps,
 }
 
-/// "A 32 port switch" of which nothing else is said.
+/// "A 32 port switch", with no further details.
 pub(super) const LANAI9: Bed = Bed {
     testbed: "myrinet-lanai9",
     nodes: 16,
@@ -41,7 +41,7 @@ pub(super) const LANAI9: Bed = Bed {
 };
 /// The newer Myrinet cluster.
 pub(super) const LANAI_XP: Bed = Bed { testbed: "myrinet-lanaixp", nodes: 8, ..LANAI9 };
-/// The Elite-16 is a tree of 8-port switches for 16 nodes, of which 8 are there.
+/// The Elite-16 is a tree of 8-port switches for 16 nodes, of which 8 are present.
 pub(super) const ELAN3: Bed = Bed {
     testbed: "quadrics-elan3",
     nodes: 8,
@@ -49,19 +49,19 @@ pub(super) const ELAN3: Bed = Bed {
     host_steps: Steps::Machine(Runner::Host),
 };
 
-/// Who makes the steps.
+/// Where the barrier runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum By {
     Nic,
     Host,
 }
 
-/// Barriers in a row in groups up to [`FEW`], and in larger ones.
+/// Consecutive barriers in groups of up to [`FEW`] nodes, and in larger ones.
 const REPEAT: (u32, u32) = (100, 5);
 const FEW: u32 = 64;
 
 impl Bed {
-    /// The same with other switches.
+    /// The same cluster with other switches.
     pub(super) fn on(self, switches: Switches) -> Self {
         Self { switches, ..self }
     }
@@ -74,14 +74,14 @@ impl Bed {
         network.map_err(|error| error.to_string())
     }
 
-    /// Its costs.
+    /// Costs of the testbed.
     pub(super) fn costs(self) -> Result<Testbed, String> {
         named(self.testbed).map_err(|error| error.to_string())
     }
 
-    /// Mean latency in us of many barriers in a row of `nodes` nodes.
+    /// Mean latency in us of many consecutive barriers of `nodes` nodes.
     ///
-    /// Errors with what is wrong with the model.
+    /// Errors with a description of what is wrong with the model.
     pub(super) fn latency_us(
         self,
         by: By,
@@ -112,7 +112,7 @@ impl Bed {
         Ok(report.end.as_ps() as f64 / 1e6 / f64::from(repeat))
     }
 
-    /// How many times longer the host's barrier takes than the NIC's, with all nodes.
+    /// Ratio of the latency of the host's barrier to that of the NIC's, with all nodes.
     pub(super) fn gain(self, host: BarrierAlgorithm, nic: BarrierAlgorithm) -> Result<f64, String> {
         let host = self.latency_us(By::Host, host, self.nodes)?;
         Ok(host / self.latency_us(By::Nic, nic, self.nodes)?)

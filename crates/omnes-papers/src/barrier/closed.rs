@@ -1,4 +1,4 @@
-//! Barriers in the NIC: the model of the slides, and what the algorithms take.
+//! Barriers in the NIC: the model of the slides, and counts of the algorithms.
 
 use crate::{Finding, Target, Tolerance};
 use omnes_topo::{BarrierAlgorithm, Party};
@@ -9,9 +9,9 @@ use omnes_wire::Rank;
 pub(super) struct Model {
     /// From the host's call until the first message leaves.
     pub(super) begin: f64,
-    /// For each step after the first.
+    /// Time per step after the first.
     pub(super) step: f64,
-    /// From the last message until the host knows.
+    /// From the last message until the host is notified.
     pub(super) end: f64,
 }
 
@@ -19,9 +19,9 @@ pub(super) struct Model {
 pub(super) const MYRINET: Model = Model { begin: 3.6, step: 3.5, end: 3.84 };
 /// Quadrics, Elan3.
 pub(super) const QUADRICS: Model = Model { begin: 1.9, step: 2.12, end: 0.4 };
-/// What the slides print for 1024 nodes, in us.
+/// Latencies that the slides print for 1024 nodes, in us.
 const PRINTED: [f64; 2] = [38.94, 21.38];
-/// Sizes for which steps are counted.
+/// Group sizes for which steps are counted.
 const SIZES: [u32; 4] = [8, 10, 16, 1024];
 
 impl Model {
@@ -30,7 +30,7 @@ impl Model {
         self.with_sign(nodes, -1.0)
     }
 
-    /// With the sign that the print has lost.
+    /// Latency with the sign that is missing in print.
     fn with_sign(self, nodes: u32, sign: f64) -> f64 {
         let steps = f64::from(nodes.next_power_of_two().trailing_zeros());
         self.begin + (steps + sign) * self.step + self.end
@@ -75,7 +75,7 @@ pub(super) fn nodes_of(target: &Target) -> Option<u32> {
     (11..=19).contains(&number).then(|| 1 << (number - 10))
 }
 
-/// That of the two signs only minus gives what is printed, on both networks.
+/// Checks that only the minus sign gives the printed values, on both networks.
 fn only_minus_fits() -> Result<(), String> {
     let fits = |sign: f64| {
         let ours = [MYRINET, QUADRICS].map(|model| model.with_sign(1024, sign));
@@ -87,13 +87,13 @@ fn only_minus_fits() -> Result<(), String> {
     }
 }
 
-/// Steps of the tables that the machines use.
+/// Number of steps in the tables that the machines use.
 fn steps(algorithm: BarrierAlgorithm) -> Vec<f64> {
     let steps = |size| algorithm.steps(size).map_or(f64::NAN, f64::from);
     SIZES.into_iter().map(steps).collect()
 }
 
-/// Messages that the tables of all members send, counted.
+/// Number of messages that the tables of all members send.
 fn messages(algorithm: BarrierAlgorithm, size: u32) -> f64 {
     let of_rank = |rank| {
         let schedule = algorithm.schedule(Rank(rank), size).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The slides' figures: latency over the number of nodes, and how far the NIC is ahead.
+//! The slides' figures: latency over the number of nodes, and the gain of the NIC.
 
 use super::bed::{Bed, By, ELAN3, LANAI_XP, LANAI9, Switches};
 use crate::{Figure, Mark, Scale, Series};
@@ -86,7 +86,7 @@ fn scaling() -> Result<Figure, String> {
     })
 }
 
-/// How many times longer a host's barrier takes.
+/// Ratio of the latency of a host's barrier to that of the NIC's.
 fn gains() -> Result<Figure, String> {
     let ratio = |bed: Bed, host: BarrierAlgorithm, nic: BarrierAlgorithm| {
         let sizes = || 2..=bed.nodes;

@@ -1,4 +1,4 @@
-//! Barriers in the NIC: what is simulated, on three testbeds.
+//! Barriers in the NIC: simulations on three testbeds.
 //!
 //! | testbed | fitted to | checked against |
 //! |---|---|---|
@@ -6,20 +6,20 @@
 //! | `myrinet-lanai9` | nothing: the former with slower clocks | CB-M01, M04 |
 //! | `quadrics-elan3` | CB-F11, F12 | CB-F13.., F02, M03, M05 |
 //!
-//! The paper's model says that each doubling of the nodes costs one T_trig; here that comes from
-//! packets ([`beside`]). It leaves switches out, so these runs have one switch at any size.
+//! In the paper's model each doubling of the nodes costs one T_trig; here that cost results from
+//! packets ([`beside`]). The model leaves out switches, so these runs have one switch at any size.
 //!
-//! Which algorithm hosts run the slides say of Quadrics' library alone: gather-broadcast [CB-R14],
-//! the one of their three algorithms that no NIC runs [CB-R9, R12]. Myrinet's hosts are taken to
-//! run it too: then all three ratios [CB-M01 to M03] come out with nothing fitted to any of them.
-//! What the NIC's own algorithm would give at the hosts, which is too little, stands in the note.
+//! For hosts, the slides name an algorithm only for Quadrics' library: gather-broadcast [CB-R14],
+//! the one of their three algorithms that no NIC runs [CB-R9, R12]. Myrinet's hosts are assumed to
+//! run it too: then all three ratios [CB-M01 to M03] are reproduced with nothing fitted to any of
+//! them. The note gives the ratio with the NIC's own algorithm at the hosts, which is too small.
 //!
-//! Who wins [CB-M04, M05]. In groups of a power of two both algorithms send equally many
-//! messages in equally many steps, and on one switch they take the same time to the picosecond,
-//! with one processor in the NIC or two; nothing there can part them. In other groups pairwise
-//! exchange takes one or two steps more. On a tree of small switches its partners are near for all
-//! but the last steps, while dissemination crosses the tree in more of them. All nodes of the
-//! cluster decide, as in the paper.
+//! Which algorithm is faster [CB-M04, M05]. In groups of a power of two both algorithms send
+//! equally many messages in equally many steps, and on one switch they take the same time to the
+//! picosecond, with one processor in the NIC or two; nothing there can distinguish them. In other
+//! groups pairwise exchange takes one or two steps more. On a tree of small switches its partners
+//! are near for all but the last steps, while dissemination crosses the tree in more of them. The
+//! verdict is for all nodes of the cluster, as in the paper.
 
 use super::bed::{Bed, By, ELAN3, LANAI_XP, LANAI9, Switches};
 use super::closed::{MYRINET, QUADRICS, nodes_of};
@@ -28,9 +28,9 @@ use crate::{Figure, Finding, Target, Tolerance};
 use omnes_sim::engine::Cost;
 use omnes_topo::BarrierAlgorithm::{Dissemination, GatherBroadcast, PairwiseExchange};
 
-/// How far simulated latencies may be off the formula, as a part of it.
+/// Largest relative deviation of simulated latencies from the formula.
 const OFF_MAX: f64 = 0.02;
-/// Latencies nearer to each other than this part are equal.
+/// Latencies whose relative difference is at most this are equal.
 const TIE: f64 = 1e-6;
 const TIED: &str = "a tie";
 
@@ -47,8 +47,8 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
     Some(found.unwrap_or_else(Finding::not_computed))
 }
 
-/// The finding of a formula, with what its barriers take when they are simulated; missed if that
-/// is more than 2 % off.
+/// Adds the simulated latencies of the same barriers to the finding of a formula; missed if they
+/// deviate by more than 2 %.
 pub(super) fn beside(target: &Target, finding: Finding) -> Finding {
     let (xp, elan) = ((LANAI_XP, MYRINET), (ELAN3.on(Switches::One), QUADRICS));
     let runs = match target.id.as_str() {
@@ -76,7 +76,7 @@ pub(super) fn beside(target: &Target, finding: Finding) -> Finding {
 
 /// Curves of the simulations, with the points that the paper states.
 pub(super) fn figures() -> Vec<Figure> {
-    // What cannot be simulated is told by the findings.
+    // The findings report what cannot be simulated.
     curves::figures().unwrap_or_default()
 }
 
@@ -93,7 +93,7 @@ fn by_messages(target: &Target, bed: Bed) -> Result<Finding, String> {
 
 fn by_library(target: &Target) -> Result<Finding, String> {
     let ours = ELAN3.gain(GatherBroadcast, PairwiseExchange)?;
-    // The one cost of this file that is a guess and counts: what remains without it.
+    // The only cost in this file that is a guess and matters: the ratio without it.
     let mut bare = ELAN3.costs()?;
     bare.host.receive = Cost::default();
     let host = ELAN3.latency_at(bare, By::Host, GatherBroadcast, ELAN3.nodes)?;
@@ -115,7 +115,7 @@ fn both(bed: Bed, sizes: impl Iterator<Item = u32> + Clone) -> Result<(f64, f64)
     Ok((mean(Dissemination)?, mean(PairwiseExchange)?))
 }
 
-/// The better algorithm among all nodes of the cluster, if any; and both times.
+/// The faster algorithm among all nodes of the cluster, if any; and both times.
 fn winner(bed: Bed) -> Result<(&'static str, String), String> {
     let nodes = bed.nodes;
     let (spread, pairs) = both(bed, nodes..=nodes)?;

@@ -16,7 +16,7 @@ pub(crate) fn find(target: &Target) -> Option<Finding> {
         .or_else(|| emulated::find(target))
 }
 
-/// The paper's figures, drawn again.
+/// Figures of the paper, redrawn.
 pub(crate) fn figures() -> Vec<Figure> {
     emulated::figures()
 }

@@ -35,7 +35,7 @@ fn cluster(ranks: u32) -> Cluster {
     Cluster::builder().ranks(ranks).latency(LATENCY).build()
 }
 
-/// Packets of all kinds that a loss-free barrier takes per message of its algorithm, at most.
+/// Most packets of all kinds that a loss-free barrier takes per message of its algorithm.
 fn packets_per_message() -> Result<f64, String> {
     let mut most = 0.0_f64;
     for ranks in [2, 8, 10, 16] {
@@ -56,7 +56,7 @@ fn packets_per_message() -> Result<f64, String> {
     Ok(most)
 }
 
-/// Records that a member's state has for one barrier: those that name its number.
+/// Records for one barrier in a member's state: those with the barrier's number.
 fn records_per_barrier() -> Result<f64, String> {
     let mut most = 0;
     for size in [2, 3, 8, 100, 1024] {
@@ -79,8 +79,8 @@ fn records_per_barrier() -> Result<f64, String> {
     Ok(most as f64)
 }
 
-/// Messages that a rank hands to its channel for a barrier, each of which would take a send buffer,
-/// at most.
+/// Most messages that a rank hands to its channel for a barrier; each of them would take a send
+/// buffer.
 fn buffers_per_barrier() -> Result<f64, String> {
     let mut most = 0;
     for algorithm in ALGORITHMS {
@@ -97,11 +97,12 @@ fn buffers_per_barrier() -> Result<f64, String> {
     Ok(most as f64)
 }
 
-/// That a barrier passes unhindered where messages wait everywhere, as no rank has a buffer left.
+/// Checks that a barrier completes while messages are queued everywhere because no rank has a
+/// buffer left.
 fn no_buffer_is_needed() -> Seen {
     let config = ChannelConfig { pool_slots: 1, ..ChannelConfig::default() };
     let mut cluster = Cluster::builder().ranks(8).latency(LATENCY).channel(config).build();
-    // Everybody's buffers are full of what nobody asks for, and more waits.
+    // The buffers of all ranks are full of messages without receives, and more are queued.
     for to in 0..8 {
         for from in (0..8).filter(|from| *from != to) {
             cluster.send(from, to, 1, 1000);

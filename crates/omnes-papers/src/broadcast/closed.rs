@@ -1,7 +1,7 @@
 //! Broadcast over multicast: the models of section 7.
 //!
-//! The paper gives no times, so the formulas are compared by their coefficients, which are found by
-//! probing our functions with one time at a time.
+//! The paper gives no times, so the formulas are compared by their coefficients, which are
+//! determined by probing our functions with one time at a time.
 
 use crate::{Finding, Target};
 
@@ -12,33 +12,33 @@ pub(super) struct Times {
     pub(super) copy: f64,
     /// Posting a multicast.
     pub(super) post: f64,
-    /// A multicast's way to the farthest node.
+    /// Latency of a multicast to the farthest node.
     pub(super) multicast: f64,
-    /// A message from point to point.
+    /// Latency of a point-to-point message.
     pub(super) point_to_point: f64,
-    /// Starting such a message.
+    /// Starting a point-to-point message.
     pub(super) unicast: f64,
     /// Handling an acknowledgement.
     pub(super) acknowledgement: f64,
 }
 
-/// A group and its division.
+/// A group and its division into subgroups.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Group {
-    /// Nodes.
+    /// Number of nodes.
     pub(super) nodes: f64,
-    /// Nodes of a subgroup, its collector included.
+    /// Number of nodes of a subgroup, its collector included.
     pub(super) subgroup: f64,
 }
 
-/// Nodes of the testbed, and those of the model.
+/// Nodes of the testbed; [`MODELLED_NODES`] are those of the model.
 const MEASURED_NODES: f64 = 8.0;
 const MODELLED_NODES: f64 = 1024.0;
 /// Old over new latency at 8 nodes, from the gain of 58 % (BC-M01).
 const MEASURED_RATIO: f64 = 1.58;
 /// Old over new latency at 1024 nodes as section 7.1 prints it (BC-F10).
 const MODELLED_RATIO: f64 = 4.86;
-/// A slot, and what of it is not payload [BC-R6].
+/// Size of a slot; [`SLOT_OVERHEAD_BYTES`] of it are not payload [BC-R6].
 const SLOT_BYTES: u32 = 2048;
 const SLOT_OVERHEAD_BYTES: u32 = 212;
 
@@ -53,22 +53,22 @@ impl Times {
         2.0 * self.copy + self.post + self.multicast
     }
 
-    /// When the last co-root has the reliable copy.
+    /// Time at which the last co-root has the reliable copy.
     pub(super) fn reliable(&self, group: Group) -> f64 {
         2.0 * self.copy + self.post + self.point_to_point * group.collectors().log2()
     }
 
-    /// When the last co-root has the first of its two copies [BC-R11].
+    /// Time at which the last co-root has the first of its two copies [BC-R11].
     pub(super) fn co_root(&self, group: Group) -> f64 {
         self.reliable(group).min(self.single_root(group))
     }
 
-    /// When everybody has it.
+    /// Time at which all nodes have the message.
     pub(super) fn whole(&self, group: Group) -> f64 {
         self.single_root(group).max(self.co_root(group))
     }
 
-    /// The root's work per broadcast where broadcasts follow each other.
+    /// The root's work per broadcast in a sequence of broadcasts.
     pub(super) fn root_busy(&self, group: Group) -> f64 {
         let copies = self.unicast * group.collectors().log2();
         self.copy + self.post + copies + self.acknowledgement * group.subgroup
@@ -116,9 +116,9 @@ fn groups() -> impl Iterator<Item = Group> {
 
 /// A function of times and group.
 type Model = fn(&Times, Group) -> f64;
-/// One of the times, by its name in the paper.
+/// One of the times, with its name in the paper.
 type Probe = (&'static str, Times);
-/// What a time may be multiplied with, by its name.
+/// A factor of a time, with its name.
 type Factor = (&'static str, fn(Group) -> f64);
 
 fn probes() -> [Probe; 6] {
@@ -142,7 +142,7 @@ const FACTORS: [Factor; 6] = [
     ("s", |group| group.subgroup),
 ];
 
-/// The formula that a function follows, written as the paper does.
+/// The formula that a function computes, in the paper's notation.
 fn formula(model: Model) -> String {
     let terms = probes().into_iter().filter_map(|(name, times)| {
         let fits = |factor: &&Factor| groups().all(|group| model(&times, group) == factor.1(group));
@@ -157,7 +157,7 @@ fn formula(model: Model) -> String {
     terms.collect::<Vec<_>>().join("+")
 }
 
-/// Times of many proportions.
+/// Times in many proportions.
 fn some_times() -> impl Iterator<Item = Times> {
     let steps = [0.5, 2.0, 8.0, 32.0];
     steps.into_iter().flat_map(move |copy| {
@@ -173,7 +173,7 @@ fn some_times() -> impl Iterator<Item = Times> {
     })
 }
 
-/// That a co-root is done with whichever copy comes first, and either may.
+/// Checks that a co-root is done with whichever copy arrives first, and that either may be first.
 fn first_copy_counts() -> Result<(), String> {
     let mut firsts = [false; 2];
     for times in some_times() {
@@ -189,7 +189,7 @@ fn first_copy_counts() -> Result<(), String> {
     if firsts == [true; 2] { Ok(()) } else { Err("one copy is always first".to_owned()) }
 }
 
-/// That the whole takes what a multicast takes, however many co-roots there are.
+/// Checks that the total time is that of a multicast, however many co-roots there are.
 fn co_roots_do_not_matter() -> Result<(), String> {
     for times in some_times() {
         for group in groups() {
@@ -202,13 +202,14 @@ fn co_roots_do_not_matter() -> Result<(), String> {
     Ok(())
 }
 
-/// The root's work with `T_um / T_pack = ratio`, without what does not depend on the division.
+/// The root's work with `T_um / T_pack = ratio`, without the terms that do not depend on the
+/// division.
 fn busy(nodes: f64, subgroup: f64, ratio: f64) -> f64 {
     let times = Times { unicast: ratio, acknowledgement: 1.0, ..Times::default() };
     times.root_busy(Group { nodes, subgroup })
 }
 
-/// The number of collectors, of powers of two, with which the root works least.
+/// The number of collectors, a power of two, that minimizes the root's work.
 fn best_collectors(nodes: f64, ratio: f64) -> f64 {
     let subgroups = (0..).map(|power| f64::from(power).exp2()).take_while(|s| *s <= nodes);
     let best = subgroups
@@ -227,7 +228,7 @@ fn ratios_for(subgroup: f64) -> [f64; 2] {
     [least, most]
 }
 
-/// Where a condition begins to hold, for values up to 100.
+/// Value up to 100 at which a condition begins to hold.
 fn bisect(holds: impl Fn(f64) -> bool) -> f64 {
     let (mut below, mut above) = (0.0, 100.0);
     for _ in 0..60 {
@@ -237,7 +238,7 @@ fn bisect(holds: impl Fn(f64) -> bool) -> f64 {
     above
 }
 
-/// How far `T_um / (T_pack ln 2)` is off the best size of subgroups, in percent, at worst.
+/// Largest deviation of `T_um / (T_pack ln 2)` from the best size of subgroups, in percent.
 fn worst_deviation_percent() -> f64 {
     let cases = [2.0, 3.7, 5.545, 8.0].into_iter().flat_map(|ratio| {
         [6, 10, 16].into_iter().map(move |power: i32| (ratio, f64::from(power).exp2()))
@@ -250,7 +251,7 @@ fn worst_deviation_percent() -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// The size of subgroups, not only whole ones, with which the root works least, by search.
+/// The size of subgroups, not necessarily an integer, that minimizes the root's work, by search.
 fn best_subgroup(nodes: f64, ratio: f64) -> f64 {
     let (mut low, mut high) = (1.0, nodes);
     for _ in 0..200 {
@@ -261,7 +262,7 @@ fn best_subgroup(nodes: f64, ratio: f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// Old over new latency at 1024 nodes, with times such that it is 1.58 at 8.
+/// Old over new latency at 1024 nodes, with times for which it is 1.58 at 8 nodes.
 fn ratio_at_1024() -> f64 {
     let group = |nodes| Group { nodes, subgroup: 1.0 };
     let times = Times { point_to_point: 1.0, ..Times::default() };
@@ -269,7 +270,7 @@ fn ratio_at_1024() -> f64 {
     times.original(group(MODELLED_NODES)) / single_root
 }
 
-/// How much slower a multicast must be at 1024 nodes than at 8 for both ratios to hold.
+/// Ratio by which a multicast must be slower at 1024 nodes than at 8 for both ratios to hold.
 fn implied_growth() -> f64 {
     let hops = |nodes: f64| nodes.log2();
     (hops(MODELLED_NODES) / MODELLED_RATIO) / (hops(MEASURED_NODES) / MEASURED_RATIO)

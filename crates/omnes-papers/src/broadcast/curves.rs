@@ -1,4 +1,4 @@
-//! The paper's figures, drawn again from simulations.
+//! Figures of the paper, redrawn from simulations.
 
 use super::emulated::{
     MODELLED_NODES, PACKET_SIZES, SKEWS_US, SMALL_BYTES, both_alone, by_collectors,
@@ -42,7 +42,7 @@ fn over(sizes: &[u64], of: impl Fn(u64) -> f64) -> Vec<(f64, f64)> {
     sizes.iter().map(|bytes| (*bytes as f64, of(*bytes))).collect()
 }
 
-/// Original dashed, as what the others are compared with.
+/// The curve of a design; Original is dashed, as the baseline.
 fn line(design: Design, points: Vec<(f64, f64)>) -> Series {
     match design {
         Design::Original => Series::dashed(design.name(), points),
@@ -168,7 +168,7 @@ fn model() -> Figure {
     )
 }
 
-/// Original and Window alone, on 2 to 1,024 nodes.
+/// Original and Window, single broadcasts, on 2 to 1,024 nodes.
 fn by_nodes() -> Vec<(f64, [f64; 2])> {
     let powers = 1..=MODELLED_NODES.ilog2();
     powers.map(|power| (f64::from(1 << power), both_alone(1 << power))).collect()

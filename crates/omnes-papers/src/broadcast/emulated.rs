@@ -1,7 +1,7 @@
-//! Broadcast over multicast: what is simulated, on `infiniband-4x` (see `testbeds/`).
+//! Broadcast over multicast: simulations on `infiniband-4x` (see `testbeds/`).
 //!
-//! The paper states ratios and no times. Four constants of the testbed are fitted, each to one
-//! point; a target that something was fitted to is no check on it:
+//! The paper states ratios but no times. Four constants of the testbed are fitted, each to one
+//! point; a target that a constant was fitted to does not validate it:
 //!
 //! | constant | fitted to |
 //! |---|---|
@@ -10,8 +10,9 @@
 //! | `host.call` | BC-M02: 112 %, taken at 4 bytes |
 //! | `host.copy`, also in `host.receive` | BC-M04: 86 % at 8 KB |
 //!
-//! Checked are BC-M03, M05 to M13; beside their closed forms stand F07, F10, F11 and D01. The
-//! machines are those that the library runs: they wait for room where the paper repeats (D-05).
+//! BC-M03 and M05 to M13 are checked; F07, F10, F11 and D01 are simulated in addition to their
+//! closed forms. The machines are those that the library runs: they wait for room where the paper
+//! repeats (D-05).
 
 use super::closed::{self, Group, Times};
 use super::runs::{
@@ -27,11 +28,12 @@ pub(super) const MODELLED_NODES: u32 = 1024;
 pub(super) const SMALL_BYTES: u64 = 4;
 /// Messages of one packet, as in the paper's Figure 6.
 pub(super) const PACKET_SIZES: [u64; 6] = [4, 64, 128, 256, 512, 1024];
-/// Where Window is looked at for the largest size with which it wins, in units of 1,024 bytes.
+/// Sizes at which Window is compared, to find the largest with which it wins, in units of 1,024
+/// bytes.
 const LARGE_KIB: [u64; 14] = [8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128, 256];
-/// Latest that receivers come, in microseconds.
+/// Latest arrival of receivers, in microseconds.
 pub(super) const SKEWS_US: [u64; 5] = [0, 100, 200, 300, 400];
-/// Collectors of acknowledgements, with the root.
+/// Numbers of collectors of acknowledgements, including the root.
 const COLLECTORS: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
 
 /// The finding of a target that is simulated.
@@ -78,12 +80,12 @@ fn original(ranks: u32) -> f64 {
     latency(Design::Original, ranks, SMALL_BYTES)
 }
 
-/// How much longer Original takes than Window at 8 nodes, in percent.
+/// Latency of Original relative to Window at 8 nodes: excess in percent.
 pub(super) fn latency_gain(bytes: u64) -> f64 {
     percent(latency(Design::Original, NODES, bytes), latency(Design::Window, NODES, bytes))
 }
 
-/// How many more broadcasts Aggregate10 does than Original, in percent.
+/// Throughput of Aggregate10 relative to Original: excess in percent.
 pub(super) fn throughput_gain(bytes: u64) -> f64 {
     percent(throughput(Design::Aggregate10, bytes), throughput(Design::Original, bytes))
 }
@@ -149,7 +151,7 @@ fn co_root_penalty(target: &Target) -> Finding {
         .noting("mean of 64 to 1,024 bytes")
 }
 
-/// The latencies of the designs by multicast.
+/// Latencies of the designs that use multicast.
 fn by_multicast(bytes: u64) -> [f64; 4] {
     [Design::Basic, Design::Window, Design::CoRoot2, Design::Aggregate10]
         .map(|design| latency(design, NODES, bytes))
@@ -170,7 +172,7 @@ fn spread_of_designs(target: &Target) -> Finding {
     ))
 }
 
-/// The designs by rising throughput, written as the paper does.
+/// The designs by ascending throughput, in the paper's notation.
 fn order(bytes: u64) -> String {
     let mut designs = [Design::Original, Design::Basic, Design::Window, Design::Aggregate10]
         .map(|design| (throughput(design, bytes), design.name()));
@@ -182,7 +184,7 @@ fn raw_latencies() -> [f64; 7] {
     [1, 2, 3, 4, 5, 6, 7].map(|receivers| raw_multicast(receivers, SMALL_BYTES))
 }
 
-/// What the paper's model says at 8 nodes of Original and of Window, and what was simulated.
+/// Latencies at 8 nodes of Original and of Window: the paper's model, and simulated.
 pub(super) fn model_and_simulation(bytes: u64) -> [(f64, f64); 2] {
     let group = Group { nodes: f64::from(NODES), subgroup: f64::from(NODES) };
     let times = Times { point_to_point: point_to_point(bytes), ..model_times(bytes) };
@@ -204,7 +206,7 @@ fn model_deviations(target: &Target) -> Finding {
 
 // ---- 1,024 nodes ------------------------------------------------------------------------------
 
-/// Original and Window alone on so many nodes.
+/// Latencies of single broadcasts of Original and Window on `ranks` nodes.
 pub(super) fn both_alone(ranks: u32) -> [f64; 2] {
     [Design::Original, Design::Window].map(|design| alone(design.algorithm(), ranks, SMALL_BYTES))
 }
@@ -219,8 +221,8 @@ fn window_alone(ranks: u32) -> f64 {
     if ranks == MODELLED_NODES { large()[1] } else { both_alone(ranks)[1] }
 }
 
-/// Old over new latency at [`MODELLED_NODES`]: of one broadcast by itself, and with the latency of
-/// Window that the latency test finds at 8 nodes, plus the growth of a broadcast by itself.
+/// Old over new latency at [`MODELLED_NODES`]: of a single broadcast, and with the latency of
+/// Window that the latency test gives at 8 nodes, plus the growth of a single broadcast.
 fn large_ratios() -> [f64; 2] {
     let [original, window] = large();
     let [_, small] = both_alone(NODES);
@@ -312,7 +314,8 @@ mod tests {
 
     #[test]
     fn as_many_collectors_are_best_as_the_paper_finds() {
-        // BC-F07, simulated and by the formula; between them lies the work that it leaves out.
+        // BC-F07, simulated and by the formula; they differ by the work that the formula leaves
+        // out.
         let (simulated, closed) = (by_collectors(), by_collectors_closed());
         for all in [simulated, &closed] {
             let best = all.iter().max_by(|one, other| one.1.total_cmp(&other.1));
@@ -328,7 +331,7 @@ mod tests {
         let [alone, fitted] = large_ratios();
         // BC-F10: 4.86 within a tenth once fitted at 8 nodes.
         assert!((4.374..=5.346).contains(&fitted), "{fitted}");
-        // By itself it gains more: nothing of the acknowledgements is in it.
+        // A single broadcast gains more: its latency includes no acknowledgements.
         assert!(alone > fitted && alone < 1.2 * 4.86, "{alone}");
     }
 }

@@ -10,11 +10,11 @@ use crate::{Figure, Finding, Target};
 
 /// The finding of one of this paper's targets; `None` if nothing computes it.
 pub(crate) fn find(target: &Target) -> Option<Finding> {
-    // What is simulated beside a formula comes first.
+    // Simulations that accompany a formula come first.
     emulated::find(target).or_else(|| closed::find(target)).or_else(|| structure::find(target))
 }
 
-/// The paper's figures, drawn again.
+/// Figures of the paper, redrawn.
 pub(crate) fn figures() -> Vec<Figure> {
     curves::figures()
 }

@@ -1,9 +1,9 @@
 //! The paper's benchmarks [BC-R26], run on its testbed: our machines on `infiniband-4x`.
 //!
-//! Latency is measured as the paper does: broadcasts in a row, after each of which another receiver
+//! Latency is measured as in the paper: consecutive broadcasts, after each of which one receiver
 //! answers, less the time of a message. The larger cluster has a fat tree of 16-port switches, and
-//! its latency is that of one broadcast by itself, since the paper's model takes the work on
-//! acknowledgements as free.
+//! its latency is that of a single broadcast, since the paper's model assumes that acknowledgements
+//! cost nothing.
 
 use super::closed::Times;
 use omnes_proto::algorithm::BcastAlgorithm;
@@ -19,11 +19,11 @@ pub(super) const NODES: u32 = 8;
 const RADIX: u32 = 16;
 /// Length of the answers.
 const ANSWER_BYTES: u64 = 4;
-/// Answers of each receiver that count, after as many that do not.
+/// Counted answers of each receiver, after as many uncounted ones.
 const ANSWERS: u32 = 4;
-/// Broadcasts of the throughput test before those that count: several windows of them.
+/// Broadcasts of the throughput test before the counted ones: several windows.
 const WARM_BROADCASTS: u32 = 100;
-/// Those that count.
+/// Counted broadcasts of the throughput test.
 const COUNTED_BROADCASTS: u32 = 400;
 /// Broadcasts of the skew test.
 const SKEWED_BROADCASTS: u32 = 200;
@@ -42,7 +42,7 @@ impl Design {
     pub(super) const ALL: [Self; 5] =
         [Self::Original, Self::Basic, Self::Window, Self::CoRoot2, Self::Aggregate10];
 
-    /// As the paper calls it.
+    /// Name in the paper.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Original => "Original",
@@ -108,7 +108,7 @@ fn us(from: Time, to: Time) -> f64 {
     to.since(from).as_us()
 }
 
-/// One way of a message between two nodes, in microseconds: half a ping-pong.
+/// One-way latency of a message between two nodes, in microseconds: half a ping-pong.
 pub(super) fn point_to_point(bytes: u64) -> f64 {
     let rounds = 20;
     let there = Op::Message { from: 0, to: 1, bytes };
@@ -119,44 +119,44 @@ pub(super) fn point_to_point(bytes: u64) -> f64 {
     us(middle, end) / f64::from(2 * rounds)
 }
 
-/// Broadcasts one after the other, each answered by the same receiver, less the answer: in
-/// microseconds, of the receiver for which that is longest.
+/// Time of consecutive broadcasts, each answered by the same receiver, less the answer: in
+/// microseconds, for the receiver for which it is longest.
 pub(super) fn latency(design: Design, ranks: u32, bytes: u64) -> f64 {
     let of_receiver = |rank| {
         let answer = Op::Message { from: rank, to: 0, bytes: ANSWER_BYTES };
         let plan = Plan::new([bcast(design.algorithm(), bytes), answer], 2 * ANSWERS);
-        // Every second sample is an answer, over when the root has it; the first half warms up.
+        // Every second sample is an answer, complete when the root has it; the first half warms up.
         period(&run(ranks, plan), 2 * ANSWERS) * 2.0
     };
     let slowest = (1..ranks).map(of_receiver).fold(0.0, f64::max);
     slowest - point_to_point(ANSWER_BYTES)
 }
 
-/// One broadcast by itself, from the root's begin until the last receiver has it.
+/// A single broadcast, from the root's start until the last receiver has the message.
 pub(super) fn alone(algorithm: BcastAlgorithm, ranks: u32, bytes: u64) -> f64 {
     let report = run(ranks, Plan::new([Op::Meet, bcast(algorithm, bytes)], 2));
     report.samples[1].from_root().as_us()
 }
 
-/// Raw multicast to so many receivers: without acknowledgements.
+/// Raw multicast to `receivers` receivers: without acknowledgements.
 pub(super) fn raw_multicast(receivers: u32, bytes: u64) -> f64 {
     alone(BcastAlgorithm::Multicast(Policy::NACK), receivers + 1, bytes)
 }
 
-/// Broadcasts per second, one after the other.
+/// Broadcasts per second, in sequence.
 pub(super) fn throughput(design: Design, bytes: u64) -> f64 {
     let plan = Plan::new([bcast(design.algorithm(), bytes)], WARM_BROADCASTS + COUNTED_BROADCASTS);
     1e6 / period(&run(NODES, plan), WARM_BROADCASTS)
 }
 
-/// The same in a larger cluster, with so many collectors of acknowledgements.
+/// The same in a larger cluster, with `collectors` collectors of acknowledgements.
 pub(super) fn throughput_of_collectors(ranks: u32, collectors: u32, bytes: u64) -> f64 {
     let algorithm = match collectors {
         1 => BcastAlgorithm::Multicast(Policy::WINDOW),
         _ => by_multicast(&format!("co-root={collectors}")),
     };
-    // How long it takes to free a place of a full window does not depend on its size; a small one
-    // is full soon.
+    // The time to free a place in a full window does not depend on its size; a small window fills
+    // soon.
     let window = 16;
     let mut testbed = testbed();
     testbed.protocol.window_messages = Some(window);
@@ -164,14 +164,14 @@ pub(super) fn throughput_of_collectors(ranks: u32, collectors: u32, bytes: u64) 
     1e6 / period(&run_on(testbed, ranks, plan), window + 2)
 }
 
-/// Mean time from one operation's end to the next one's, in microseconds, after so many.
+/// Mean time from one operation's end to the next one's, in microseconds, after `warm` operations.
 fn period(report: &Report, warm: u32) -> f64 {
     let (warm, end) = (warm as usize - 1, report.samples.len() - 1);
     let ended = |at: usize| report.samples[at].ended;
     us(ended(warm), ended(end)) / (end - warm) as f64
 }
 
-/// Mean time in the call where receivers come up to `most_us` microseconds late.
+/// Mean time in the call if receivers arrive up to `most_us` microseconds late.
 pub(super) fn time_in_call(design: Design, most_us: u64, bytes: u64) -> f64 {
     let compute = Op::Compute { most: Span::from_ns(1000 * most_us), root: 0 };
     let ops = [Op::Meet, compute, bcast(design.algorithm(), bytes)];
@@ -180,7 +180,7 @@ pub(super) fn time_in_call(design: Design, most_us: u64, bytes: u64) -> f64 {
     means.sum::<f64>() / report.samples.len() as f64
 }
 
-/// The times of the paper's model, of the testbed and of a multicast to one receiver.
+/// The times of the paper's model, from the testbed and from a multicast to one receiver.
 pub(super) fn model_times(bytes: u64) -> Times {
     let host = testbed().host;
     let copy = host.copy.of(bytes).as_us();

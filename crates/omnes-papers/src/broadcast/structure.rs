@@ -13,7 +13,7 @@ use omnes_wire::{Instant, Kind, Rank};
 const PAYLOAD_BYTES: u16 = 1836;
 /// M of the acknowledgement rules.
 const EVERY: u32 = 10;
-/// A credit for one full packet of the default configuration, and a little.
+/// Credit for one full packet of the default configuration, with some slack.
 const PACKET_CREDIT_BYTES: u32 = 4096;
 
 /// The finding of a target that this file computes.
@@ -41,7 +41,7 @@ fn judged<V: Into<crate::Value>>(target: &Target, ours: Result<V, String>) -> Fi
     }
 }
 
-/// Posts a broadcast of rank 0 that nobody waits for.
+/// Posts a broadcast of rank 0 without waiting for it.
 fn post(cluster: &mut Cluster, group: GroupId, bytes: usize) {
     for rank in 1..cluster.size() {
         cluster.receive_broadcast(rank, group, 0, bytes as u64);
@@ -49,7 +49,7 @@ fn post(cluster: &mut Cluster, group: GroupId, bytes: usize) {
     cluster.broadcast_with(group, 0, bytes, Reply::Lazy);
 }
 
-/// Packets for messages of 2048, 8192 and 32,768 bytes.
+/// Numbers of packets of messages of 2048, 8192 and 32,768 bytes.
 fn fragments() -> Result<Vec<f64>, String> {
     let count = |bytes| {
         let config = BroadcastConfig { payload_bytes: PAYLOAD_BYTES, ..BroadcastConfig::default() };
@@ -61,8 +61,8 @@ fn fragments() -> Result<Vec<f64>, String> {
     [2048, 8192, 32_768].into_iter().map(count).collect()
 }
 
-/// Acknowledgements that the root gets for each of so many broadcasts, one every 50 us, while no
-/// timer makes any.
+/// Acknowledgements that the root receives for each of `broadcasts` broadcasts, one every 50 us,
+/// while no timer causes any.
 fn acknowledgements(
     cluster: &mut Cluster,
     group: GroupId,
@@ -84,8 +84,8 @@ fn patient() -> BroadcastConfig {
     BroadcastConfig { ack_delay: ms(20), pool_slots: 64, ..BroadcastConfig::default() }
 }
 
-/// That with 1024 nodes and M = 10 each broadcast has 102 or 103 acknowledgements, and each node
-/// acknowledges one in 10.
+/// Checks that with 1024 nodes and M = 10 each broadcast has 102 or 103 acknowledgements, and that
+/// each node acknowledges one in 10.
 fn skewed_acknowledgements() -> Seen {
     let ranks = 1024;
     let (mut cluster, group) = group_of(ranks, &format!("skewed={EVERY}"), patient());
@@ -110,8 +110,8 @@ fn acknowledgements_per_packet() -> Result<f64, String> {
     Ok(acks as f64 / f64::from((ranks - 1) * broadcasts))
 }
 
-/// That old packets are dropped, that those of which one is queued are dropped, and that early ones
-/// are queued: they come out when the gap closes, without being sent again.
+/// Checks that old packets are dropped, that packets already queued are dropped, and that early
+/// packets are queued: they are delivered when the gap closes, without being retransmitted.
 fn old_is_dropped_and_early_is_queued() -> Seen {
     let late = us(100);
     let (mut cluster, group) = group_of(4, "window", patient());
@@ -140,10 +140,10 @@ fn old_is_dropped_and_early_is_queued() -> Seen {
     require(again == 0, || format!("{again} packets go again"))
 }
 
-/// What the root does when its window is full.
+/// The root's behaviour when its window is full.
 const WAITS_AND_ASKS: &str = "waits for the acknowledgements that are due, and asks by its timer";
 
-/// What the root does when its window of two is full and a receiver's acknowledgements are lost.
+/// The root's behaviour when its window of two is full and a receiver's acknowledgements are lost.
 fn full_window(target: &Target) -> Finding {
     let config = BroadcastConfig { window_packets: 2, ..BroadcastConfig::default() };
     let (mut cluster, group) = group_of(4, "window", config);
@@ -151,7 +151,7 @@ fn full_window(target: &Target) -> Finding {
     for _ in 0..3 {
         post(&mut cluster, group, 8);
     }
-    // Longer than a round trip, and shorter than any timeout.
+    // Longer than a round trip, shorter than any timeout.
     cluster.run_for(us(150));
     let unicasts = cluster.packets_to(Kind::Cast, 3);
     let casts = cluster.packets_by_multicast(Kind::Cast);
@@ -177,12 +177,12 @@ fn full_window(target: &Target) -> Finding {
         .explained((Tolerance::Exact, WAITS_AND_ASKS), "D-05: nothing is sent twice for being slow")
 }
 
-/// Data packets that go to each rank alone: repairs, and the copies of co-roots.
+/// Data packets sent to single ranks: repairs, and the copies for co-roots.
 fn unicasts(cluster: &Cluster) -> Vec<u64> {
     (0..cluster.size()).map(|rank| cluster.packets_to(Kind::Cast, rank)).collect()
 }
 
-/// To how many ranks something is sent again if one leaf's copy is lost, at most.
+/// Most ranks that receive a retransmission if one leaf's copy is lost.
 fn most_repaired_per_loss() -> Result<f64, String> {
     let ranks = 12;
     let mut most = 0;
@@ -213,7 +213,7 @@ fn most_repaired_per_loss() -> Result<f64, String> {
     Ok(most as f64)
 }
 
-/// Copies that have reached a co-root when its receive is done, one of two having been lost.
+/// Copies that have reached a co-root when its receive is done, after one of two has been lost.
 fn copies_until_done() -> Result<f64, String> {
     let (ranks, co_root) = (8, CoRoots::new(8, 2).collector(1));
     let mut most = 0.0_f64;
@@ -224,7 +224,7 @@ fn copies_until_done() -> Result<f64, String> {
         let receives: Vec<_> =
             (1..ranks).map(|rank| cluster.receive_broadcast(rank, group, 0, 8)).collect();
         cluster.broadcast(group, 0, 8);
-        // Neither timers nor second copies come within this time.
+        // Neither timers nor second copies act within this time.
         cluster.run_for(LATENCY);
         require(is_done(&cluster, receives[co_root as usize - 1]), || {
             "one copy is not enough".to_owned()
@@ -236,8 +236,8 @@ fn copies_until_done() -> Result<f64, String> {
     Ok(most)
 }
 
-/// Packets that each of two roots sends before it waits for a rank that never answers, of which
-/// each has credit for as many.
+/// Packets that each of two roots sends before it waits for a rank that never answers, with credit
+/// for `packets` packets at each root.
 fn packets_sent_on_credit(packets: u32) -> [u64; 2] {
     let config = BroadcastConfig {
         initial_credit_bytes: packets * PACKET_CREDIT_BYTES,
@@ -259,7 +259,7 @@ fn packets_sent_on_credit(packets: u32) -> [u64; 2] {
 }
 
 fn credits(target: &Target) -> Finding {
-    // A packet of the default configuration is charged 2304 bytes of the credit.
+    // A packet of the default configuration consumes 2304 bytes of credit.
     let granted = f64::from(4 * PACKET_CREDIT_BYTES / 2304);
     let [first, second] = packets_sent_on_credit(4).map(|sent| sent as f64);
     if first == 0.0 {
@@ -276,7 +276,8 @@ fn credits(target: &Target) -> Finding {
         .noting("credits per packet: at the root, at another root")
 }
 
-/// That a root sends more than M messages without an acknowledgement, whatever window is asked for.
+/// Checks that a root sends more than M messages without an acknowledgement, whatever window is
+/// configured.
 fn window_holds_more_than_m() -> Seen {
     for wanted in [EVERY - 1, EVERY, 2 * EVERY] {
         let config = BroadcastConfig { window_messages: wanted, ..patient() };

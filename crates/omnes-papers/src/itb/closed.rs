@@ -2,9 +2,9 @@
 
 use crate::{Finding, Target};
 
-/// What an in-transit buffer costs, measured, in us.
+/// Measured cost of an in-transit buffer, in us.
 const COST_US: f64 = 1.3;
-/// That cost as a part of the latency: short, then long messages.
+/// That cost as a fraction of the latency: short, then long messages.
 const PARTS: [f64; 2] = [0.10, 0.03];
 /// Earlier assumptions: detection and DMA set-up, in ns and in bytes on the link.
 const DETECT_NS: f64 = 275.0;

@@ -1,8 +1,9 @@
 //! In-transit buffers: latency and throughput of the wormhole model.
 //!
-//! Calibrated are two constants of `omnes_sim::wormhole::latency`, at the shortest message: the
-//! first values of IT-M03 and IT-M05. All other values are validation, but IT-M04 says of longer
-//! messages what IT-M05 says of the shortest. Throughput hangs on no fitted constant.
+//! Two constants of `omnes_sim::wormhole::latency` are calibrated, at the shortest message: with
+//! the first values of IT-M03 and IT-M05. All other values are validation, except that IT-M04
+//! states for longer messages what IT-M05 states for the shortest. Throughput depends on no fitted
+//! constant.
 //! Cost: seconds for throughput, which is simulated once.
 
 use super::structure::judged;
@@ -13,7 +14,7 @@ use omnes_sim::wormhole::{Interface, Scheme, saturation};
 use omnes_topo::network::NetworkError;
 use std::sync::OnceLock;
 
-/// Targets to which constants were fitted, or that are not independent of those.
+/// Targets to which constants were fitted, or that depend on such targets.
 pub(super) const FITTED: [&str; 3] = ["IT-M03", "IT-M04", "IT-M05"];
 
 /// The finding of a target that is simulated.
@@ -54,7 +55,7 @@ pub(super) fn figures() -> Vec<Figure> {
     costs.chain(ratios()).chain(saturation_curves(32)).collect()
 }
 
-/// A cost in percent of the latency over the length of the message.
+/// A cost as a percentage of the latency, over the length of the message.
 fn relative_cost(title: &str, samples: &[Sample], id: &str) -> Figure {
     let points = samples.iter().map(|sample| (f64::from(sample.bytes), sample.percent()));
     let stated = Target::find(id).map_or(&[][..], |target| target.value.numbers());
@@ -69,7 +70,7 @@ fn relative_cost(title: &str, samples: &[Sample], id: &str) -> Figure {
     }
 }
 
-/// In-transit buffers over up*/down*: throughput, and the busiest link.
+/// Ratios of in-transit buffers to up*/down*: throughput, and load of the busiest link.
 fn ratios() -> Option<Figure> {
     let (throughput, busiest) = (throughput().ok()?, studies::bottleneck_ratios().ok()?);
     let sizes = studies::SIZES;
@@ -87,7 +88,7 @@ fn ratios() -> Option<Figure> {
     })
 }
 
-/// What is delivered over what is offered, for one random network.
+/// Delivered load over offered load, for one random network.
 fn saturation_curves(switches: u32) -> Option<Figure> {
     let points = |scheme| {
         let mut curve = saturation::curve(switches, 0, scheme, Interface::ESTIMATED).ok()?;

@@ -14,7 +14,7 @@ pub(crate) fn find(target: &Target) -> Option<Finding> {
 /// Targets to which constants outside the testbeds were fitted.
 pub(crate) const FITTED: &[&str] = &emulated::FITTED;
 
-/// The paper's figures, drawn again.
+/// Figures of the paper, redrawn.
 pub(crate) fn figures() -> Vec<Figure> {
     emulated::figures()
 }

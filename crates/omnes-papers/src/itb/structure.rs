@@ -1,5 +1,5 @@
 //! In-transit buffers: routes on the ring of the paper's example and on random networks, headers,
-//! and the marks of single packets, by `omnes_sim::wormhole`.
+//! and the marks of single packets, with `omnes_sim::wormhole`.
 
 use crate::rig::{Seen, require};
 use crate::{Finding, Target};
@@ -23,7 +23,8 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
     })
 }
 
-/// Ours against the target; an error, which only a mistake of ours can cause, is seen instead.
+/// Compares ours with the target; an error, which only a mistake of ours can cause, is reported
+/// instead.
 pub(super) fn judged<V: Into<crate::Value>>(
     target: &Target,
     ours: Result<V, NetworkError>,
@@ -42,13 +43,14 @@ fn only_the_way_over_the_root_is_legal() -> Seen {
     require(is_long_legal, || format!("4-0-2-1: {long:?}"))
 }
 
-/// In-transit hosts on 4-6-1, counted where they may be.
+/// In-transit hosts on 4-6-1, counted at the permitted switch.
 fn in_transit_hosts() -> Result<f64, NetworkError> {
     let stops = studies::ring_stops()?;
     Ok(stops.iter().filter(|switch| **switch == 6).count() as f64)
 }
 
-/// Networks with a cycle that should have none; all of them if the ring without rule has none.
+/// Networks with a cycle although they should have none; all of them if the unrestricted ring has
+/// none.
 fn cycles() -> Result<f64, NetworkError> {
     let found = studies::cycles()?;
     let cyclic = found.up_down + found.in_transit;
@@ -78,7 +80,7 @@ fn buffers(target: &Target) -> Finding {
     ))
 }
 
-/// Bytes that a switch takes off, at most.
+/// Most bytes that a switch removes.
 fn bytes_per_switch() -> Result<f64, NetworkError> {
     Ok(studies::bytes_per_switch()?.into_iter().max().unwrap_or(0) as f64)
 }

@@ -11,16 +11,16 @@ use omnes_topo::{Lambda, PostalTimes, postal};
 pub(super) const PACKET_BYTES: u64 = 1536;
 /// Destinations of the worked example.
 const DESTINATIONS: u64 = 6;
-/// A megabyte, as the text counts.
+/// A megabyte, as counted in the paper.
 const MEBIBYTE: f64 = (1 << 20) as f64;
-/// Rate of programmed writes with write combining, quoted there from another study.
+/// Rate of programmed writes with write combining, quoted in the paper from another study.
 const COMBINED_MIB_PER_S: f64 = 90.0;
-/// That rate as the text rounds it: 0.0106 us per byte.
+/// That rate as rounded in the paper: 0.0106 us per byte.
 const COMBINED_PER_BYTE: Span = Span::from_ps(10_600);
-/// Clocks of hosts and NICs, slowest and fastest.
+/// Clock rates of hosts and of NICs, slowest and fastest.
 const HOST_MHZ: [f64; 2] = [300.0, 500.0];
 const NIC_MHZ: [f64; 2] = [33.0, 66.0];
-/// Where the measured break-even is.
+/// The measured break-even size.
 const BREAK_EVEN_BYTES: u64 = 32;
 
 /// The three fitted lines, by payload bytes of a packet.
@@ -35,14 +35,14 @@ pub(super) struct Fits {
 }
 
 impl Fits {
-    /// Those of the testbed.
+    /// The fits of the testbed.
     pub(super) fn measured() -> Self {
         let Testbed { host, nic, link, .. } = testbed::named("fm-lanai4").expect("it is built in");
         let receive = [nic.receive, link.wire].into_iter().fold(host.receive, sum);
         Self { send: host.send, transmit: nic.transmit, receive }
     }
 
-    /// As they would be with write combining.
+    /// The fits with write combining.
     fn combining() -> Self {
         let measured = Self::measured();
         Self { send: Cost { per_byte: COMBINED_PER_BYTE, ..measured.send }, ..measured }
@@ -59,7 +59,7 @@ impl Fits {
         self.send.of(PACKET_BYTES) * destinations + self.receive.of(PACKET_BYTES)
     }
 
-    /// What multi-send gains for the worked example.
+    /// Gain of multi-send for the worked example.
     fn gain(&self) -> f64 {
         ratio(self.repeated(DESTINATIONS), self.multi_send(DESTINATIONS))
     }
@@ -69,14 +69,14 @@ impl Fits {
         self.send.of(bytes).as_us() - self.transmit.of(bytes).as_us()
     }
 
-    /// The gain that no number of destinations reaches.
+    /// Upper bound of the gain for any number of destinations.
     fn gain_bound(&self) -> f64 {
         ratio(self.send.of(PACKET_BYTES), self.transmit.of(PACKET_BYTES))
     }
 
-    /// Lambda for packets of so many bytes [MS-R17].
+    /// Lambda for packets of `bytes` bytes [MS-R17].
     pub(super) fn lambda(&self, bytes: u64) -> Lambda {
-        // A ratio has no unit, so picoseconds do as well.
+        // A ratio has no unit, so picoseconds serve as well.
         let times = PostalTimes {
             send_ns: self.send.of(bytes).as_ps(),
             transmit_ns: self.transmit.of(bytes).as_ps(),
@@ -134,7 +134,7 @@ fn find_other(target: &Target, fits: &Fits) -> Option<Finding> {
     })
 }
 
-/// The smallest `t_send - t_xmit` over all sizes of a packet.
+/// The smallest `t_send - t_xmit` over all packet sizes.
 fn least_margin(target: &Target, fits: &Fits) -> Finding {
     let margins = (0..=PACKET_BYTES).map(|bytes| (fits.margin_us(bytes), bytes));
     let (margin, bytes) = margins
@@ -146,13 +146,13 @@ fn least_margin(target: &Target, fits: &Fits) -> Finding {
     ))
 }
 
-/// Ranks that have the packet after 0, 1, ... `units` [MS-R18].
+/// Number of ranks that have the packet after 0, 1, ... `units` [MS-R18].
 fn reach(lambda: u16, units: u64) -> Vec<f64> {
     let reached = |unit| postal::reach(unit * postal::UNIT, Lambda::whole(lambda)) as f64;
     (0..=units).map(reached).collect()
 }
 
-/// Packets of a message [MS-R2].
+/// Number of packets of a message [MS-R2].
 pub(super) fn packets(bytes: u64) -> u64 {
     let testbed = testbed::named("fm-lanai4").expect("it is built in");
     bytes.div_ceil(testbed.link.payload_bytes).max(1)

@@ -1,25 +1,26 @@
 //! Multi-send: Fast Messages on Myrinet, packet by packet through modelled resources.
 //!
-//! Hosts write frames, NICs send copies and move packets, hosts take them in; credits and the send
-//! queue's frames are counted; see [`world`] for the way of a packet. Whom a copy goes to is asked
-//! of the firmware (`omnes_firmware::multisend`), trees are those of `omnes-topo`. No time is
-//! computed by a formula: the formulas of `closed.rs` come out of the events, to the picosecond.
+//! Hosts write frames, NICs send copies and move packets, hosts receive them; credits and the send
+//! queue's frames are counted; see [`world`] for the path of a packet. The firmware
+//! (`omnes_firmware::multisend`) determines the receiver of each copy; trees are those of
+//! `omnes-topo`. No time is computed by a formula: the formulas of `closed.rs` result from the
+//! events, to the picosecond.
 //!
 //! Two machines are used, see [`machine`]:
 //!
 //! | | `fits` | `whole` |
 //! |---|---|---|
 //! | `t_send`, `t_xmit`, `t_recv` | given [MS §2] | given [MS §2] |
-//! | receiving, NIC and host | all the NIC's; MS-F30 varies it | parted by PCI's speed: assumed |
-//! | NIC's processors | two ways at once | one: assumed from [MS §5] |
+//! | receiving, NIC and host | all the NIC's; MS-F30 varies it | divided by PCI's speed: assumed |
+//! | NIC's processors | both directions concurrently | one: assumed from [MS §5] |
 //! | changing a header | no time | `t_send(32)`, beside the copy: calibrated on MS-M02 |
-//! | credits, frames | assumed | assumed; enough of them, so nothing hangs on it |
+//! | credits, frames | assumed | assumed; enough of them, so nothing depends on it |
 //!
-//! `fits` is for what was derived from the fits (MS-F26 to F30). `whole` is for what was measured.
-//! Calibration: MS-M02 alone, so it is not confirmed by coming out. Validation: MS-M01 and MS-M03
-//! to M12, where M11 adds that multicast breaks even at the size at which multi-send does.
+//! `fits` serves for results derived from the fits (MS-F26 to F30), `whole` for measured results.
+//! Calibration: MS-M02 alone, so meeting it is no confirmation. Validation: MS-M01 and MS-M03 to
+//! M12, where M11 adds that multicast breaks even at the same size as multi-send.
 //!
-//! Baselines: the host's binomial tree passes whole messages on; the paper does not say whether it
+//! Baselines: the host's binomial tree forwards whole messages; the paper does not say whether it
 //! did. An iteration begins on a quiet network, so one stands for the mean of 1,000.
 //! Not done: contention in the network, which one switch does not have [MS (d)]; the rival schemes
 //! that multicast in the NIC.
@@ -42,21 +43,21 @@ use plan::Plan;
 use study::{Multicast, ToEach};
 use world::{Forwarding, Primitive, Test, World};
 
-/// The message for which most is stated.
+/// The message size with the most statements.
 const LONG: u64 = 16 << 10;
-/// The message of the conclusions.
+/// The message size of the conclusions.
 const SHORTER: u64 = 8 << 10;
 /// Destinations of MS-M01: all nodes but the root.
 const DESTINATIONS: u32 = 15;
-/// The groups that were measured.
+/// Sizes of the measured groups.
 const GROUPS: [u32; 3] = [4, 8, 16];
-/// Sizes of messages with one packet.
+/// Sizes of messages of one packet.
 const SHORT: [u64; 10] = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 1536];
-/// Sizes of messages with several.
+/// Sizes of messages of several packets.
 const MANY: [u64; 4] = [2048, 4096, 8192, LONG];
-/// Parts of t_recv that are tried as the host's, in percent.
+/// Shares of t_recv that are tried as the host's, in percent.
 const SHARES: [u64; 5] = [0, 25, 50, 75, 100];
-/// Iterations where one is not enough: credits come back in the second at the earliest.
+/// Iterations where one is not enough: credits return in the second at the earliest.
 const ITERATIONS: u32 = 100;
 
 /// The finding of a target that is simulated.
@@ -94,12 +95,12 @@ pub(super) fn figures() -> Vec<Figure> {
     curves::all()
 }
 
-/// The long message, passed on as a whole.
+/// The long message, forwarded as a whole.
 fn stored(machine: Machine, nodes: u32) -> Multicast {
     Multicast::assisted(machine, nodes, LONG).not_pipelined()
 }
 
-/// A message passed on packet by packet, on the whole machine.
+/// A message forwarded packet by packet, on the whole machine.
 fn piped(nodes: u32, bytes: u64) -> Multicast {
     Multicast::assisted(Machine::whole(), nodes, bytes)
 }
@@ -110,7 +111,7 @@ fn with_lambda(target: &Target, multicast: Multicast) -> Finding {
     Finding::judged(target, multicast.gain()).noting(note)
 }
 
-/// Gains of pipelining on 16 nodes, with more and more of t_recv done by the host.
+/// Gains of pipelining on 16 nodes, with an increasing share of t_recv done by the host.
 fn gains_by_share(bytes: u64) -> [f64; SHARES.len()] {
     SHARES.map(|percent| {
         Multicast::assisted(Machine::fits().with_host_share(percent), 16, bytes).gain()
@@ -160,7 +161,7 @@ fn by_share(target: &Target, bytes: u64) -> Finding {
     ))
 }
 
-/// The largest gain of pipelining where there should be none.
+/// The largest gain of pipelining in cases where there should be none.
 fn pipelining(target: &Target) -> Finding {
     let short = GROUPS.into_iter().flat_map(|nodes| SHORT.map(|bytes| (nodes, bytes)));
     let flat = MANY.map(|bytes| (4, bytes));
@@ -209,13 +210,13 @@ fn over_host_best(target: &Target) -> Finding {
     ))
 }
 
-/// The least and the most of something of these sizes, pipelined.
+/// Smallest and largest gain over these sizes, pipelined.
 fn over_sizes(nodes: u32, sizes: &[u64], gain: impl Fn(Multicast) -> f64) -> (f64, f64) {
     let gains: Vec<f64> = sizes.iter().map(|bytes| gain(piped(nodes, *bytes))).collect();
     ends(&gains)
 }
 
-/// The lambda of the host's best tree, if it is one for all messages of several packets.
+/// The lambda of the host's best tree, if it is the same for all messages of several packets.
 fn host_lambda(target: &Target) -> Finding {
     let mut found: Vec<f64> = Vec::new();
     for (nodes, bytes) in GROUPS.into_iter().flat_map(|nodes| MANY.map(|bytes| (nodes, bytes))) {
@@ -230,7 +231,7 @@ fn host_lambda(target: &Target) -> Finding {
     Finding::judged(target, ours).noting("2 to 16 KB on 4, 8 and 16 nodes, pipelined and not")
 }
 
-/// From the least to the most, in words.
+/// Formats the range from the smallest to the largest.
 fn range(numbers: &[f64]) -> String {
     let (least, most) = ends(numbers);
     format!("{least:.3} to {most:.3}")
@@ -241,7 +242,7 @@ fn ends(numbers: &[f64]) -> (f64, f64) {
     (least, numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
 
-/// How often the host writes a payload for any number of destinations.
+/// Number of times that the host writes a payload, for any number of destinations.
 fn writes_per_payload(target: &Target) -> Finding {
     let mut most = 0.0_f64;
     for destinations in [1, 5, 31] {
@@ -263,8 +264,8 @@ fn writes_per_payload(target: &Target) -> Finding {
     Finding::judged(target, most).noting("1, 5 and 31 destinations")
 }
 
-/// How many checks for further destinations a unicast packet waits for: by how much longer it takes
-/// where each costs some time, less than a packet does on its way.
+/// Number of checks for further destinations that a unicast packet waits for: the increase of its
+/// latency if each check takes some time, less than a packet's time in transit.
 fn checks_before_unicast(target: &Target) -> Finding {
     let check = Span::from_ns(1000);
     let time = |look, patch| {

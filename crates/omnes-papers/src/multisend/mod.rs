@@ -12,7 +12,7 @@ pub(crate) fn find(target: &Target) -> Option<Finding> {
     closed::find(target).or_else(|| structure::find(target)).or_else(|| emulated::find(target))
 }
 
-/// The testbed that is this paper's alone.
+/// The testbed that only this paper uses.
 pub(crate) fn testbed() -> Testbed {
     emulated::testbed()
 }
@@ -20,7 +20,7 @@ pub(crate) fn testbed() -> Testbed {
 /// Targets to which constants outside the testbeds were fitted.
 pub(crate) const FITTED: &[&str] = &["MS-M02"];
 
-/// The paper's figures, drawn again.
+/// Figures of the paper, redrawn.
 pub(crate) fn figures() -> Vec<Figure> {
     emulated::figures()
 }

@@ -1,4 +1,4 @@
-//! Multi-send: trees of the postal model, credits, and streams that are open.
+//! Multi-send: trees of the postal model, credits, and open streams.
 
 use crate::rig::{LATENCY, Seen, group_of, is_done, ms, require, settle, us};
 use crate::{Finding, Target, Tolerance};
@@ -29,7 +29,7 @@ fn from(target: &Target, ours: Result<f64, TopoError>) -> Finding {
     }
 }
 
-/// By how many time units the greedy tree is later than the recurrence allows, at worst.
+/// Largest delay, in time units, of the greedy tree relative to the recurrence.
 fn worst_excess() -> Result<f64, TopoError> {
     let mut worst = 0.0_f64;
     for size in 2..=64 {
@@ -49,7 +49,7 @@ fn root_fan_out(size: u32, lambda: u16) -> Result<f64, TopoError> {
     Ok(tree.children(Rank(0), Rank(0), size)?.len() as f64)
 }
 
-/// That the tree on n ranks is flat from lambda n - 2 on, and not below.
+/// Checks that the tree on n ranks is flat from lambda n - 2 on, and not below.
 fn flat_from_size_less_two() -> Seen {
     for size in 3..=32_u32 {
         for lambda in 1..=40_u16 {
@@ -63,7 +63,7 @@ fn flat_from_size_less_two() -> Seen {
     Ok(())
 }
 
-/// That with lambda 1 the ranks have as many children as in the binomial tree.
+/// Checks that with lambda 1 the ranks have as many children as in the binomial tree.
 fn lambda_of_one_is_binomial() -> Seen {
     let fan_outs = |tree: Tree, size: u32| -> Result<Vec<usize>, TopoError> {
         let of = |rank| Ok(tree.children(Rank(rank), Rank(0), size)?.len());
@@ -80,9 +80,9 @@ fn lambda_of_one_is_binomial() -> Seen {
     Ok(())
 }
 
-/// That nobody gets a packet while one of the receivers has no credit [MS-R12].
+/// Checks that no receiver gets a packet while one of them has no credit [MS-R12].
 fn one_without_credit_blocks_all() -> Seen {
-    // Credit for a packet, until receivers say more; rank 3 cannot.
+    // Credit for a packet, until receivers report; rank 3 cannot.
     let (mut cluster, silence) = two_packets_to_a_silent_rank(4096);
     let casts = cluster.packets_by_multicast(Kind::Cast);
     require(casts == 1, || format!("{casts} of 2 packets go out"))?;
@@ -90,7 +90,7 @@ fn one_without_credit_blocks_all() -> Seen {
     require(to_others == 0, || format!("{to_others} packets to those with credit"))?;
     silence.heal();
     settle(&mut cluster)?;
-    // It is credit that was missing: with more of it both go out.
+    // The missing credit was the cause: with more credit both packets are sent.
     let (cluster, _silence) = two_packets_to_a_silent_rank(8192);
     let casts = cluster.packets_by_multicast(Kind::Cast);
     require(casts == 2, || format!("{casts} of 2 packets go out with credit for them"))
@@ -110,10 +110,10 @@ fn two_packets_to_a_silent_rank(initial_credit_bytes: u32) -> (Cluster, Guard) {
     (cluster, silence)
 }
 
-/// What a rank does whose own message is half sent.
+/// Behaviour of a rank while its own message is half sent.
 const DELIVERS: &str = "deliver while a stream is open";
 
-/// Whether a rank whose own message is half sent takes in others' messages.
+/// Checks whether a rank accepts messages of others while its own message is half sent.
 fn open_stream(target: &Target) -> Finding {
     let mut cluster = Cluster::builder().ranks(3).latency(LATENCY).build();
     let stream =

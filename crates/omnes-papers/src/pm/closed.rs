@@ -5,7 +5,7 @@ use crate::{Finding, Target};
 /// Peak rate in MB/s, and message size that reaches half of it, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RateLaw {
-    /// In MB/s, which are bytes per microsecond.
+    /// In MB/s, equal to bytes per microsecond.
     pub(super) peak: f64,
     /// In bytes.
     pub(super) half: f64,
@@ -16,29 +16,29 @@ pub(super) const PM: RateLaw = RateLaw { peak: 32.0, half: 300.0 };
 pub(super) const FM: RateLaw = RateLaw { peak: 17.0, half: 54.0 };
 /// Rate of a link of the first generation, in MB/s.
 const LINK: f64 = 80.0;
-/// Receivers of the test of multicast.
+/// Receivers of the multicast test.
 const RECEIVERS: f64 = 8.0;
 /// Table 2 in ms: no message, send buffer full, receive buffer full, both.
 const SAVE: [f64; 4] = [0.13, 1.88, 3.39, 5.15];
 const RESTORE: [f64; 4] = [0.11, 1.40, 1.95, 3.22];
-/// Buffers of a channel in bytes, and messages that fill them.
+/// Buffers of a channel in bytes, and numbers of messages that fill them.
 const SEND_BYTES: f64 = (12 << 10) as f64;
 const SEND_MESSAGES: f64 = 511.0;
 const RECEIVE_BYTES: f64 = (32 << 10) as f64;
 const RECEIVE_MESSAGES: f64 = 2730.0;
 
 impl RateLaw {
-    /// Rate for messages of so many bytes, in MB/s.
+    /// Rate for messages of `bytes` bytes, in MB/s.
     pub(super) fn rate(self, bytes: f64) -> f64 {
         self.peak * bytes / (bytes + self.half)
     }
 
-    /// Time for a message of no length, in us.
+    /// Time of an empty message, in us.
     pub(super) fn overhead_us(self) -> f64 {
         self.half / self.peak
     }
 
-    /// Above which size `self` is faster than `other`, in bytes.
+    /// Size above which `self` is faster than `other`, in bytes.
     pub(super) fn overtakes(self, other: Self) -> f64 {
         (other.peak * self.half - self.peak * other.half) / (self.peak - other.peak)
     }
@@ -73,12 +73,13 @@ fn crossover(target: &Target) -> Finding {
     ))
 }
 
-/// The last row of a column of table 2, as the sum of what the other rows add to the first.
+/// The last row of a column of table 2, as the sum of the increments of the other rows over the
+/// first.
 fn sum_of_parts([empty, send, receive, _]: [f64; 4]) -> f64 {
     empty + (send - empty) + (receive - empty)
 }
 
-/// At which rate both buffers are copied, in MB/s.
+/// Rate at which both buffers are copied, in MB/s.
 fn copy_rate([empty, _, _, both]: [f64; 4]) -> f64 {
     (SEND_BYTES + RECEIVE_BYTES) / ((both - empty) * 1e3)
 }

@@ -1,45 +1,46 @@
-//! PM: what is simulated, on the machines of [`super::lanai`] with our channel in their NICs.
+//! PM: simulations on the machines of [`super::lanai`], with our channel in their NICs.
 //!
 //! Constants are those of `testbeds/pm-lanai2.toml`. Fitted, and so not checked against: PM-M01
 //! (instructions of flow control), PM-M02 (DMA on the bus), PM-C01a and b (words of an empty
-//! channel, and the call), PM-C02a and b (reading a word, and work on a send record). What stands
-//! in `CHECKED` follows without another fit: the size of half rate, the crossover with FM,
-//! multicast, what Immediate Sending and double buffering do, and the other rows of table 2.
-//! Writing a word is not fitted either: it is FM's 17 MB/s, with which hosts write into SRAM.
-//! A test halves and doubles every guess, fits PM-M01 again and finds the same verdicts but one:
-//! with twice the instructions to start an engine, PM-M03 is 23 % off where 20 % are allowed.
+//! channel, and the call), PM-C02a and b (reading a word, and work on a send record). The targets
+//! in `CHECKED` follow without another fit: the size of half rate, the crossover with FM,
+//! multicast, the effects of Immediate Sending and double buffering, and the other rows of table 2.
+//! Writing a word is not fitted either: it follows from FM's 17 MB/s, the rate at which hosts
+//! write into SRAM. A test halves and doubles every guess, fits PM-M01 again and finds the same
+//! verdicts but one: with twice the instructions to start an engine, PM-M03 deviates by 23 % where
+//! 20 % are allowed.
 //!
-//! Where the model is off: messages of 8 bytes stream at two thirds of what the paper's rate law
-//! gives them, since each is answered by itself and its sender's NIC pays for the answer.
+//! Where the model deviates: messages of 8 bytes stream at two thirds of the rate given by the
+//! paper's rate law, since each is answered separately and its sender's NIC pays for the answer.
 
 use super::closed::{FM, PM};
 use super::lanai::{Constants, Context, Copies, Design, Receiving, Sending, restore, save};
 use super::measure::{first_size, latency_us, rate, rate_each};
 use crate::{Figure, Finding, Mark, Scale, Series, Target};
 
-/// Targets that the emulation is checked against.
+/// Targets that validate the emulation.
 #[cfg(test)]
 const CHECKED: [&str; 11] = [
     "PM-M03", "PM-M05", "PM-M09", "PM-M10", "PM-M11", "PM-M12", "PM-C03a", "PM-C03b", "PM-C04a",
     "PM-C04b", "PM-C07",
 ];
 
-/// Sizes of the paper's curves.
+/// Message sizes of the paper's curves.
 const SIZES: [u64; 13] = [8, 16, 32, 64, 128, 256, 400, 512, 768, 1024, 1536, 2048, 4096];
-/// Which of them are large.
+/// Large message sizes.
 const LARGE: [u64; 3] = [1024, 2048, 4096];
-/// The largest.
+/// The largest message size.
 const PAGE: u64 = 4096;
-/// Receivers of the test of multicast.
+/// Receivers of the multicast test.
 const RECEIVERS: usize = 8;
 
-/// Without receive double buffering.
+/// Immediate Sending without receive double buffering.
 const IMMEDIATE: Design = Design { sending: Sending::Immediate, receiving: Receiving::Single };
-/// With neither.
+/// Neither Immediate Sending nor receive double buffering.
 const NEITHER: Design = Design { sending: Sending::Plain, receiving: Receiving::Single };
 /// Receive double buffering without Immediate Sending.
 const PLAIN: Design = Design { sending: Sending::Plain, receiving: Receiving::Double };
-/// Double buffering on both sides in place of Immediate Sending [PM-R8].
+/// Double buffering on both sides instead of Immediate Sending [PM-R8].
 const DOUBLE: Design = Design { sending: Sending::Double, receiving: Receiving::Double };
 
 /// The rows of table 2.
@@ -54,7 +55,7 @@ enum Row {
 impl Row {
     const ALL: [Self; 4] = [Self::Empty, Self::Sends, Self::Receives, Self::Both];
 
-    /// Save and restore, in ms.
+    /// Times of save and restore, in ms.
     fn switch_ms(self, constants: &Constants) -> (f64, f64) {
         let buffers = &constants.buffers;
         let sends = if matches!(self, Self::Sends | Self::Both) { buffers.send_records } else { 0 };
@@ -108,7 +109,7 @@ fn half_rate(target: &Target, constants: &Constants) -> Finding {
     }
 }
 
-/// The size above which PM is faster than FM by FM's rate law.
+/// The size above which PM is faster than FM according to FM's rate law.
 fn overtakes(constants: &Constants) -> Option<u64> {
     let is_faster = |bytes| rate(constants, Design::PM, bytes) > FM.rate(bytes as f64);
     first_size((8, PAGE), is_faster)
@@ -187,7 +188,7 @@ fn rate_axis() -> (String, Scale) {
     ("MB/s".to_owned(), Scale::Linear)
 }
 
-/// A curve over the sizes.
+/// A curve over the message sizes.
 fn curve(of: impl Fn(u64) -> f64) -> Vec<(f64, f64)> {
     SIZES.map(|bytes| (bytes as f64, of(bytes))).to_vec()
 }
@@ -242,7 +243,7 @@ fn multicast_figure(constants: &Constants) -> Figure {
         (1..=RECEIVERS).map(point).collect::<Vec<_>>()
     };
     let fetched = of(Copies::Fetched);
-    // Twice what repeated sending has there.
+    // Twice the value of repeated sending at that point.
     let (x, y) = fetched[RECEIVERS - 1];
     let bar = (1.6 * y, 2.4 * y);
     Figure {
@@ -274,7 +275,7 @@ fn switch_figure(constants: &Constants) -> Figure {
     }
 }
 
-/// A point that is stated by its place, not by one figure.
+/// A point stated by its position, not by a single figure.
 fn mark(id: &str, (x, y): (f64, f64)) -> Mark {
     Mark { id: id.to_owned(), x, y, bar: (y, y) }
 }

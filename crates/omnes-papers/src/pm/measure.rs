@@ -1,11 +1,11 @@
-//! PM: runs of the emulation, and what is read off them.
+//! PM: runs of the emulation, and values measured in them.
 
 use super::lanai::{Constants, Copies, Design, Program, World};
 use omnes_sim::engine::Time;
 
 /// Rounds of a ping-pong.
 const ROUNDS: u32 = 12;
-/// Bytes of a stream, and bounds for its number of messages.
+/// Bytes of a stream, and bounds of its number of messages.
 const STREAM_BYTES: u64 = 1 << 20;
 const STREAM_COUNT_MIN: u64 = 160;
 const STREAM_COUNT_MAX: u64 = 3_000;
@@ -25,7 +25,7 @@ pub(super) fn rate(constants: &Constants, design: Design, bytes: u64) -> f64 {
     rate_each(constants, design, bytes, (1, Copies::Fetched))
 }
 
-/// Rate per receiver of a stream to several, in MB/s.
+/// Rate per receiver of a stream to several receivers, in MB/s.
 pub(super) fn rate_each(
     constants: &Constants,
     design: Design,
@@ -43,14 +43,14 @@ pub(super) fn rate_each(
     rates.sum::<f64>() / receivers as f64
 }
 
-/// MB/s between the first quarter's end and the last message.
+/// Rate in MB/s between the first quarter's end and the last message.
 fn steady_rate(received: &[Time], bytes: u64) -> f64 {
     let (from, to) = (received.len() / 4, received.len() - 1);
     (to - from) as f64 * bytes as f64 / received[to].since(received[from]).as_us()
 }
 
-/// The least multiple of 4 in a range of sizes for which something holds, if it holds from there
-/// on; `None` if it does not at the end of the range.
+/// The least multiple of 4 in a range of sizes from which on a condition holds; `None` if it does
+/// not hold at the end of the range.
 pub(super) fn first_size(
     (mut below, mut above): (u64, u64),
     holds: impl Fn(u64) -> bool,

@@ -14,12 +14,12 @@ pub(crate) fn find(target: &Target) -> Option<Finding> {
     closed::find(target).or_else(|| structure::find(target)).or_else(|| emulated::find(target))
 }
 
-/// The constants of the testbed, which has a form of its own.
+/// Constants of the testbed, which has a separate form.
 pub(crate) fn constants() -> Vec<Constant> {
     lanai::Constants::built_in().all
 }
 
-/// The paper's figures, drawn again.
+/// Figures of the paper, redrawn.
 pub(crate) fn figures() -> Vec<Figure> {
     emulated::figures()
 }

@@ -12,7 +12,7 @@ use omnes_sim::{
 use omnes_wire::Rank;
 
 const RANKS: u32 = 5;
-/// Seeds of the swarm that a finding takes; nightly runs take thousands.
+/// Number of swarm seeds per finding; nightly runs take thousands.
 const SWARM_SEEDS: u64 = 20;
 
 /// The finding of a target that this file computes.
@@ -33,20 +33,21 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
     })
 }
 
-/// Shortest and longest message, in bytes: a queued shortest one is a record less its descriptor.
+/// Shortest and longest message, in bytes: the shortest one in a queue is a record less its
+/// descriptor.
 fn lengths(Constants { host, buffers, .. }: &Constants) -> [f64; 2] {
     const WORD_BYTES: u64 = 4;
     let shortest = buffers.send_record_bytes - host.descriptor_words * WORD_BYTES;
     [shortest, buffers.message_bytes].map(|bytes| bytes as f64)
 }
 
-/// Rate of a link in MB/s, SRAM in KB, and speed of the NIC in MIPS, as they are emulated.
+/// Rate of a link in MB/s, SRAM in KB, and speed of the NIC in MIPS, as emulated.
 fn machine(Constants { link, nic, .. }: &Constants) -> [f64; 3] {
     let sram = nic.sram_bytes as f64 / 1024.0;
     [1.0 / link.byte.as_us(), sram, 1.0 / nic.instruction.as_us()]
 }
 
-/// Nothing lost, doubled or out of order while receivers run out of buffers.
+/// Checks that nothing is lost, duplicated or out of order while receivers run out of buffers.
 fn order_survives_shortage() -> Seen {
     for seed in 0..SWARM_SEEDS {
         swarm::run_seed(Machine::Channel, seed, Printing::Last)
@@ -79,7 +80,8 @@ fn order_survives_shortage() -> Seen {
     require(rejects > 0, || "no receiver ran out of buffers".to_owned())
 }
 
-/// That there is an entry per sender, and that as many messages are kept for one as for many.
+/// Checks that there is an entry per sender, and that as many messages are kept for one sender as
+/// for many.
 fn buffers_are_shared_by_all_senders() -> Seen {
     let slots = 12;
     for senders in [1, 2, 3, 6, 12] {
@@ -116,7 +118,7 @@ fn faults(cluster: &mut Cluster) -> [Guard; 3] {
     ]
 }
 
-/// Everybody sends to everybody on a channel, and receives at once.
+/// All ranks send to all others on a channel, and post their receives immediately.
 fn traffic(cluster: &mut Cluster, channel: usize, identity: u64) {
     for from in 0..RANKS {
         for to in (0..RANKS).filter(|to| *to != from) {
@@ -130,7 +132,7 @@ fn traffic(cluster: &mut Cluster, channel: usize, identity: u64) {
     }
 }
 
-/// C1 to C4 at all ranks; C5 is that all of them are through.
+/// Steps C1 to C4 at all ranks; C5 holds when all of them have finished.
 fn stop_all(cluster: &mut Cluster, channel: usize) -> Seen {
     for rank in 0..RANKS {
         cluster.stop(rank, channel);
@@ -160,7 +162,7 @@ fn own_channels(target: &Target) -> Finding {
     )
 }
 
-/// Two contexts take turns at random times, under load and loss.
+/// Switches between two contexts at random times, under load and loss.
 fn switches_mix_nothing_up() -> Seen {
     for seed in 0..10 {
         let mut cluster = Cluster::builder().ranks(RANKS).latency(LATENCY).seed(seed).build();
@@ -181,7 +183,7 @@ fn switches_mix_nothing_up() -> Seen {
     Ok(())
 }
 
-/// That once stable, no message is on its way, and none leaves.
+/// Checks that once a channel is stable, no message is in flight, and none is sent.
 fn stable_means_nothing_in_flight() -> Seen {
     let sent = |cluster: &Cluster| -> u64 {
         let of = |rank| cluster.counters(rank).data_packets + cluster.counters(rank).retransmits;
@@ -189,7 +191,7 @@ fn stable_means_nothing_in_flight() -> Seen {
     };
     for seed in 0..10 {
         let mut cluster = Cluster::builder().ranks(RANKS).latency(LATENCY).seed(seed).build();
-        // Faults but none that leave copies on the way.
+        // Only faults that leave no copies in flight.
         let loss = cluster.rule(drop().ppm(50_000));
         traffic(&mut cluster, 0, seed);
         cluster.run_for(us(30 * seed));

@@ -24,15 +24,15 @@ const STATED: RGBColor = RGBColor(30, 30, 30);
 type Failure = DrawingAreaErrorKind<io::Error>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// The figure as an SVG element that can stand in a page.
+/// The figure as an SVG element to be embedded in a page.
 ///
 /// # Panics
-/// Never: text takes all that is drawn.
+/// Never: writing to a string cannot fail.
 pub fn svg(figure: &Figure) -> String {
     let mut text = String::new();
     draw(figure, &SVGBackend::with_string(&mut text, SIZE).into_drawing_area())
         .expect("text takes all that is drawn");
-    // Inside a page it needs no name space, which reads like a link.
+    // Embedded in a page it needs no name space, which looks like a link.
     text.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
 }
 
@@ -96,7 +96,7 @@ fn draw_mark(chart: &mut Chart, mark: &Mark, (x, y): (Scale, Scale)) -> Result<(
     let ends = [mark.bar.0, mark.bar.1].map(|end| (at.0, place(end, y)));
     chart.draw_series([PathElement::new(ends, STATED.stroke_width(1))])?;
     chart.draw_series([Circle::new(at, 4, STATED.filled())])?;
-    // Towards the middle, so that nothing is cut off.
+    // The label goes towards the middle, so that nothing is cut off.
     let xs = chart.x_range();
     let (side, shift) =
         if at.0 > (xs.start + xs.end) / 2.0 { (HPos::Right, -8) } else { (HPos::Left, 8) };
@@ -106,14 +106,14 @@ fn draw_mark(chart: &mut Chart, mark: &Mark, (x, y): (Scale, Scale)) -> Result<(
     Ok(())
 }
 
-/// The upper corner at which the curves are lower.
+/// The upper corner near which the curves are lower.
 fn corner(figure: &Figure) -> SeriesLabelPosition {
     let ends = figure.series.iter().filter_map(|it| Some((it.points.first()?, it.points.last()?)));
     let falls: f64 = ends.map(|(first, last)| first.1 - last.1).sum();
     if falls > 0.0 { SeriesLabelPosition::UpperRight } else { SeriesLabelPosition::UpperLeft }
 }
 
-/// How many labels an axis has at most; a logarithmic one no more than powers of two.
+/// Most labels on an axis; on a logarithmic axis at most one per power of two.
 fn labels(span: &Range<f64>, scale: Scale) -> usize {
     const MOST: usize = 11;
     match scale {
@@ -135,7 +135,7 @@ fn ys(figure: &Figure) -> Vec<f64> {
     points.chain(marks).chain(zero).collect()
 }
 
-/// Where a value stands on its axis.
+/// Position of a value on its axis.
 fn place(value: f64, scale: Scale) -> f64 {
     match scale {
         Scale::Linear => value,
@@ -143,7 +143,7 @@ fn place(value: f64, scale: Scale) -> f64 {
     }
 }
 
-/// What stands beside a place on the axis.
+/// Label of a position on the axis.
 fn label(place: f64, scale: Scale) -> String {
     let value = if scale == Scale::Linear { place } else { place.exp2() };
     let digits = if value.abs() >= 100.0 { 0 } else { 2 };
@@ -155,7 +155,7 @@ fn label(place: f64, scale: Scale) -> String {
     }
 }
 
-/// All places of these values, with a little room around.
+/// Range of the positions of these values, with a small margin.
 fn span(values: &[f64], scale: Scale) -> Range<f64> {
     let places = || values.iter().filter(|value| value.is_finite()).map(|it| place(*it, scale));
     let least = places().fold(f64::INFINITY, f64::min);

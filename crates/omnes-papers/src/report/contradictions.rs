@@ -1,4 +1,4 @@
-//! Where the papers contradict themselves or each other, with our figures.
+//! Contradictions within and between the papers, with our figures.
 
 use crate::registry::Judged;
 use crate::target::{Target, Value};
@@ -6,9 +6,9 @@ use crate::target::{Target, Value};
 /// One contradiction.
 pub(super) struct Contradiction {
     pub(super) title: &'static str,
-    /// The targets that it is about.
+    /// Targets that the contradiction concerns.
     pub(super) ids: &'static [&'static str],
-    /// What is stated, and how it is read here.
+    /// The contradicting statements, and their interpretation here.
     pub(super) text: &'static str,
 }
 
@@ -84,7 +84,7 @@ pub(super) const ALL: [Contradiction; 9] = [
     },
 ];
 
-/// What a target states and what came out, as a row: id, quantity, stated, ours, verdict, remarks.
+/// A target's row: id, quantity, stated value, our value, verdict, remarks.
 pub(super) fn row(id: &str, judged: &[Judged]) -> Option<[String; 6]> {
     let target = Target::find(id)?;
     let one = judged.iter().find(|one| one.target.id == id)?;

@@ -1,7 +1,7 @@
-//! The report for people to look at: one page of HTML with everything in it.
+//! The report for people: one self-contained HTML page.
 //!
-//! Guarantees: no script, no link to anywhere else, all text escaped; the same findings give the
-//! same page. Cost: the figures are simulated again, which takes seconds.
+//! Guarantees: no script, no external link, all text escaped; the same findings give the same page.
+//! Cost: the figures are simulated again, which takes seconds.
 
 mod chart;
 mod contradictions;
@@ -11,7 +11,7 @@ mod texts;
 pub use chart::svg;
 pub use page::page as html_page;
 
-/// Text that stands for itself in HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

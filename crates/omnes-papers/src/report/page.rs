@@ -117,7 +117,7 @@ fn row(one: &Judged) -> String {
     )
 }
 
-/// Those contradictions of whose targets at least one is on the page.
+/// Contradictions with at least one target on the page.
 fn contradictions_section(judged: &[Judged]) -> String {
     let parts: String =
         contradictions::ALL.iter().filter_map(|it| contradiction(it, judged)).collect();
@@ -148,7 +148,7 @@ fn contradiction(it: &Contradiction, judged: &[Judged]) -> Option<String> {
     (!rows.is_empty()).then_some(text)
 }
 
-/// What the simulations assume, with sources.
+/// Assumptions of the simulations, with sources.
 fn constants_section() -> String {
     let tables: String = constants().iter().map(testbed).collect();
     format!(

@@ -1,8 +1,8 @@
-//! What each paper is about, and how its targets are computed here.
+//! Subject of each paper, and how its targets are computed here.
 
 use crate::target::Paper;
 
-/// A short text above a paper's table.
+/// Introduction above a paper's table.
 pub(super) fn introduction(paper: Paper) -> &'static str {
     match paper {
         Paper::MultiSend => {

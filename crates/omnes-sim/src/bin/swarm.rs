@@ -1,9 +1,9 @@
-//! Runs many seeds of the swarm on all cores: `swarm --seeds 10000 [--from 0]`, or one again:
-//! `swarm --seed 7 --trace`. The seeds are those of channels, unless `--machine broadcast`,
+//! Runs many seeds of the swarm on all cores: `swarm --seeds 10000 [--from 0]`, or repeats one:
+//! `swarm --seed 7 --trace`. The seeds are those of channels unless `--machine broadcast`,
 //! `--machine collective` or `--machine all` is given.
 //!
-//! Result on standard output, progress and failures on standard error. Exit code 0 if all seeds
-//! passed, 1 if one failed, 2 for a mistake in the arguments.
+//! The result goes to standard output, progress and failures to standard error. Exit code 0 if all
+//! seeds passed, 1 if one failed, 2 for invalid arguments.
 
 use omnes_sim::Printing;
 use omnes_sim::swarm::{Machine, Passed, run_seed};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const USAGE: &str = "usage: swarm --seeds COUNT [--from SEED] | swarm --seed SEED [--trace]
 with --machine channel (usual), broadcast, collective or all (also called both)";
-/// What runs this program.
+/// Command that runs this program.
 const REPLAY: &str = "cargo run -p omnes-sim --bin swarm --";
 /// Failures printed in full.
 const REPORTS_MAX: u64 = 3;
@@ -61,7 +61,7 @@ fn arguments() -> Option<Arguments> {
     (arguments.seeds > 0).then_some(arguments)
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Progress {
     next: AtomicU64,
     done: AtomicU64,
@@ -105,7 +105,7 @@ fn work(arguments: &Arguments, progress: &Progress) {
     }
 }
 
-/// Prints a result; a reader that has seen enough is no failure.
+/// Prints a result; a reader that closes the pipe is not a failure.
 fn say(result: &str) {
     let _ = writeln!(std::io::stdout(), "{result}");
 }
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    // A failing seed is reported with its options; the panic itself would be said twice.
+    // A failing seed is reported with its options; the panic message itself would be a duplicate.
     std::panic::set_hook(Box::new(|_| {}));
     let progress = Progress {
         next: AtomicU64::new(0),

@@ -1,6 +1,7 @@
-//! Bodies about barriers of groups, for any algorithm, runner and division into nodes.
+//! Test bodies for barriers of groups, for any algorithm, runner and division into nodes.
 //!
-//! Those over channels are [`nobody_leaves_a_barrier_early`](super::nobody_leaves_a_barrier_early).
+//! The bodies for barriers over channels are
+//! [`nobody_leaves_a_barrier_early`](super::nobody_leaves_a_barrier_early).
 
 use super::{Arm, run};
 use crate::rig::script::{BarrierGroup, Outcome, Script, Step};
@@ -9,12 +10,12 @@ use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
-/// Barriers of one body.
+/// Number of barriers of one body.
 const BARRIERS: u32 = 6;
-/// Barriers that are under way at a time.
+/// Number of barriers in progress at a time.
 const TOGETHER: u32 = 3;
 
-/// Divisions of `size` ranks into nodes, at least 2: each rank a node, pairs, one node of all, two
+/// Divisions of `size` ranks, at least 2, into nodes: each rank a node, pairs, one node of all, two
 /// nodes of which the first has one rank, the same with the last rank as first leader.
 pub fn divisions(size: u32) -> Vec<Vec<Vec<Rank>>> {
     let all: Vec<Rank> = (0..size).map(Rank).collect();
@@ -29,8 +30,8 @@ pub fn divisions(size: u32) -> Vec<Vec<Vec<Rank>>> {
     ]
 }
 
-/// Groups of all ranks of an arm: every division with this algorithm and runner; what goes to all
-/// goes as one packet in every other one if `is_multicast`.
+/// Groups of all ranks of an arm: every division with this algorithm and runner; if `is_multicast`,
+/// every other group sends messages to all as one packet.
 pub fn groups(
     size: u32,
     algorithm: BarrierAlgorithm,
@@ -45,8 +46,8 @@ pub fn groups(
     })
 }
 
-/// How long a rank computes before the `index`-th barrier: another one is late each time, some not
-/// at all.
+/// How long a rank computes before the `index`-th barrier: a different rank is late each time, some
+/// are not late at all.
 fn lateness(rank: u32, index: u32, size: u32) -> Duration {
     Duration::from_micros(u64::from((rank * 7 + index * 3) % size) * 90)
 }
@@ -56,7 +57,7 @@ fn members(group: &BarrierGroup) -> Vec<Rank> {
     group.nodes.iter().flatten().copied().collect()
 }
 
-/// Times that the members have noted under a number.
+/// Times that the members have recorded under a number.
 fn times(outcomes: &[Outcome], members: &[Rank], mark: u32) -> Vec<Instant> {
     let of = |rank: &Rank| {
         let marks = &outcomes[rank.index()].marks;
@@ -67,7 +68,7 @@ fn times(outcomes: &[Outcome], members: &[Rank], mark: u32) -> Vec<Instant> {
     times
 }
 
-/// The last to come was not later than the first to leave.
+/// Checks that the last member to arrive was not later than the first to leave.
 fn check_order(outcomes: &[Outcome], group: &BarrierGroup, (came, left): (u32, u32)) {
     let members = members(group);
     let last = times(outcomes, &members, came).into_iter().max();
@@ -75,8 +76,8 @@ fn check_order(outcomes: &[Outcome], group: &BarrierGroup, (came, left): (u32, u
     assert!(last <= first, "{group:?}: last came {last:?} ({came}), first left {first:?} ({left})");
 }
 
-/// Nobody leaves a group's barrier before all have come to it, whoever is late; ranks that are no
-/// members have no part in it.
+/// No member leaves a group's barrier before all have arrived, whichever member is late; ranks that
+/// are not members take no part.
 pub fn nobody_leaves_a_barrier_of_a_group_early(arm: &mut impl Arm, group: &BarrierGroup) {
     let size = arm.size();
     let mut scripts = vec![Script::default(); size as usize];
@@ -95,8 +96,7 @@ pub fn nobody_leaves_a_barrier_of_a_group_early(arm: &mut impl Arm, group: &Barr
     }
 }
 
-/// Barriers that are under way together end, and nobody has left the last of them before all have
-/// come to it.
+/// Overlapping barriers end, and no member has left the last of them before all have arrived at it.
 pub fn barriers_of_a_group_may_overlap(arm: &mut impl Arm, group: &BarrierGroup) {
     let size = arm.size();
     let mut scripts = vec![Script::default(); size as usize];
@@ -120,8 +120,7 @@ pub fn barriers_of_a_group_may_overlap(arm: &mut impl Arm, group: &BarrierGroup)
     }
 }
 
-/// Barriers of two groups that are under way together do not mix, in whichever order the ranks
-/// have entered them.
+/// Concurrent barriers of two groups do not mix, in whichever order the ranks have entered them.
 pub fn barriers_of_two_groups_do_not_mix(
     arm: &mut impl Arm,
     first: &BarrierGroup,
@@ -136,7 +135,7 @@ pub fn barriers_of_two_groups_do_not_mix(
             for group in order {
                 if members(group).contains(&Rank(rank)) {
                     script.step(Step::Compute(lateness(rank, index, size)));
-                    // Of both groups, when a rank came to its barrier.
+                    // Both groups record when a rank arrived at its barrier.
                     let is_second = std::ptr::eq(group, second);
                     script.step(Step::Mark(4 * index + u32::from(is_second)));
                     script.barrier(group);

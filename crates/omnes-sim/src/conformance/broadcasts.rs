@@ -1,4 +1,4 @@
-//! Bodies about broadcasts, for any policy: whatever makes them reliable, they look the same.
+//! Test bodies for broadcasts, for any policy: reliability mechanisms differ, the results must not.
 
 use super::{Arm, run};
 use crate::rig::payload::content;
@@ -7,7 +7,7 @@ use omnes_proto::broadcast::Policy;
 use omnes_wire::Rank;
 use std::time::Duration;
 
-/// Lengths around every border of the wire format and of what a window holds, in bytes.
+/// Lengths around every boundary of the wire format and of the window, in bytes.
 pub const BROADCAST_LENGTHS: [usize; 10] =
     [0, 1, 255, 1415, 1416, 1417, 2848, 2849, 70_000, 300_000];
 /// How long a late rank computes before it posts its receives.
@@ -17,7 +17,7 @@ const LATENESS: Duration = Duration::from_millis(50);
 struct Plan {
     policy: Policy,
     scripts: Vec<Script>,
-    /// Of each broadcast root and content; its buffer has the same number everywhere.
+    /// Root and content of each broadcast; its buffer has the same number at all ranks.
     broadcasts: Vec<(Rank, Vec<u8>)>,
 }
 
@@ -38,14 +38,14 @@ impl Plan {
         self.broadcasts.push((Rank(root), sent));
     }
 
-    /// Every rank waits for all that it has begun.
+    /// Every rank waits for all its pending operations.
     fn wait(&mut self) {
         for script in &mut self.scripts {
             script.wait();
         }
     }
 
-    /// Carries it out; everybody must have everything.
+    /// Runs the plan; every rank must have received everything.
     fn run(mut self, arm: &mut impl Arm) -> Vec<Outcome> {
         self.wait();
         let policy = self.policy;
@@ -64,7 +64,7 @@ impl Plan {
     }
 }
 
-/// Broadcasts of every length from every root arrive whole, one after the other.
+/// Broadcasts of every length from every root arrive complete, in sequence.
 pub fn broadcasts_of_every_length_arrive(arm: &mut impl Arm, policy: Policy) {
     for bytes in BROADCAST_LENGTHS {
         let mut plan = Plan::new(arm, policy);
@@ -76,7 +76,7 @@ pub fn broadcasts_of_every_length_arrive(arm: &mut impl Arm, policy: Policy) {
     }
 }
 
-/// Broadcasts of one root arrive in the order of sending, without a wait between them.
+/// Broadcasts of one root arrive in sending order, without a wait between them.
 pub fn broadcasts_back_to_back_keep_their_order(arm: &mut impl Arm, policy: Policy) {
     const BROADCASTS: usize = 200;
     let mut plan = Plan::new(arm, policy);
@@ -93,7 +93,7 @@ pub fn broadcasts_back_to_back_keep_their_order(arm: &mut impl Arm, policy: Poli
     }
 }
 
-/// Every rank broadcasts at once, and all get all of it.
+/// Every rank broadcasts concurrently, and all ranks receive everything.
 pub fn broadcasts_of_all_roots_at_once_arrive(arm: &mut impl Arm, policy: Policy) {
     let mut plan = Plan::new(arm, policy);
     for bytes in [20, 0, 5000, 40_000] {
@@ -104,7 +104,7 @@ pub fn broadcasts_of_all_roots_at_once_arrive(arm: &mut impl Arm, policy: Policy
     plan.run(arm);
 }
 
-/// A rank that computes before it posts its receives gets everything, and so do all others.
+/// A rank that computes before it posts its receives receives everything, and so do all others.
 pub fn late_rank_gets_every_broadcast(arm: &mut impl Arm, policy: Policy, late: Rank) {
     let mut plan = Plan::new(arm, policy);
     plan.scripts[late.index()].step(Step::Compute(LATENESS));
@@ -115,7 +115,7 @@ pub fn late_rank_gets_every_broadcast(arm: &mut impl Arm, policy: Policy, late: 
     plan.run(arm);
 }
 
-/// The root changes with every broadcast, and nobody waits for more than its own part.
+/// The root changes with every broadcast, and each rank waits only for its own part.
 pub fn roots_take_turns(arm: &mut impl Arm, policy: Policy) {
     const ROUNDS: u32 = 4;
     let mut plan = Plan::new(arm, policy);

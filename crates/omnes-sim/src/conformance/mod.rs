@@ -1,9 +1,9 @@
-//! Test bodies that every driver must pass: the rig now, sockets with the same functions.
+//! Test bodies that every driver must pass: the rig and the socket drivers use the same functions.
 //!
-//! A driver implements [`Arm`]: it carries out one script per rank on channel 0 and reports what
-//! came of them. Bodies assert; a driver calls them from its own tests. A driver that
-//! knows no [`Step::Broadcast`](crate::rig::script::Step::Broadcast) or
-//! [`Step::Barrier`](crate::rig::script::Step::Barrier) leaves out the bodies about it.
+//! A driver implements [`Arm`]: it runs one script per rank on channel 0 and returns the outcomes.
+//! Bodies assert; a driver calls them from its own tests. A driver that does not support
+//! [`Step::Broadcast`](crate::rig::script::Step::Broadcast) or
+//! [`Step::Barrier`](crate::rig::script::Step::Barrier) leaves out the bodies that use it.
 
 mod barriers;
 mod broadcasts;
@@ -26,12 +26,12 @@ use omnes_topo::{BarrierAlgorithm, Tree};
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
-/// A driver that can carry out scripts.
+/// A driver that can run scripts.
 pub trait Arm {
-    /// Ranks of the job, at least 2.
+    /// Number of ranks of the job, at least 2.
     fn size(&self) -> u32;
 
-    /// Carries out one script per rank until all are complete, and says what came of each.
+    /// Runs one script per rank until all are complete; returns the outcome of each.
     fn run(&mut self, scripts: Vec<Script>) -> Vec<Outcome>;
 }
 
@@ -61,7 +61,7 @@ pub const POLICIES: [&str; 12] = [
     "nack+window",
 ];
 
-/// Lengths around every border of the wire format, in bytes.
+/// Lengths around every boundary of the wire format, in bytes.
 pub const LENGTHS: [usize; 10] = [0, 1, 15, 16, 255, 1416, 1417, 1432, 4096, 70_000];
 
 fn run(arm: &mut impl Arm, scripts: Vec<Script>) -> Vec<Outcome> {
@@ -74,12 +74,12 @@ fn run(arm: &mut impl Arm, scripts: Vec<Script>) -> Vec<Outcome> {
     outcomes
 }
 
-/// Names the message with this tag from rank 0 or 1.
+/// Identity of the message with this tag from rank 0 or 1.
 fn identity(tag: u32, from: usize) -> u64 {
     2 * u64::from(tag) + from as u64
 }
 
-/// Messages of every length from rank 0 to 1 and back arrive whole.
+/// Messages of every length from rank 0 to 1 and back arrive complete.
 pub fn messages_of_every_length_arrive(arm: &mut impl Arm) {
     let mut scripts = vec![Script::default(); arm.size() as usize];
     for (index, bytes) in LENGTHS.into_iter().enumerate() {
@@ -107,7 +107,7 @@ pub fn messages_of_every_length_arrive(arm: &mut impl Arm) {
     }
 }
 
-/// Messages with one tag are received in the order of sending.
+/// Messages with one tag are received in sending order.
 pub fn equal_tags_keep_their_order(arm: &mut impl Arm) {
     const MESSAGES: u32 = 50;
     let mut scripts = vec![Script::default(); arm.size() as usize];
@@ -131,7 +131,7 @@ pub fn equal_tags_keep_their_order(arm: &mut impl Arm) {
     }
 }
 
-/// Receives from any rank with any tag take each message once.
+/// Receives from any source with any tag take each message once.
 pub fn any_source_takes_each_message_once(arm: &mut impl Arm) {
     let size = arm.size();
     let mut scripts = vec![Script::default(); size as usize];
@@ -155,7 +155,7 @@ pub fn any_source_takes_each_message_once(arm: &mut impl Arm) {
     assert_eq!(senders, (1..size).collect::<Vec<_>>());
 }
 
-/// A broadcast along a tree gives everybody the root's bytes.
+/// A broadcast along a tree delivers the root's bytes to all ranks.
 pub fn broadcast_reaches_everybody(
     arm: &mut impl Arm,
     tree: Tree,
@@ -171,11 +171,11 @@ pub fn broadcast_reaches_everybody(
     }
 }
 
-/// Nobody leaves a barrier before all have come to it, whoever is late.
+/// No rank leaves a barrier before all have arrived, whichever rank is late.
 pub fn nobody_leaves_a_barrier_early(arm: &mut impl Arm, algorithm: BarrierAlgorithm) {
     const BARRIERS: u32 = 6;
     let size = arm.size();
-    // A different rank is late each time, some not at all.
+    // A different rank is late each time, some are not late at all.
     let compute = |rank: u32, index: u32| {
         let lateness = (rank * 7 + index * 3) % size;
         Duration::from_micros(u64::from(lateness) * 90)

@@ -1,9 +1,8 @@
-//! What both the rig and the model are made of: an event queue, time, serial servers, random
-//! numbers.
+//! Building blocks of the rig and the model: an event queue, time, serial servers, random numbers.
 //!
-//! Nothing here knows of ranks or packets. Guarantees: what is pushed for the same time comes out
-//! in the order of pushing; no clock, no thread; arithmetic on integers, floating point only where
-//! constants are read and results shown. Queues keep their memory, so that a run of steady load
+//! Nothing here knows of ranks or packets. Guarantees: entries pushed for the same time are popped
+//! in insertion order; no clock, no thread; integer arithmetic, with floating point only where
+//! constants are read and results shown. Queues keep their memory, so that a run under steady load
 //! stops allocating.
 
 pub(crate) mod queue;

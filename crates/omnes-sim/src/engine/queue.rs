@@ -1,31 +1,33 @@
-//! The event queue: by time, then by insertion, so that equal times have one order.
+//! Event queue, ordered by time and then by insertion, so that entries of equal time have one
+//! order.
 //!
-//! A radix heap [Ahuja, Mehlhorn, Orlin, Tarjan 1990], which may be one because time never runs
-//! back: entry `at` lies in the bucket of the highest bit in which it differs from the time that
-//! came out last. Taking the least out of a bucket spreads the bucket over lower ones; each entry
-//! moves down at most 64 times, mostly twice. Entries of one time are always in one bucket, and
-//! buckets keep the order in which they were filled, so no number of insertion is needed.
+//! A radix heap [Ahuja, Mehlhorn, Orlin, Tarjan 1990], applicable because time never runs back:
+//! entry `at` lies in the bucket of the highest bit in which it differs from the time popped last.
+//! Popping the least entry of a bucket spreads the bucket over lower ones; each entry moves down at
+//! most 64 times, mostly twice. Entries of equal time are always in the same bucket, and buckets
+//! keep their insertion order, so no insertion number is needed.
 //!
-//! Cost: nothing is compared but the least of a bucket; memory is touched in a row, where a heap
-//! of 100,000 entries misses the cache at each level. Buckets keep their memory.
+//! Cost: the only comparisons find the least entry of a bucket. Memory is accessed sequentially,
+//! whereas a heap of 100,000 entries misses the cache at each level. Buckets keep their memory.
 
 use std::collections::VecDeque;
 
 const BUCKETS: usize = 65;
 
-/// Things that will happen, by a time in ticks of the caller's choice.
+/// Future events, by a time in ticks of the caller's choice.
 #[derive(Debug)]
 pub struct Queue<T> {
-    /// The time that came out last.
+    /// Time of the entry popped last.
     last: u64,
     count: usize,
-    /// What is due at `last`.
+    /// Entries due at `last`.
     due: VecDeque<T>,
-    /// Bucket `i` holds what differs from `last` in bit `i - 1` at most; bucket 0 is `due`.
+    /// Bucket `i` holds entries whose highest bit that differs from `last` is `i - 1`; bucket 0 is
+    /// `due`.
     buckets: [Vec<(u64, T)>; BUCKETS],
-    /// The least time of each bucket that is not empty.
+    /// Least time in each bucket that is not empty.
     least: [u64; BUCKETS],
-    /// A bit for each bucket that is not empty, bucket 1 first.
+    /// One bit for each bucket that is not empty, bucket 1 first.
     occupied: u64,
     spare: Vec<(u64, T)>,
 }
@@ -37,7 +39,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// A queue without entries, at time 0.
+    /// Creates an empty queue at time 0.
     pub fn new() -> Self {
         Self {
             last: 0,
@@ -50,10 +52,10 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Adds something that happens at `at`.
+    /// Adds an event at time `at`.
     ///
     /// # Panics
-    /// If that is before the time that came out last.
+    /// If `at` is before the time popped last.
     pub fn push(&mut self, at: u64, what: T) {
         assert!(at >= self.last, "time runs back: {at} after {}", self.last);
         self.count += 1;
@@ -71,12 +73,12 @@ impl<T> Queue<T> {
         self.buckets[bucket].push((at, what));
     }
 
-    /// The first bucket with something in it, `due` aside.
+    /// First bucket that is not empty, `due` aside.
     fn first(&self) -> Option<usize> {
         (self.occupied != 0).then(|| self.occupied.trailing_zeros() as usize + 1)
     }
 
-    /// When the next thing happens.
+    /// Time of the next event.
     pub fn next_at(&self) -> Option<u64> {
         if self.due.is_empty() {
             self.first().map(|bucket| self.least[bucket])
@@ -85,7 +87,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes out the next thing, with its time.
+    /// Removes the next event and returns it with its time.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         if self.due.is_empty() {
             self.spread(self.first()?);
@@ -94,7 +96,7 @@ impl<T> Queue<T> {
         self.due.pop_front().map(|what| (self.last, what))
     }
 
-    /// Moves on to the least time of a bucket, and its entries to the buckets below.
+    /// Advances to the least time of a bucket and moves its entries to the buckets below.
     fn spread(&mut self, bucket: usize) {
         self.last = self.least[bucket];
         self.least[bucket] = u64::MAX;
@@ -107,17 +109,17 @@ impl<T> Queue<T> {
         self.spare = entries;
     }
 
-    /// Entries in it.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True if nothing will happen.
+    /// True if the queue holds no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// All entries, in no order that means anything.
+    /// All entries, in no meaningful order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         let later = self.buckets.iter().flatten().map(|(_, what)| what);
         self.due.iter().chain(later)

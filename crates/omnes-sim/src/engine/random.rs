@@ -1,10 +1,10 @@
 //! The rig's random numbers: one generator per component, split from the seed by name.
 //!
-//! Source: xoshiro256++ of Blackman and Vigna, its state filled by SplitMix64; written here so
-//! that a trace cannot change with a library's version. A component has its own generator, so
-//! adding a rank or a rule does not reshuffle what the others draw.
+//! Source: xoshiro256++ of Blackman and Vigna, its state filled by SplitMix64; implemented here so
+//! that a trace cannot change with a library's version. Each component has its own generator, so
+//! adding a rank or a rule does not reshuffle the draws of the others.
 
-/// A generator of one component.
+/// Generator of one component.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
@@ -19,7 +19,7 @@ fn split_mix(state: &mut u64) -> u64 {
 }
 
 impl Random {
-    /// The generator of the component called `name`, the `index`-th of its sort.
+    /// The generator of the component called `name`, the `index`-th of its kind.
     pub fn named(seed: u64, name: &str, index: u64) -> Self {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in name.bytes() {
@@ -61,12 +61,12 @@ impl Random {
         self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// One of `choices`, which are not empty.
+    /// One of `choices`, which must not be empty.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Fills `bytes` with random ones.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let drawn = self.bits().to_le_bytes();

@@ -1,8 +1,8 @@
-//! A resource that does one thing after the other: a processor, a DMA engine, a bus, a link.
+//! A resource that does one task after the other: a processor, a DMA engine, a bus, a link.
 
 use super::time::{Span, Time};
 
-/// A serial server: whoever comes while it is busy waits for its turn.
+/// A serial server: a task that arrives while the server is busy waits for its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Server {
     free_at: Time,
@@ -10,27 +10,28 @@ pub struct Server {
 }
 
 impl Server {
-    /// When it has done all that was asked of it.
+    /// Time at which the server has finished all accepted tasks.
     pub fn free_at(&self) -> Time {
         self.free_at
     }
 
-    /// How long it has worked, or will have when it is free.
+    /// Total time of all accepted tasks, including the unfinished ones.
     pub fn busy(&self) -> Span {
         self.busy
     }
 
-    /// When it begins with work that comes at `at`.
+    /// Time at which the server starts a task that arrives at `at`.
     pub fn start(&self, at: Time) -> Time {
         self.free_at.max(at)
     }
 
-    /// It does nothing before `until`.
+    /// Starts no further task before `until`.
     pub fn hold(&mut self, until: Time) {
         self.free_at = self.free_at.max(until);
     }
 
-    /// Takes on work of length `span` that comes at `at`; when that is done.
+    /// Accepts a task of length `span` that arrives at `at`; returns the time at which it is
+    /// finished.
     pub fn serve(&mut self, at: Time, span: Span) -> Time {
         self.free_at = self.start(at) + span;
         self.busy += span;

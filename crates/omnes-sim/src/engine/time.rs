@@ -1,5 +1,5 @@
-//! Time in picoseconds: fine enough for a byte on a link of 400 Gbit/s, which takes 20, and for
-//! constants such as 0.0301 us per byte; a run may last 200 days.
+//! Time in picoseconds: fine enough for a byte on a link of 400 Gbit/s, which takes 20 ps, and for
+//! constants such as 0.0301 us per byte; the range allows runs of 200 days.
 
 use omnes_wire::Instant;
 use std::fmt;
@@ -8,35 +8,35 @@ use std::ops::{Add, AddAssign, Mul, Sub};
 
 const PS_PER_NS: u64 = 1_000;
 
-/// A length of time.
+/// A duration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Span(u64);
 
 impl Span {
-    /// No time.
+    /// The zero duration.
     pub const ZERO: Self = Self(0);
 
-    /// So many picoseconds.
+    /// Duration of `ps` picoseconds.
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
 
-    /// So many nanoseconds.
+    /// Duration of `ns` nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns * PS_PER_NS)
     }
 
-    /// So many nanoseconds, rounded to picoseconds; negative ones are none.
+    /// Duration of `ns` nanoseconds, rounded to picoseconds; negative values give zero.
     pub fn from_ns_rounded(ns: f64) -> Self {
         Self((ns * PS_PER_NS as f64).round() as u64)
     }
 
-    /// In picoseconds.
+    /// The duration in picoseconds.
     pub const fn as_ps(self) -> u64 {
         self.0
     }
 
-    /// In microseconds.
+    /// The duration in microseconds.
     pub fn as_us(self) -> f64 {
         self.0 as f64 / 1e6
     }
@@ -81,10 +81,10 @@ impl fmt::Display for Span {
 pub struct Time(u64);
 
 impl Time {
-    /// The start.
+    /// The start of the run.
     pub const ZERO: Self = Self(0);
 
-    /// So many picoseconds after the start.
+    /// The point `ps` picoseconds after the start.
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
@@ -94,7 +94,7 @@ impl Time {
         self.0
     }
 
-    /// As the machines count, in whole nanoseconds.
+    /// The time on the machines' clock, in whole nanoseconds.
     pub const fn instant(self) -> Instant {
         Instant::from_ns(self.0 / PS_PER_NS)
     }
@@ -104,7 +104,7 @@ impl Time {
         Self(instant.as_ns().saturating_mul(PS_PER_NS))
     }
 
-    /// The time since an earlier point; none if that is later.
+    /// The time since an earlier point; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -132,12 +132,12 @@ impl Sub for Time {
     }
 }
 
-/// What a resource needs for something: a fixed time, and a time for each byte.
+/// Service time of a resource: a fixed part and a part per byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Whatever its length.
+    /// Time independent of the length.
     pub fixed: Span,
-    /// For each byte.
+    /// Time per byte.
     pub per_byte: Span,
 }
 

@@ -4,11 +4,11 @@ use super::OPERATIONS_MAX;
 use omnes_wire::{Envelope, Kind, Seq};
 use std::time::Duration;
 
-/// What is left of an input; zeros at the end.
+/// Remaining bytes of an input; zeros after its end.
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl Bytes<'_> {
-    /// Runs one operation after the other, each taking what it wants.
+    /// Runs operations one after the other; each consumes as many bytes as it needs.
     pub(super) fn run(mut self, mut operate: impl FnMut(&mut Self)) {
         for _ in 0..OPERATIONS_MAX {
             if self.0.is_empty() {
@@ -24,7 +24,7 @@ impl Bytes<'_> {
         *first
     }
 
-    /// The number given, mostly; else one near it, or any.
+    /// Usually the given number; otherwise one near it, or any.
     pub(super) fn near(&mut self, seq: Seq) -> Seq {
         match self.byte() {
             255 => Seq(self.word()),
@@ -38,7 +38,7 @@ impl Bytes<'_> {
         u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// A small number mostly, any number now and then.
+    /// Usually a small number, occasionally any number.
     pub(super) fn number(&mut self) -> u32 {
         match self.byte() {
             255 => self.word(),
@@ -47,13 +47,13 @@ impl Bytes<'_> {
         }
     }
 
-    /// Never so long that an honest rank takes another for dead because of it alone.
+    /// A time too short for an honest rank to take another for dead because of it alone.
     pub(super) fn time(&mut self) -> Duration {
         let time = Duration::from_micros(u64::from(self.number()) * 50);
         time.min(Duration::from_millis(20))
     }
 
-    /// One of the `usual` kinds mostly, one of the `rare` ones now and then.
+    /// Usually one of the `usual` kinds, occasionally one of the `rare` ones.
     pub(super) fn kind(&mut self, usual: &[Kind], rare: &[Kind]) -> Kind {
         match self.byte() {
             choice @ 250.. => rare[usize::from(choice) % rare.len()],
@@ -75,7 +75,7 @@ impl Bytes<'_> {
         (0..self.byte() % 129).map(|_| self.byte()).collect()
     }
 
-    /// Appends data of a length that the bytes say.
+    /// Appends data of a length read from the input.
     pub(super) fn fill(&mut self, packet: &mut Vec<u8>) {
         let data = self.number() as usize % 9000;
         packet.resize(packet.len() + data, 0xcd);

@@ -1,10 +1,10 @@
-//! Channels: bytes are a list of operations on two honest ranks and one that has the right key and
-//! says whatever the bytes tell it to.
+//! Fuzzing of channels: bytes are a list of operations on two honest ranks and on a third that has
+//! the right key and sends whatever the bytes say.
 //!
 //! Nothing may panic, no data may be placed outside of posted memory, nothing may be sent from
 //! memory that was given back, and the state of a rank stays bounded. At the end the two honest
-//! ranks are left alone: unless somebody was declared dead or gone, all that they have sent to
-//! each other must arrive.
+//! ranks are left alone: unless a rank was declared dead or gone, all that they have sent to each
+//! other must arrive.
 
 use super::bytes::Bytes;
 use super::wire::Wire;
@@ -28,7 +28,7 @@ const POOL_SLOTS: u32 = 6;
 const WINDOW_PACKETS: u32 = 16;
 const COMMUNICATOR: CommunicatorId = CommunicatorId(1);
 
-/// What the third rank has heard from an honest one on a lane: enough to hit its windows.
+/// What the third rank has received from an honest one on a lane: enough to hit its windows.
 #[derive(Clone, Copy, Default)]
 struct Heard {
     expects: Seq,
@@ -42,7 +42,7 @@ struct Honest {
     memory: Memory,
     sends: BTreeSet<SendId>,
     receives: Vec<ReceiveId>,
-    /// Somebody was declared dead or gone, so that messages may be missing.
+    /// A rank was declared dead or gone, so that messages may be missing.
     has_lost: bool,
 }
 
@@ -52,8 +52,8 @@ struct Rig {
     wire: Wire<u32>,
 }
 
-/// Runs a list of operations on channels: two honest ranks, and one that has the right key and says
-/// whatever the bytes tell it to.
+/// Runs a list of operations on channels: two honest ranks, and one that has the right key and
+/// sends whatever the bytes say.
 pub fn channel(bytes: &[u8]) {
     let mut rig = Rig::new();
     Bytes(bytes).run(|bytes| rig.operate(bytes));
@@ -136,7 +136,7 @@ impl Rig {
         }
     }
 
-    /// The third rank says something with the right tag.
+    /// The third rank sends an arbitrary packet with a valid tag.
     fn craft(&mut self, to: u32, bytes: &mut Bytes) {
         let usual = [Kind::Data, Kind::Grant, Kind::Ack, Kind::Nack, Kind::Data, Kind::Pong];
         let rare = [Kind::Ping, Kind::Failed, Kind::Bye];
@@ -171,7 +171,7 @@ impl Rig {
         }
         let heard = &mut self.ranks[to as usize].heard[lane_of(flags)];
         if matches!(kind, Kind::Data | Kind::Grant) && header.seq == heard.expects {
-            // Taken in, most likely; answers will tell.
+            // Probably accepted; acknowledgements will show.
             heard.expects = heard.expects.plus(1);
         }
         self.hand_over(to, &packet);
@@ -272,7 +272,7 @@ impl Rig {
         }
     }
 
-    /// Takes whatever waits for a receive.
+    /// Receives every message that waits for a receive.
     fn make_room(&mut self) {
         for rank in 0..HONEST {
             for communicator in [CommunicatorId(0), COMMUNICATOR] {
@@ -306,7 +306,7 @@ impl Honest {
         }
     }
 
-    /// The third rank hears what is meant for it.
+    /// The third rank records a packet that is addressed to it.
     fn overhear(&mut self, packet: &[u8], to: Rank) {
         let Ok((header, _)) = Header::parse(packet) else { return };
         if to != Rank(2) {
@@ -344,7 +344,7 @@ impl Honest {
                 self.receives.retain(|receive| *receive != id);
             }
             Event::Channel(..) | Event::Broadcast(_) => {}
-            // The third rank never answers pings, so it is found to have failed now and then.
+            // The third rank never answers pings, so it is occasionally found to have failed.
             Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
                 self.has_lost |= rank.0 < HONEST;
             }

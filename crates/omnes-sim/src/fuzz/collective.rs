@@ -1,11 +1,11 @@
-//! Barriers: bytes are a list of operations on two honest ranks with the NICs of their nodes, and
-//! on a third rank that has the right key and says whatever the bytes tell it to.
+//! Fuzzing of barriers: bytes are a list of operations on two honest ranks with the NICs of their
+//! nodes, and on a third rank that has the right key and sends whatever the bytes say.
 //!
-//! One group has all three ranks, one only the honest two. Nothing may panic, barriers end in the
-//! order of entering, the state of a rank stays bounded, and in the honest ones' own group nobody
-//! leaves a barrier before the other has entered it, whatever the third says. At the end the honest
-//! ranks are left alone: unless somebody was declared dead or gone, all their own barriers must
-//! end.
+//! One group has all three ranks, one only the honest two. Nothing may panic, barriers end in
+//! entering order, the state of a rank stays bounded, and in the honest ranks' own group neither
+//! leaves a barrier before the other has entered it, whatever the third rank sends. At the end the
+//! honest ranks are left alone: unless a rank was declared dead or gone, all their own barriers
+//! must end.
 
 use super::bytes::Bytes;
 use super::wire::Wire;
@@ -26,9 +26,9 @@ use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Instant, Kind, Rank, 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Of all three ranks.
+/// Group of all three ranks.
 const ALL: CommunicatorId = CommunicatorId(1);
-/// Of the honest ones.
+/// Group of the honest ranks.
 const OWN: CommunicatorId = CommunicatorId(2);
 
 /// Divisions of all three ranks into nodes.
@@ -42,7 +42,7 @@ const NODES_OF_ALL: [&[&[u32]]; 8] = [
     &[&[0, 1, 2]],
     &[&[2, 1, 0]],
 ];
-/// Divisions of the honest ones.
+/// Divisions of the honest ranks into nodes.
 const NODES_OF_OWN: [&[&[u32]]; 3] = [&[&[0], &[1]], &[&[1], &[0]], &[&[1, 0]]];
 
 /// Barriers of one group at one rank.
@@ -57,9 +57,9 @@ struct Honest {
     endpoint: Endpoint,
     nic: Nic,
     counts: BTreeMap<CommunicatorId, Count>,
-    /// It computes: it does not look at what its NIC shows.
+    /// The rank computes and does not poll its NIC.
     is_busy: bool,
-    /// Somebody was declared dead or gone, so that barriers may not end.
+    /// A rank was declared dead or gone, so that barriers may not end.
     has_lost: bool,
 }
 
@@ -70,8 +70,8 @@ struct Rig {
     wire: Wire<(u32, Way)>,
 }
 
-/// Runs a list of operations on barriers: two honest ranks, and one that has the right key and says
-/// whatever the bytes tell it to.
+/// Runs a list of operations on barriers: two honest ranks, and one that has the right key and
+/// sends whatever the bytes say.
 pub fn collective(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let mut rig = Rig::new(&mut bytes);
@@ -104,7 +104,7 @@ impl Rig {
         let mut rig = Self { now, groups, ranks, wire: Wire::new() };
         rig.open(0);
         if is_late {
-            // What comes before a group is open must not be lost for ever.
+            // Packets that arrive before a group is open must not be lost forever.
             rig.enter(0, OWN);
             rig.drain_all();
             while let Some((to, packet)) = rig.wire.pop() {
@@ -166,8 +166,7 @@ impl Rig {
         }
     }
 
-    /// What a rank does beside: it asks, computes, or lets go of the group of all, and opens it
-    /// once more.
+    /// A rank's other actions: it asks, computes, or closes the group of all and opens it again.
     fn turn(&mut self, rank: u32, bytes: &mut Bytes) {
         let choice = bytes.byte();
         let own = &mut self.ranks[rank as usize];
@@ -183,7 +182,7 @@ impl Rig {
         }
     }
 
-    /// The third rank says something with the right tag, to one rank or to all.
+    /// The third rank sends an arbitrary packet with a valid tag, to one rank or to all.
     fn craft(&mut self, to: u32, bytes: &mut Bytes) {
         let usual = [Kind::Step, Kind::Step, Kind::StepNack, Kind::StepTell, Kind::StepAsk];
         let rare = [Kind::Ping, Kind::Pong, Kind::Failed, Kind::Bye];
@@ -248,7 +247,7 @@ impl Rig {
         self.drain(to);
     }
 
-    /// What the other honest rank hears of a packet.
+    /// Puts a packet on the wire to the other honest rank, if the packet reaches it.
     fn put_on_wire(&mut self, from: u32, Leaving { to, bytes }: Leaving) {
         let other = 1 - from;
         let way = match to {
@@ -333,7 +332,7 @@ impl Rig {
             own.has_lost || own.counts.get(&OWN).is_none_or(|count| count.done == most)
         };
         for _ in 0..10_000 {
-            // One that has lost the other says nothing any more.
+            // A rank that has lost the other falls silent.
             if self.ranks.iter().all(is_done) || self.ranks.iter().any(|own| own.has_lost) {
                 return;
             }
@@ -377,7 +376,7 @@ impl Honest {
         self.machine().close(communicator);
     }
 
-    /// Shows the machine what the NIC has done, unless this rank computes.
+    /// Shows the machine the progress of the NIC, unless this rank computes.
     fn look(&mut self, now: Instant) -> bool {
         if self.is_busy {
             return false;
@@ -393,7 +392,8 @@ impl Honest {
         is_news
     }
 
-    /// A barrier of the honest ones' own group that is done, if the event says so, with its result.
+    /// The barrier of the honest ranks' own group that the event completes, if any, with its
+    /// result.
     fn take(&mut self, event: Event) -> Option<(u32, Words)> {
         match event {
             Event::Collective(BarrierEvent::Done { communicator, epoch, words }) => {
@@ -409,7 +409,7 @@ impl Honest {
                     "{rank} is not a member of {OWN:?}"
                 );
             }
-            // The third rank never answers pings, so it is found to have failed now and then.
+            // The third rank never answers pings, so it is occasionally found to have failed.
             Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
                 self.has_lost |= rank.0 < HONEST;
             }
@@ -419,7 +419,7 @@ impl Honest {
         None
     }
 
-    /// Only members are missing, and never this rank itself.
+    /// Only members may be missing, and never this rank itself.
     fn check_missing(&self, communicator: CommunicatorId, groups: &[BarrierGroupConfig]) {
         let machine = self.endpoint.collective();
         let missing = machine.missing(communicator);

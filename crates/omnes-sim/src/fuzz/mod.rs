@@ -24,11 +24,11 @@ use std::fmt::Debug;
 /// Ranks of the job; the last one is not honest.
 const RANKS: u32 = 3;
 const HONEST: u32 = 2;
-/// Operations of one input.
+/// Most operations of one input.
 const OPERATIONS_MAX: usize = 400;
-/// Packets that one operation may lead to.
+/// Most packets that one operation may cause.
 const PACKETS_MAX: usize = 2000;
-/// Bound on what a rank's machines print of themselves: a measure of their state.
+/// Bound on the length of the machines' debug output, a measure of their state.
 const STATE_CHARACTERS_MAX: usize = 400_000;
 
 /// The endpoint of one rank, with one channel.
@@ -50,7 +50,7 @@ fn endpoint(rank: u32, channel: ChannelConfig, broadcast: Option<BroadcastConfig
     Endpoint::new(Instant::ZERO, config)
 }
 
-/// Puts the data of a packet where they belong, which must be where the preview said.
+/// Places the data of a packet, which must match the preview.
 fn place(memory: &mut Memory, packet: &[u8], placement: &Placement, preview: Option<Preview>) {
     let Placement { target, offset, packet_offset, bytes, .. } = *placement;
     let data = &packet[packet_offset..packet_offset + bytes];

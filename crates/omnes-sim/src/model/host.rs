@@ -1,10 +1,10 @@
-//! One host: the driver of its rank's endpoint on a processor that takes time for everything.
+//! One host: the driver of its rank's endpoint, on a processor that takes time for everything.
 //!
-//! The processor does one thing after the other: it takes a packet in, lets the machine handle
-//! it, hands out what the machine gives, lets the rank's operations go on, then takes the next.
-//! A host that waits notices a packet a while after it was delivered, one that works when it is
-//! done. Packets to one destination in a row make a train, packets that wait a batch; the first
-//! of each costs more.
+//! The processor does one task after the other: it receives a packet, lets the machine handle it,
+//! sends the machine's packets, advances the rank's operations, then takes the next packet. A
+//! waiting host notices a packet some time after its delivery, a busy host when it has finished its
+//! work. Consecutive packets to one destination form a train, waiting packets a batch; the first
+//! packet of each costs more.
 
 use super::net::{Event, Net};
 use super::packet::{Packet, PacketId, To};
@@ -23,10 +23,10 @@ use std::collections::VecDeque;
 
 const NEVER: Time = Time::from_ps(u64::MAX);
 
-/// Packets and events handled in one go, beyond which a machine is taken to be in a loop.
+/// Limit of packets and events handled in one go, beyond which a machine is taken to be in a loop.
 const ROUNDS_MAX: u32 = 10_000_000;
 
-/// What handling a packet costs: `(reports, granted)` where they cost something else than `usual`.
+/// Cost of handling a packet: `special` is `(reports, granted)` where these differ from `usual`.
 fn cost(head: &[u8], bytes: u64, special: (Option<Cost>, Option<Cost>), usual: Cost) -> Span {
     if special == (None, None) {
         return usual.of(bytes);
@@ -50,11 +50,12 @@ pub(super) struct Host {
     pub(super) task: Task,
     inbox: VecDeque<PacketId>,
     inbox_bytes: u64,
-    /// Packets taken in since the inbox was empty.
+    /// Packets received since the inbox was empty.
     batch: u32,
-    /// When it works next, as far as is planned.
+    /// Time of the next scheduled work.
     work_at: Time,
-    /// Where the last packet of the train went, and how many more it may have.
+    /// Destination of the last packet of the train, and number of packets that the train may still
+    /// take.
     train: Option<(To, u32)>,
     head: Head,
 }
@@ -75,7 +76,7 @@ impl Host {
         }
     }
 
-    // ---- when it works --------------------------------------------------------------------
+    // ---- scheduling -----------------------------------------------------------------------
 
     fn schedule(&mut self, net: &mut Net, at: Time) {
         if at < self.work_at {
@@ -84,7 +85,7 @@ impl Host {
         }
     }
 
-    /// Something has come up at `now`: the host looks when it is free.
+    /// Something has happened at `now`: the host checks when it is free.
     pub(super) fn wake(&mut self, net: &mut Net, now: Time) {
         let free_at = net.free_at(self.rank);
         let notice = net.testbed.host.notice.fixed;
@@ -92,7 +93,7 @@ impl Host {
         self.schedule(net, at);
     }
 
-    /// Its NIC has put a packet into its memory.
+    /// The host's NIC has put a packet into the host's memory.
     pub(super) fn deliver(&mut self, net: &mut Net, now: Time, packet: PacketId) {
         let charge = u64::from(truesize(net.packets.of(packet).bytes() as u32));
         if self.inbox_bytes + charge > net.testbed.host.receive_queue_bytes {
@@ -105,7 +106,7 @@ impl Host {
         self.wake(net, now);
     }
 
-    /// Does what there is to do at `now`.
+    /// Does the work that is pending at `now`.
     pub(super) fn work(&mut self, net: &mut Net, shared: &Shared, now: Time) {
         if now != self.work_at {
             return;
@@ -123,7 +124,7 @@ impl Host {
                 self.schedule(net, until);
                 return;
             }
-            // It comes back: its call begins before the library looks at the network.
+            // The rank returns: its call begins before the library polls the network.
             Some(_) if is_away => {}
             _ => at = self.take_batch(net, now),
         }
@@ -133,13 +134,13 @@ impl Host {
         self.drain(net, shared, at);
     }
 
-    /// The rank begins, or goes on after a meeting, at `now` or when the host is free.
+    /// The rank starts, or continues after a meeting, at `now` or when the host is free.
     pub(super) fn begin(&mut self, net: &mut Net, shared: &Shared, now: Time) {
         let free_at = net.free_at(self.rank);
         self.drain(net, shared, now.max(free_at));
     }
 
-    /// Drains the machines, lets the operations go on, and plans when to work again.
+    /// Drains the machines, advances the operations, and schedules the next work.
     pub(super) fn drain(&mut self, net: &mut Net, shared: &Shared, at: Time) {
         let mut at = at;
         for _ in 0..ROUNDS_MAX {
@@ -171,7 +172,7 @@ impl Host {
 
     // ---- in -------------------------------------------------------------------------------
 
-    /// Takes in what waits, up to a batch, before anything else: as one call to the kernel does.
+    /// Receives the waiting packets, up to a batch, before anything else, as one system call does.
     fn take_batch(&mut self, net: &mut Net, now: Time) -> Time {
         let mut at = now;
         for _ in 0..net.testbed.host.batch_packets.max(1) {
@@ -210,7 +211,7 @@ impl Host {
         at
     }
 
-    /// What lay in a buffer goes to the memory of a receive that came later.
+    /// Moves data from pool slots to the memory of receives that were posted later.
     fn apply_moves(&mut self, net: &mut Net, at: Time) -> Time {
         let mut at = at;
         while let Some((_, step)) = self.endpoint.poll_move() {
@@ -256,14 +257,14 @@ impl Host {
         at
     }
 
-    /// What its machines and firmware have counted.
+    /// Counters of the host's machines and firmware.
     pub(super) fn counters(&self) -> RankCounters {
         RankCounters::of(&self.endpoint, &self.firmware)
     }
 
     // ---- the NIC's firmware ----------------------------------------------------------------
 
-    /// A command of this host reaches its NIC.
+    /// A command of the host reaches its NIC.
     pub(super) fn ring(&mut self, net: &mut Net, now: Time, (id, to): (PacketId, Destination)) {
         let head = net.packets.of(id).head();
         let (leaving, bytes) = (self.firmware.egress(to, head), head.len() as u64);
@@ -272,7 +273,7 @@ impl Host {
         self.let_leave(net, done, leaving);
     }
 
-    /// A packet from the wire meets the firmware; true if the host is to have it.
+    /// The firmware processes a packet from the wire; true if the packet goes on to the host.
     pub(super) fn pass_firmware(&mut self, net: &mut Net, now: Time, id: PacketId) -> bool {
         let packet = net.packets.of(id);
         let way = match packet.to {
@@ -314,7 +315,7 @@ impl Host {
         }
     }
 
-    /// Shows the machine what the NIC has done.
+    /// Shows the machine the progress of the NIC.
     fn look_at_pages(&mut self, at: Time) {
         let communicator = self.endpoint.collective().nic_waits().next();
         let Some(communicator) = communicator else { return };
@@ -327,7 +328,7 @@ impl Host {
         }
     }
 
-    /// The host's processor works, as the rank's operations need it.
+    /// Uses the host's processor for the rank's operations.
     pub(super) fn spend(&mut self, net: &mut Net, at: Time, span: Span) -> Time {
         net.work(self.rank, at, span, Doing::HostCalls)
     }

@@ -1,10 +1,10 @@
-//! Everything between the hosts: NICs, links, switches, and the queue of what will happen.
+//! Everything between the hosts: NICs, links, switches, and the event queue.
 //!
 //! A packet costs one event where it leaves its host, one at each switch and one at its receiver's
-//! NIC; servers in a row with the same customers are passed in one event. A packet to all is one
-//! packet with many copies. Where a switch stops its senders instead of dropping, the link that a
-//! packet came by is held until there is room; packets that have been given to that link before
-//! are not held again. Packets lost by chance are lost on the links to hosts.
+//! NIC; consecutive servers with the same customers are passed in one event. A packet to all is one
+//! packet with many copies. If a switch stops its senders instead of dropping, the link on which a
+//! packet arrived is held until there is room; packets given to that link earlier are not held
+//! again. Random losses happen on the links to hosts.
 
 use super::packet::{Packet, PacketId, Packets, To};
 use super::record::{Doing, Record};
@@ -16,25 +16,25 @@ use omnes_topo::network::{Cast, HostId, LinkId, Network, Node, SwitchId};
 use omnes_topo::{TopoError, TreeTable};
 use omnes_wire::Rank;
 
-/// Something that will happen.
+/// A future event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A host has given a packet to its NIC.
     HandedOut { packet: PacketId, host: u32 },
-    /// A packet, or its head, is at the end of a link.
+    /// A packet, or its head, has reached the end of a link.
     Arrived { packet: PacketId, link: u32 },
     /// A NIC has put a packet into its host's memory.
     Delivered { packet: PacketId, host: u32 },
     /// A host may have work to do.
     Work { host: u32 },
-    /// The NIC of a host shows a result.
+    /// The NIC of a host has a result to show.
     Shown { host: u32 },
-    /// A rank begins, or goes on after a meeting.
+    /// A rank starts, or continues after a meeting.
     Go { host: u32 },
 }
 
 impl Event {
-    /// As two numbers.
+    /// The event as two numbers.
     pub(super) fn word(self) -> (u64, u64) {
         let pair =
             |packet: PacketId, at: u32| u64::from(packet.0 & 0xff_ffff) << 32 | u64::from(at);
@@ -49,18 +49,18 @@ impl Event {
     }
 }
 
-/// What the network has counted.
+/// Counters of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetCounters {
     /// Events handled.
     pub events: u64,
-    /// Packets that hosts and NICs have sent; one to all by multicast is one.
+    /// Packets sent by hosts and NICs; a multicast to all counts once.
     pub packets: u64,
-    /// Bytes of those, with frames.
+    /// Bytes of these packets, including framing.
     pub bytes: u64,
     /// Copies that have reached a NIC.
     pub arrived: u64,
-    /// Copies lost by chance.
+    /// Copies lost at random.
     pub lost: u64,
     /// Copies for which a switch had no room.
     pub dropped_by_switches: u64,
@@ -68,7 +68,7 @@ pub struct NetCounters {
     pub dropped_by_hosts: u64,
 }
 
-/// The two servers of a NIC; one of them does both where there is one processor.
+/// The two servers of a NIC; if the NIC has one processor, one of them does both.
 #[derive(Clone, Copy, Default)]
 struct NicServers {
     out: Server,
@@ -81,21 +81,22 @@ pub(super) struct Net {
     pub(super) queue: Queue<Event>,
     pub(super) packets: Packets,
     cpus: Vec<Server>,
-    /// From the work for one host to that for another on the same core.
+    /// Delay when a core switches from one host to another.
     turn: Span,
-    /// For which host each core has worked last.
+    /// The host that each core has worked for last.
     served: Vec<u32>,
     pub(super) counters: NetCounters,
     pub(super) record: Record,
     pub(super) ranks: u32,
     pub(super) samples: Vec<Sample>,
-    /// What is done of the plan, as [`Plan::work_bytes`](super::plan::Plan::work_bytes) counts.
+    /// Completed part of the plan, as counted by
+    /// [`Plan::work_bytes`](super::plan::Plan::work_bytes).
     pub(super) done_bytes: u64,
-    /// Ranks whose plan is done.
+    /// Ranks that have finished the plan.
     pub(super) finished: u32,
-    /// Ranks that wait for the others to meet them.
+    /// Ranks that have reached the meeting and wait for the others.
     pub(super) met: u32,
-    /// The first thing that should not be.
+    /// The first violation, with its rank.
     pub(super) complaint: Option<(u32, String)>,
     network: Network,
     links: Vec<Server>,
@@ -107,7 +108,7 @@ pub(super) struct Net {
     out_links: Vec<u32>,
 }
 
-/// What a core takes to come to another of the `sharing` hosts on it; see `Host::look`.
+/// Time in which a core reaches another of the `sharing` hosts on it; see `Host::look`.
 fn turn(testbed: &Testbed, sharing: u32) -> Span {
     let Host { switch, look, .. } = testbed.host;
     let vain = (switch.fixed + look.fixed) * u64::from(sharing.saturating_sub(1));
@@ -160,12 +161,12 @@ impl Net {
         self.queue.push(at.as_ps(), event);
     }
 
-    /// A machine at `rank` has said what it should not.
+    /// A machine at `rank` has reported something that must not happen.
     pub(super) fn complain(&mut self, rank: u32, what: &impl std::fmt::Debug) {
         self.note(rank, || format!("{what:?}"));
     }
 
-    /// The machine at `rank` has given up on one that lives, as all do here.
+    /// The machine at `rank` has given up on a peer that lives, as all ranks do here.
     pub(super) fn give_up(&mut self, rank: u32, peer: u32) {
         self.note(rank, || {
             format!(
@@ -175,14 +176,15 @@ impl Net {
         });
     }
 
-    /// Keeps what has gone wrong at `rank`, if nothing had before.
+    /// Records a violation at `rank`, unless there was an earlier one.
     pub(super) fn note(&mut self, rank: u32, what: impl FnOnce() -> String) {
         self.complaint.get_or_insert_with(|| (rank, what()));
     }
 
     // ---- hosts and NICs -------------------------------------------------------------------
 
-    /// A host's processor works for `span`, from `at` on or when it is free; when that is done.
+    /// Uses a host's processor for `span`, from `at` or when it is free; returns the time at which
+    /// the work is done.
     pub(super) fn work(&mut self, host: u32, at: Time, span: Span, doing: Doing) -> Time {
         let core = host as usize % self.cpus.len();
         let is_other = std::mem::replace(&mut self.served[core], host) != host;
@@ -194,7 +196,7 @@ impl Net {
         done
     }
 
-    /// When the processor of a host has done all that was asked of it.
+    /// Time at which the processor of a host has finished all accepted work.
     pub(super) fn free_at(&self, host: u32) -> Time {
         self.cpus[host as usize % self.cpus.len()].free_at()
     }
@@ -271,14 +273,14 @@ impl Net {
         self.tree = Some(tree);
     }
 
-    /// A host passes on what `root` sends to all, at `at`; when it has done so.
+    /// A host forwards what `root` sends to all, at `at`; returns the time at which it is done.
     pub(super) fn pass_on_by_host(&mut self, at: Time, host: u32, root: u32, id: PacketId) -> Time {
         let Some(tree) = self.tree.take() else { return at };
         let mut at = at;
         let costs = self.testbed.host;
         let packet = self.packets.of(id).clone();
         let bytes = packet.bytes();
-        // A train is passed on as one, by one call for all children.
+        // A train is forwarded as one, by one call for all children.
         let mut starts_call = packet.leads_train;
         if let Ok(children) = tree.children_of(Rank(host), Rank(root)) {
             for child in children {
@@ -295,12 +297,12 @@ impl Net {
         at
     }
 
-    /// True if hosts pass on what goes to all.
+    /// True if hosts forward the packets that go to all ranks.
     pub(super) fn clones_by_host(&self) -> bool {
         matches!(self.carrier, Carrier::MultiSend { cloning: Cloning::Host, .. })
     }
 
-    /// Puts a step of the NIC's own on the wire, after its work on it.
+    /// Puts a step of the NIC's own on the wire, after the NIC's work on it.
     pub(super) fn send_step(&mut self, now: Time, host: u32, to: To, head: &[u8]) {
         let packet = self.packets.add(Packet::new(host, to, head, 0));
         match (to, self.carrier) {
@@ -334,7 +336,7 @@ impl Net {
                 return;
             }
             if backlog > room {
-                // It enters when so much has left that there is room.
+                // The packet enters when enough data have left to make room.
                 let enters = at + Span::from_ps(backlog.as_ps() - room.as_ps());
                 self.links[came_by as usize].hold(enters);
             }
@@ -359,21 +361,21 @@ impl Net {
         self.push(arrives, Event::Arrived { packet, link });
     }
 
-    /// A packet is at a switch.
+    /// A packet has reached a switch.
     pub(super) fn pass_switch(&mut self, now: Time, switch: u32, came_by: u32, packet: PacketId) {
         let Packet { from, to, .. } = *self.packets.of(packet);
         let costs = self.testbed.switch;
         let at = now + costs.latency;
         let rank = match to {
             To::Rank(rank) | To::Nic(rank) | To::Answer(rank) | To::Child { rank, .. } => rank,
-            // It is sent as what the firmware makes of it.
+            // The command is replaced by the firmware's packets.
             To::Bell(_) => return self.packets.end(packet),
             To::All => {
                 let mut links = std::mem::take(&mut self.out_links);
                 let cast = Cast { from: HostId(from), flow: from };
                 let copies = self.network.multicast_links(SwitchId(switch), LinkId(came_by), cast);
                 links.extend(copies.filter(|link| self.leads_to_rank(*link)).map(|link| link.0));
-                // Its own copy makes room for those that leave.
+                // The original copy makes room for the copies that leave.
                 self.packets.copy(packet, links.len() as u32);
                 for (number, link) in (0..).zip(&links) {
                     self.put_on_link(at + costs.copy * number, *link, packet, Some(came_by));
@@ -384,7 +386,7 @@ impl Net {
                 return;
             }
         };
-        // Packets of a pair keep to one way, so they keep their order.
+        // Packets of a pair follow one path, so they stay in order.
         let flow = from.wrapping_mul(0x9e37_79b9) ^ rank;
         let link = self.network.next_link(SwitchId(switch), HostId(rank), flow);
         self.put_on_link(at, link.0, packet, Some(came_by));
@@ -395,12 +397,12 @@ impl Net {
         !matches!(self.network.end(link), Node::Host(HostId(host)) if host >= self.ranks)
     }
 
-    /// Where a link ends.
+    /// The node at the end of a link.
     pub(super) fn end_of(&self, link: u32) -> Node {
         self.network.end(LinkId(link))
     }
 
-    /// A packet is at the NIC of a host, which takes it in for the host.
+    /// A packet has reached the NIC of a host, which receives it for the host.
     pub(super) fn take_in(&mut self, now: Time, host: u32, packet: PacketId) {
         let Packet { from, to, .. } = *self.packets.of(packet);
         let bytes = self.packets.of(packet).bytes();
@@ -420,7 +422,7 @@ impl Net {
         }
     }
 
-    /// A NIC is told that what it sent has come.
+    /// A NIC is notified that its packet has arrived.
     pub(super) fn settle(&mut self, now: Time, host: u32) {
         let cost = self.testbed.nic.settle;
         self.serve_nic(host, now, cost.of(0), Doing::NicReceives);

@@ -1,4 +1,4 @@
-//! How a rank's operations go on over the machines: messages, trees, multicast, barriers.
+//! Progress of a rank's operations over the machines: messages, trees, multicast, barriers.
 
 use super::host::Host;
 use super::net::Net;
@@ -16,7 +16,7 @@ use omnes_topo::Tree;
 use omnes_topo::barrier::STEPS_MAX;
 use omnes_wire::Rank;
 
-/// Whom a machine has given up on.
+/// The peer that a machine has given up on.
 fn lost_peer(event: &EndpointEvent) -> Option<Rank> {
     match *event {
         EndpointEvent::Broadcast(
@@ -34,7 +34,7 @@ fn lost_peer(event: &EndpointEvent) -> Option<Rank> {
 }
 
 impl Host {
-    /// Takes what the machines tell.
+    /// Handles the machines' events.
     pub(super) fn take_events(&mut self, net: &mut Net, at: Time) {
         while let Some(event) = self.endpoint.poll_event(at.instant()) {
             match event {
@@ -67,8 +67,8 @@ impl Host {
         }
     }
 
-    /// Lets the rank's operations go on as far as they can; the time then, and whether the
-    /// machines were told anything.
+    /// Advances the rank's operations as far as possible; returns the time at the end, and whether
+    /// the machines received any command.
     pub(super) fn go_on(&mut self, net: &mut Net, shared: &Shared, at: Time) -> (Time, bool) {
         let (mut at, mut has_begun) = (at, false);
         loop {
@@ -96,8 +96,8 @@ impl Host {
         }
     }
 
-    /// Begins the rank's next operation; the time then, and whether the machines were told
-    /// anything.
+    /// Begins the rank's next operation; returns the time at the end, and whether the machines
+    /// received any command.
     fn begin_next(&mut self, net: &mut Net, shared: &Shared, at: Time) -> (Time, bool) {
         let number = self.task.next;
         let Some(op) = shared.plan.op(number) else {
@@ -166,7 +166,7 @@ impl Host {
 
     // ---- messages -------------------------------------------------------------------------
 
-    /// Begins a message of the operation; its name, if it is waited for.
+    /// Begins a message of the operation; returns its id, if the operation waits for it.
     fn send(
         &mut self,
         net: &mut Net,
@@ -237,7 +237,7 @@ impl Host {
         }
     }
 
-    /// Begins the messages to the children, of which `available` bytes are here.
+    /// Begins the messages to the children; `available` bytes of the message have arrived.
     fn pass_on(
         &mut self,
         net: &mut Net,
@@ -273,7 +273,7 @@ impl Host {
         }
     }
 
-    /// Sends a broadcast that waits for room, if there is room; true if it was sent.
+    /// Sends a broadcast that waits for room, if there is room now; true if it was sent.
     fn let_go(&mut self, net: &mut Net, running: &mut Running, at: &mut Time) -> bool {
         let Some((group, bytes)) = running.held else { return false };
         let Op::Bcast { algorithm: BcastAlgorithm::Multicast(policy), .. } = running.op else {
@@ -322,7 +322,7 @@ impl Host {
         }
     }
 
-    /// Takes the next steps of a barrier by messages; true if there was one to take.
+    /// Runs the next steps of a barrier by messages; true if there was one to run.
     fn take_steps(
         &mut self,
         net: &mut Net,
@@ -350,7 +350,7 @@ impl Host {
         true
     }
 
-    /// Lets an operation go on; true if the machines were told anything.
+    /// Advances an operation; true if the machines received any command.
     fn continue_running(
         &mut self,
         net: &mut Net,

@@ -1,30 +1,30 @@
-//! Packets on their way: heads as the machines have written them, data as a length.
+//! Packets in flight: heads as written by the machines, data as a length.
 
 use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head};
 use slab::Slab;
 
-/// Names a packet that is under way.
+/// Identifier of a packet in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PacketId(pub(super) u32);
 
-/// Where a packet goes.
+/// Destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum To {
     /// To one rank.
     Rank(u32),
-    /// To the NIC of its own host: the command to send it there.
+    /// To the NIC of its own host: a command to send a packet to this destination.
     Bell(Destination),
     /// To one rank's NIC.
     Nic(u32),
-    /// To all, by the switches.
+    /// To all, copied by the switches.
     All,
-    /// To one rank's NIC, which is told that a packet has come.
+    /// To one rank's NIC: a notice that a packet has arrived.
     Answer(u32),
-    /// To one rank, which passes on what `root` sends to all.
+    /// To one rank, which forwards what `root` sends to all.
     Child { rank: u32, root: u32 },
 }
 
-/// One packet, or all copies that switches make of it.
+/// One packet, or all copies of it made by switches.
 #[derive(Clone)]
 pub(super) struct Packet {
     pub(super) from: u32,
@@ -32,9 +32,9 @@ pub(super) struct Packet {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: u8,
     pub(super) data_bytes: u32,
-    /// It is the first of a train.
+    /// The packet is the first of a train.
     pub(super) leads_train: bool,
-    /// Copies under way.
+    /// Copies in flight.
     pub(super) copies: u32,
 }
 
@@ -51,7 +51,7 @@ impl Packet {
         &self.head[..usize::from(self.head_bytes)]
     }
 
-    /// Length without frames.
+    /// Length without framing.
     pub(super) fn bytes(&self) -> u64 {
         u64::from(self.head_bytes) + u64::from(self.data_bytes)
     }
@@ -60,7 +60,7 @@ impl Packet {
 const _: () = assert!(HEAD_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(size_of::<Head>() >= HEAD_BYTES_MAX);
 
-/// All packets that are under way; the memory of those that have arrived is used again.
+/// All packets in flight; the memory of packets that have arrived is reused.
 #[derive(Default)]
 pub(super) struct Packets {
     slab: Slab<Packet>,
@@ -75,7 +75,7 @@ impl Packets {
         &self.slab[id.0 as usize]
     }
 
-    /// More copies of a packet get under way.
+    /// Adds copies of a packet.
     pub(super) fn copy(&mut self, id: PacketId, more: u32) {
         self.slab[id.0 as usize].copies += more;
     }

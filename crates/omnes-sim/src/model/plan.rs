@@ -1,14 +1,14 @@
-//! What the ranks of a model do: operations that all of them come to in the same order.
+//! Operations of the ranks of a model, in the same order at all ranks.
 
 use crate::engine::Span;
 use omnes_proto::algorithm::BcastAlgorithm;
 use omnes_proto::collective::Runner;
 use omnes_topo::BarrierAlgorithm;
 
-/// What a rank's part in an operation counts for beside its data: about what a packet costs.
+/// Work counted for a rank's part in an operation besides its data: about the cost of a packet.
 pub(super) const OPERATION_BYTES: u64 = 4096;
 
-/// Who makes the steps of a barrier.
+/// What runs the steps of a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Steps {
     /// The collective machine, in the NIC or in the host.
@@ -17,87 +17,87 @@ pub enum Steps {
     Channel,
 }
 
-/// A sort of barrier.
+/// A kind of barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BarrierKind {
-    /// Which steps.
+    /// Algorithm that determines the steps.
     pub algorithm: BarrierAlgorithm,
-    /// Who makes them.
+    /// What runs the steps.
     pub steps: Steps,
-    /// Whether a release goes to all as one multicast packet.
+    /// Whether a release to all is one multicast packet.
     pub is_multicast: bool,
 }
 
-/// One operation; ranks that have no part in it go on.
+/// One operation; ranks without a part in it proceed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     /// A broadcast of `bytes` bytes from `root`.
     Bcast {
-        /// How.
+        /// Algorithm of the broadcast.
         algorithm: BcastAlgorithm,
-        /// From whom.
+        /// The root.
         root: u32,
         /// Length of the message.
         bytes: u64,
     },
-    /// A barrier of all.
+    /// A barrier of all ranks.
     Barrier(BarrierKind),
-    /// A message over a channel; the sender goes on when it may.
+    /// A message over a channel; the sender proceeds once the message is copied or sent.
     Message {
         /// The sender.
         from: u32,
         /// The receiver.
         to: u32,
-        /// Its length.
+        /// Length of the message.
         bytes: u64,
     },
-    /// Messages over a channel, begun at once and waited for together.
+    /// Messages over a channel, all begun immediately and awaited together.
     Stream {
         /// The sender.
         from: u32,
         /// The receiver.
         to: u32,
-        /// The length of each.
+        /// Length of each message.
         bytes: u64,
-        /// How many.
+        /// Number of messages.
         messages: u32,
     },
-    /// All ranks begin what follows at the same time, once all have come and nothing is under way
-    /// any more, late acknowledgements included: no message is sent for it.
+    /// All ranks start the next operation at the same time, once all have arrived and nothing is in
+    /// progress any more, late acknowledgements included. No message is sent for it.
     Meet,
     /// Every rank but `root` computes, without a call into the library, for a random time of at
     /// most `most`.
     Compute {
-        /// The longest.
+        /// Longest time.
         most: Span,
-        /// Who does not.
+        /// The rank that does not compute.
         root: u32,
     },
 }
 
 impl Default for Op {
-    /// Nothing: all meet and go on.
+    /// A no-op: all ranks meet and continue.
     fn default() -> Self {
         Self::Meet
     }
 }
 
-/// What all ranks do.
+/// Plan of all ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// In this order.
+    /// Operations, in order.
     pub ops: Vec<Op>,
-    /// So many times.
+    /// Number of repetitions.
     pub repeat: u32,
 }
 
 impl Plan {
-    /// `ops`, `repeat` times.
+    /// Creates a plan of `ops`, repeated `repeat` times.
     pub fn new(ops: impl Into<Vec<Op>>, repeat: u32) -> Self {
         Self { ops: ops.into(), repeat }
     }
 
-    /// What `ranks` ranks have to do, in bytes: the data that come in, and a fixed number for each
+    /// Total work of `ranks` ranks in bytes: the received data, and a fixed number for each
     /// operation of each rank.
     pub(super) fn work_bytes(&self, ranks: u32) -> f64 {
         let (all, each) = (f64::from(ranks), OPERATION_BYTES as f64);
@@ -111,7 +111,7 @@ impl Plan {
         self.ops.iter().map(of).sum::<f64>() * f64::from(self.repeat)
     }
 
-    /// The operation of a number, counted over all repetitions.
+    /// The operation with this number, counted over all repetitions.
     pub(super) fn op(&self, number: u32) -> Option<Op> {
         let ops = self.ops.len() as u32;
         (ops > 0 && number / ops < self.repeat).then(|| self.ops[(number % ops) as usize])

@@ -1,11 +1,11 @@
-//! What happened, as one number, and, if asked for, as bars for people to look at.
+//! Record of a run: a hash and, if requested, bars for a chart.
 
 use crate::engine::Time;
 use crate::rig::nic::Nic;
 use omnes_proto::endpoint::Endpoint;
 use serde::Serialize;
 
-/// What a resource does.
+/// Activity of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Doing {
@@ -13,11 +13,11 @@ pub enum Doing {
     HostCalls,
     /// A host hands out a packet.
     HostSends,
-    /// A host takes a packet in.
+    /// A host receives a packet.
     HostReceives,
     /// A NIC sends a packet.
     NicSends,
-    /// A NIC takes a packet in.
+    /// A NIC receives a packet.
     NicReceives,
     /// A NIC's firmware works on a collective.
     NicSteps,
@@ -26,7 +26,7 @@ pub enum Doing {
 }
 
 impl Doing {
-    /// Its name, as in traces.
+    /// Name in traces.
     pub fn name(self) -> &'static str {
         match self {
             Self::HostCalls => "host-calls",
@@ -40,27 +40,27 @@ impl Doing {
     }
 }
 
-/// Something that a resource did.
+/// A period of activity of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bar {
-    /// What.
+    /// The activity.
     pub doing: Doing,
     /// The host, or for [`Doing::Wire`] the link.
     pub at: u32,
-    /// From when.
+    /// Start of the period.
     pub start: Time,
-    /// Until when.
+    /// End of the period.
     pub end: Time,
 }
 
-/// What the machines of one rank have counted, answers left out.
+/// Counters of one rank's machines; acknowledgements sent are not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RankCounters {
-    /// Data packets sent to one rank for the first time, copies for co-roots too.
+    /// Data packets sent to one rank for the first time, including copies for co-roots.
     pub data_packets: u64,
     /// Data packets sent to all for the first time.
     pub casts: u64,
-    /// Data packets and steps of barriers sent again, in every way.
+    /// Data packets and steps of barriers sent again, by any path.
     pub repairs: u64,
     /// Acknowledgements of broadcasts received.
     pub acks: u64,
@@ -87,7 +87,7 @@ impl RankCounters {
     }
 }
 
-/// Bars that are kept at most; a run that has more keeps the first.
+/// Most bars kept; a run that has more keeps the first ones.
 pub const BARS_MAX: usize = 4_000_000;
 
 /// See the module header.
@@ -110,9 +110,9 @@ impl Record {
         self.bars.take().unwrap_or_default()
     }
 
-    /// An event counts: equal runs have equal hashes.
+    /// Adds an event to the hash: equal runs have equal hashes.
     pub(super) fn mix(&mut self, at: u64, what: u64) {
-        // FNV-1a over 64-bit words, with a fold so that high bits reach low ones.
+        // FNV-1a over 64-bit words, folded so that high bits reach low ones.
         for number in [at, what] {
             let mixed = (self.hash ^ number).wrapping_mul(0x0100_0000_01b3);
             self.hash = mixed ^ (mixed >> 29);

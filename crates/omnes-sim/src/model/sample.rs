@@ -1,29 +1,30 @@
-//! What became of each operation, of all ranks together.
+//! Times of each operation, over all ranks.
 
 use super::net::{Event, Net};
 use super::plan::{OPERATION_BYTES, Op};
 use crate::engine::{Span, Time};
 
-/// What became of one operation.
+/// Times of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// The operation, counted over all repetitions.
+    /// Number of the operation, counted over all repetitions.
     pub number: u32,
-    /// When the first rank began.
+    /// Time at which the first rank began.
     pub first_began: Time,
-    /// When the last one did.
+    /// Time at which the last rank began.
     pub last_began: Time,
-    /// When the root, or the sender, began; the first rank where there is none.
+    /// Time at which the root, or the sender, began; the first rank if there is none.
     pub root_began: Time,
-    /// When the root's call was over.
+    /// Time at which the root's call ended.
     pub root_ended: Time,
-    /// When that of the last other rank was.
+    /// Time at which the call of the last other rank ended.
     pub others_ended: Time,
-    /// When the last rank's was.
+    /// Time at which the call of the last rank ended.
     pub ended: Time,
-    /// Time in the call, of all ranks together, in picoseconds: more than a span may last.
+    /// Time spent in the call, summed over all ranks, in picoseconds: may exceed the range of
+    /// [`Span`].
     in_call_ps: u128,
-    /// Ranks that have ended it.
+    /// Number of ranks that have ended the operation.
     pub ranks: u32,
 }
 
@@ -42,12 +43,12 @@ impl Sample {
         }
     }
 
-    /// From the root's begin until the last rank is done.
+    /// Time from the root's start until the last rank is done.
     pub fn from_root(&self) -> Span {
         self.ended - self.root_began
     }
 
-    /// Time in the call, on average over the ranks that have ended it.
+    /// Time spent in the call, averaged over the ranks that have ended the operation.
     pub fn mean_in_call(&self) -> Span {
         let mean = self.in_call_ps.checked_div(u128::from(self.ranks)).unwrap_or_default();
         Span::from_ps(u64::try_from(mean).unwrap_or(u64::MAX))
@@ -55,7 +56,7 @@ impl Sample {
 }
 
 impl Net {
-    /// All ranks begin, or go on after a meeting.
+    /// All ranks start, or continue after a meeting.
     pub(super) fn release(&mut self, at: Time) {
         self.met = 0;
         for host in 0..self.ranks {
@@ -64,7 +65,7 @@ impl Net {
     }
 
     fn sample(&mut self, number: u32) -> &mut Sample {
-        // Operations come in order, so the newest is at the end.
+        // Operations arrive in order, so the newest is at the end.
         let found = self.samples.binary_search_by_key(&number, |sample| sample.number);
         let at = found.unwrap_or_else(|at| {
             self.samples.insert(at, Sample::new(number));
@@ -96,7 +97,7 @@ impl Net {
     }
 }
 
-/// Who sends first.
+/// The rank that sends first.
 fn root_of(op: Op) -> u32 {
     match op {
         Op::Bcast { root, .. } | Op::Compute { root, .. } => root,

@@ -1,28 +1,28 @@
-//! What a model is made of.
+//! Parts of a model.
 
 use crate::testbed::Testbed;
 use omnes_topo::Tree;
 use omnes_topo::network::Network;
 
-/// Who passes on what goes to all, where no switch does.
+/// Where packets to all are forwarded if no switch copies them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cloning {
-    /// The NIC, as the packet comes in.
+    /// By the NIC, as the packet arrives.
     Nic,
-    /// The host.
+    /// By the host.
     Host,
 }
 
-/// How a packet to all gets there.
+/// How a packet to all reaches its receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
     /// Switches copy it.
     Multicast,
     /// Multi-send along a tree.
     MultiSend {
-        /// Who sends to whom.
+        /// The tree.
         tree: Tree,
-        /// Who passes on.
+        /// Where packets are forwarded.
         cloning: Cloning,
     },
 }
@@ -30,16 +30,16 @@ pub enum Carrier {
 /// See the module header.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Costs.
+    /// Costs of hosts, NICs, links and switches.
     pub testbed: Testbed,
     /// Switches and links.
     pub network: Network,
     /// Ranks; rank `r` is on host `r`.
     pub ranks: u32,
-    /// What all randomness follows from.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// Packets in a million that are lost on a host's link, each by itself.
+    /// Packets per million that are lost on a host's link, each independently.
     pub loss_ppm: u32,
-    /// How a packet to all gets there.
+    /// How a packet to all reaches its receivers.
     pub carrier: Carrier,
 }

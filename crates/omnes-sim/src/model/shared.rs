@@ -1,4 +1,4 @@
-//! What all ranks of a model know: the plan, and how its groups are called.
+//! State shared by all ranks of a model: the plan, and the identifiers of its groups.
 
 use super::plan::{BarrierKind, Op, Plan, Steps};
 use omnes_proto::algorithm::BcastAlgorithm;
@@ -8,18 +8,18 @@ use omnes_wire::{CommunicatorId, Rank};
 
 /// The communicator of messages.
 pub(super) const MESSAGES: CommunicatorId = CommunicatorId(1);
-/// The communicator of broadcasts' groups.
+/// The communicator of groups for broadcasts.
 const CASTS: CommunicatorId = CommunicatorId(2);
-/// The communicators of barriers' groups, from this one on.
+/// First communicator of groups for barriers.
 const BARRIERS: u32 = 0x100;
 
-/// What all ranks of a model know.
+/// State shared by all ranks of a model.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) plan: Plan,
-    /// Policies of the plan's broadcasts; a group for each.
+    /// Policies of the plan's broadcasts; one group per policy.
     pub(super) policies: Vec<Policy>,
-    /// Sorts of the plan's barriers by machine; a group for each.
+    /// Kinds of the plan's barriers run by the machine; one group per kind.
     pub(super) barriers: Vec<BarrierKind>,
     /// Trees of the plan's broadcasts over channels, each built once for all ranks.
     pub(super) shapes: Vec<Shape>,
@@ -27,12 +27,12 @@ pub(super) struct Shared {
     pub(super) seed: u64,
 }
 
-/// A tree of all ranks, both ways.
+/// A tree of all ranks, in both directions.
 #[derive(Debug)]
 pub(super) struct Shape {
     tree: Tree,
     down: TreeTable,
-    /// The parent of each relative rank; of the root itself.
+    /// The parent of each relative rank; the root is its own parent.
     up: Vec<u32>,
 }
 
@@ -47,12 +47,12 @@ impl Shape {
         Ok(Self { tree, down, up })
     }
 
-    /// To whom `rank` passes on what `root` sends, in the order of sending.
+    /// Ranks to which `rank` forwards the data of `root`, in sending order.
     pub(super) fn children(&self, rank: u32, root: u32) -> impl Iterator<Item = Rank> + '_ {
         self.down.children_of(Rank(rank), Rank(root)).into_iter().flatten()
     }
 
-    /// From whom it gets it; nobody at the root.
+    /// The rank from which `rank` receives the data of `root`; `None` at the root.
     pub(super) fn parent(&self, rank: u32, root: u32) -> Option<Rank> {
         let ranks = self.up.len() as u32;
         let relative = (rank + ranks - root) % ranks;
@@ -60,7 +60,7 @@ impl Shape {
     }
 }
 
-/// Adds what is not there yet.
+/// Adds an item unless the list contains it.
 fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
     if !list.contains(&item) {
         list.push(item);
@@ -68,7 +68,7 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
 }
 
 impl Shared {
-    /// What `ranks` ranks need for a plan.
+    /// State that `ranks` ranks need for a plan.
     pub(super) fn new(plan: Plan, ranks: u32, seed: u64) -> Result<Self, TopoError> {
         let (mut policies, mut barriers, mut trees) = (Vec::new(), Vec::new(), Vec::new());
         for op in &plan.ops {
@@ -88,7 +88,7 @@ impl Shared {
         Ok(Self { plan, policies, barriers, shapes, ranks, seed })
     }
 
-    /// The tree of all ranks, if the plan has it.
+    /// The tree of all ranks, if the plan uses it.
     pub(super) fn shape(&self, tree: Tree) -> Option<&Shape> {
         self.shapes.iter().find(|shape| shape.tree == tree)
     }

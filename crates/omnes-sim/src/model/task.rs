@@ -1,4 +1,4 @@
-//! What a rank is about: its place in the plan, and the operation that is under way.
+//! Progress of a rank: its position in the plan, and the operation in progress.
 
 use super::plan::Op;
 use crate::engine::Time;
@@ -7,7 +7,7 @@ use omnes_proto::packet::{ReceiveId, SendId};
 use omnes_topo::Step;
 use omnes_wire::{CommunicatorId, Rank};
 
-/// What a rank waits for to receive.
+/// A receive that a rank waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Awaited {
     pub(super) is_cast: bool,
@@ -22,7 +22,7 @@ pub(super) struct Stepping {
     pub(super) tag: u32,
 }
 
-/// An operation under way.
+/// An operation in progress.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     pub(super) number: u32,
@@ -35,14 +35,14 @@ pub(super) struct Running {
     pub(super) held: Option<(GroupId, u64)>,
     pub(super) barrier: Option<(CommunicatorId, u32)>,
     pub(super) stepping: Option<Stepping>,
-    /// Those to whom it is passed on, with what has been begun for them.
+    /// Children to which the message is forwarded; `passing` are the sends begun for them.
     pub(super) children: Vec<Rank>,
     pub(super) passing: Vec<SendId>,
     pub(super) is_whole: bool,
 }
 
 impl Running {
-    /// The operation of a number; `used` is one that is over, whose memory is used again.
+    /// Begins the operation with this number; `used` is a finished one whose memory is reused.
     pub(super) fn begin(used: Option<Box<Self>>, number: u32, op: Op, began: Time) -> Box<Self> {
         let Some(mut running) = used else {
             return Box::new(Self { number, op, began, is_whole: true, ..Self::default() });
@@ -79,7 +79,7 @@ pub(super) enum Stage {
 pub(super) struct Task {
     pub(super) next: u32,
     pub(super) stage: Stage,
-    /// The last operation, whose memory the next one uses.
+    /// The last operation, whose memory the next one reuses.
     pub(super) used: Option<Box<Running>>,
 }
 
@@ -89,14 +89,14 @@ impl Task {
         matches!(self.stage, Stage::Over)
     }
 
-    /// All have met: the rank goes on.
+    /// All ranks have met: this rank continues.
     pub(super) fn release(&mut self) {
         if matches!(self.stage, Stage::Meeting) {
             self.stage = Stage::Ready;
         }
     }
 
-    /// When the rank has to go on by itself.
+    /// Time at which the rank must continue by itself.
     pub(super) fn wakes_at(&self) -> Option<Time> {
         match self.stage {
             Stage::Computing(until) => Some(until),
@@ -104,7 +104,7 @@ impl Task {
         }
     }
 
-    /// True while the rank computes and makes no call.
+    /// True while the rank computes outside of any call.
     pub(super) fn computes(&self) -> bool {
         matches!(self.stage, Stage::Computing(_))
     }

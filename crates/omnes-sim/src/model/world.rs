@@ -24,70 +24,70 @@ use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 use thiserror::Error;
 
-/// A model that cannot be.
+/// An invalid model, or a run that failed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ModelError {
     /// Fewer than two ranks.
     #[error("a model of {ranks} ranks; it takes 2 at least")]
     TooFewRanks {
-        /// How many.
+        /// Number of ranks.
         ranks: u32,
     },
     /// More ranks than hosts.
     #[error("{ranks} ranks on a network of {hosts} hosts; it takes a host for each rank")]
     TooFewHosts {
-        /// Ranks.
+        /// Number of ranks.
         ranks: u32,
-        /// Hosts.
+        /// Number of hosts.
         hosts: u32,
     },
-    /// A tree that cannot be.
+    /// An invalid tree.
     #[error("{0}")]
     Tree(#[from] TopoError),
-    /// A setting of the machines that follows from the testbed is out of range.
+    /// A setting of the machines derived from the testbed is out of range.
     #[error("testbed `{testbed}`: {error}")]
     Setting {
-        /// Its name.
+        /// Name of the testbed.
         testbed: String,
-        /// Which.
+        /// The error of the setting.
         error: ConfigError,
     },
-    /// The plan did not come to its end.
+    /// The plan did not finish.
     #[error("stuck at {at_us} us: {finished} of {ranks} ranks are done; {first}")]
     Stuck {
-        /// When.
+        /// Time.
         at_us: String,
-        /// Ranks that are done.
+        /// Number of ranks that are done.
         finished: u32,
-        /// All.
+        /// Number of ranks.
         ranks: u32,
-        /// What the first that is not done waits for.
+        /// What the first unfinished rank waits for.
         first: String,
     },
-    /// A machine did what it should not.
+    /// A machine violated its contract.
     #[error("rank {rank}: {what}")]
     Broken {
-        /// Where.
+        /// The rank.
         rank: u32,
-        /// What.
+        /// The violation.
         what: String,
     },
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
-    /// All operations but meetings and computing, in order.
+    /// All operations in order, except meetings and computing.
     pub samples: Vec<Sample>,
     /// Virtual time at the end.
     pub end: Time,
-    /// What the network has counted.
+    /// Counters of the network.
     pub counters: NetCounters,
-    /// What each rank's machines have counted.
+    /// Counters of each rank's machines.
     pub ranks: Vec<RankCounters>,
-    /// Equal runs have equal hashes.
+    /// Hash of the run; equal runs have equal hashes.
     pub hash: u64,
-    /// What every resource did, if that was asked for.
+    /// Activity of every resource, if requested.
     pub bars: Vec<Bar>,
 }
 
@@ -98,23 +98,24 @@ pub struct Model {
     shared: Shared,
 }
 
-/// Virtual time after which a run is given up.
+/// Virtual time after which a run is aborted.
 const PATIENCE: Time = Time::from_ps(10_000_000_000_000_000);
 
-/// Silence after which a rank is asked whether it lives, and taken for dead: shortly before that,
-/// as nobody dies here, and questions would be in the way.
+/// Silence after which a rank is probed and declared dead: slightly less than [`PATIENCE`], as no
+/// rank dies here and probes would only add load.
 const SILENCE: Duration = Duration::from_secs(9000);
-/// Machines wait for nothing so long but for signs of life: then nothing is under way any more.
+/// Apart from heartbeats, no machine waits longer than this: after so long nothing is in progress
+/// any more.
 const QUIET: Span = Span::from_ns(60_000_000_000);
 
-/// Events between two words on how far a run is: some hundredths of a second.
+/// Events between two progress reports: some hundredths of a second.
 const EVENTS_PER_TELLING: u64 = 1 << 14;
 
 impl Model {
-    /// A model at time 0; `has_bars` if what every resource does shall be kept.
+    /// Creates a model at time 0; with `has_bars` the activity of every resource is kept.
     ///
     /// # Errors
-    /// [`ModelError`] says what cannot be.
+    /// [`ModelError`] if setup or plan is invalid.
     pub fn new(setup: Setup, plan: Plan, has_bars: bool) -> Result<Self, ModelError> {
         let (ranks, seed) = (setup.ranks, setup.seed);
         if ranks < 2 {
@@ -135,19 +136,19 @@ impl Model {
         Ok(Self { hosts, net, shared })
     }
 
-    /// Lets the ranks do what they plan, until nothing is under way any more.
+    /// Runs the ranks' plan until nothing is in progress any more.
     ///
     /// # Errors
-    /// [`ModelError`] if they do not come to the end.
+    /// [`ModelError`] if the plan does not finish.
     pub fn run(self) -> Result<Report, ModelError> {
         self.run_telling(|_| ())
     }
 
-    /// As [`Model::run`]; `tell` hears now and then which share of the plan is done, from 0 to 1,
-    /// never less than before.
+    /// As [`Model::run`]; `tell` is called from time to time with the completed share of the plan,
+    /// from 0 to 1, which never decreases.
     ///
     /// # Errors
-    /// [`ModelError`] if they do not come to the end.
+    /// [`ModelError`] if the plan does not finish.
     pub fn run_telling(mut self, mut tell: impl FnMut(f64)) -> Result<Report, ModelError> {
         let work_bytes = self.shared.plan.work_bytes(self.net.ranks).max(1.0);
         let mut now = Time::ZERO;

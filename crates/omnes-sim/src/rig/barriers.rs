@@ -1,4 +1,4 @@
-//! Barriers in the rig: groups, commands and what can be counted of them.
+//! Barriers in the rig: groups, commands and counters.
 //!
 //! ```
 //! use omnes_proto::collective::Runner;
@@ -12,7 +12,7 @@
 //! cluster.enter_all(group);
 //! cluster.run_until_quiescent();
 //! cluster.check(nothing_is_missing);
-//! // One step is missed, asked for and sent again by the NIC that owes it.
+//! // One step is lost, requested, and retransmitted by the NIC that owes it.
 //! assert_eq!(cluster.step_packets(group), 8 + 1);
 //! assert_eq!(cluster.collective_counters(2).nacks_sent, 1);
 //! ```
@@ -28,7 +28,7 @@ use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Kind, Rank};
 use std::rc::Rc;
 
-/// The communicators of [`Cluster::open_barriers_of_all`], from this one on.
+/// First communicator of [`Cluster::open_barriers_of_all`].
 const BARRIERS_OF_ALL: u32 = 0x100;
 
 impl Cluster {
@@ -50,7 +50,7 @@ impl Cluster {
         self.act(rank, |node, world| node.open_barriers(world, &group));
     }
 
-    /// Opens a group of all ranks for barriers, each rank a node of its own, without multicast.
+    /// Opens a group of all ranks for barriers, each rank on its own node, without multicast.
     pub fn open_barriers_of_all(
         &mut self,
         algorithm: BarrierAlgorithm,
@@ -70,7 +70,7 @@ impl Cluster {
         communicator
     }
 
-    /// A rank forgets a group for barriers; what it waits for there is taken back.
+    /// A rank forgets a group for barriers; its pending barrier there is cancelled.
     pub fn close_barriers(&mut self, rank: u32, communicator: CommunicatorId) {
         self.act(rank, |node, world| node.close_barriers(world, communicator));
     }
@@ -82,7 +82,7 @@ impl Cluster {
         self.act(rank, |node, world| node.enter(world, communicator))
     }
 
-    /// All living members of a group enter its next barrier, one after the other at one instant.
+    /// All living members of a group enter its next barrier, in rank order at the same instant.
     pub fn enter_all(&mut self, communicator: CommunicatorId) -> Vec<Operation> {
         let is_here = |rank: &u32| {
             let node = &self.nodes[*rank as usize];
@@ -92,7 +92,7 @@ impl Cluster {
         ranks.into_iter().map(|rank| self.enter(rank, communicator)).collect()
     }
 
-    /// A rank asks who has entered the barrier of a group that is under way.
+    /// A rank asks which members have entered the current barrier of a group.
     pub fn ask(&mut self, rank: u32, communicator: CommunicatorId) {
         let note = format!("asks who has entered the barrier of {}", communicator.0);
         self.network.trace.note(self.now(), Rank(rank), note);
@@ -111,35 +111,35 @@ impl Cluster {
         }
     }
 
-    // ---- what can be seen -----------------------------------------------------------------
+    // ---- inspection -----------------------------------------------------------------------
 
-    /// What the collective machine of a rank has counted.
+    /// Counters of a rank's collective machine.
     pub fn collective_counters(&self, rank: u32) -> &CollectiveCounters {
         self.endpoint(rank).collective().counters()
     }
 
-    /// What the NIC of a rank's node has counted for a group; `None` if it has no slot for it.
+    /// Counters of the NIC of a rank's node for a group; `None` if the NIC has no slot for it.
     pub fn nic_counters(&self, rank: u32, communicator: CommunicatorId) -> Option<&NicCounters> {
         self.nodes[rank as usize].barriers.nic_counters(communicator)
     }
 
-    /// Steps of a group's barriers between nodes, a multicast counted once.
+    /// Number of steps of a group's barriers between nodes; a multicast counts once.
     pub fn step_packets(&self, communicator: CommunicatorId) -> u64 {
         self.network.steps.of(communicator, Kind::Step, false)
     }
 
-    /// Steps of a group's barriers between the ranks of one node.
+    /// Number of steps of a group's barriers between the ranks of one node.
     pub fn step_packets_inside(&self, communicator: CommunicatorId) -> u64 {
         self.network.steps.of(communicator, Kind::Step, true)
     }
 
-    /// Packets of a kind about a group's barriers, wherever they go.
+    /// Number of packets of a kind about a group's barriers, between nodes and within them.
     pub fn packets_about(&self, kind: Kind, communicator: CommunicatorId) -> u64 {
         let of = |is_inside| self.network.steps.of(communicator, kind, is_inside);
         of(false) + of(true)
     }
 
-    /// Barriers of a group that a rank has entered and left, each counted.
+    /// Number of barriers of a group that a rank has entered, and number that it has left.
     pub fn progress(&self, rank: u32, communicator: CommunicatorId) -> (u32, u32) {
         let progress = self.ledger().progress(communicator, Rank(rank));
         (progress.entered, progress.done)

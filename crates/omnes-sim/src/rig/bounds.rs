@@ -1,9 +1,11 @@
-//! Checker of the channels' bounds: what a sender has in flight, judged from packets alone.
+//! Checker of the channels' bounds: the packets that a sender has in flight, judged from packets
+//! alone.
 //!
-//! For each ordered pair of ranks, channel and lane: numbers handed out less those that an answer
-//! has freed never exceed the window; numbers are issued without gaps; a new packet goes out only
-//! within the credit that its receiver last gave, but one always may. What the receiver has
-//! rejected it does not hold before it is sent again: on other lanes it does not count.
+//! For each ordered pair of ranks, channel and lane: the numbers handed out less those that an
+//! acknowledgement has freed never exceed the window; numbers are issued without gaps; a new packet
+//! is sent only within the credit last given by its receiver, but one packet is always allowed. A
+//! packet that the receiver has rejected is not held there until it is sent again, so on other
+//! lanes it does not count.
 
 use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
 use omnes_proto::packet::Destination;
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug)]
 struct Charge {
     bytes: u32,
-    /// The receiver has rejected it, and it has not been sent again.
+    /// The receiver has rejected the packet, and it has not been retransmitted.
     is_rejected: bool,
 }
 
@@ -38,7 +40,7 @@ impl Flow {
         self.charges.iter().map(|charge| charge.bytes).sum()
     }
 
-    /// Bytes of them that the receiver may hold.
+    /// Bytes in flight that the receiver may hold.
     fn held(&self) -> u32 {
         let held = self.charges.iter().filter(|charge| !charge.is_rejected);
         held.map(|charge| charge.bytes).sum()
@@ -65,7 +67,7 @@ impl Flow {
     }
 }
 
-/// What is known of the traffic from one rank to another on one channel.
+/// Known traffic from one rank to another on one channel.
 #[derive(Debug)]
 struct Pair {
     lanes: [Flow; LANES],
@@ -78,14 +80,14 @@ pub(crate) struct Bounds {
     window_packets: u32,
     initial_credit_bytes: u32,
     pairs: BTreeMap<(Rank, Rank, u8), Pair>,
-    /// Most packets that any lane had in flight.
+    /// Most packets that any lane has had in flight.
     pub(crate) window_packets_seen: u32,
 }
 
-/// Lanes of a channel, as packets tell them apart.
+/// Number of lanes of a channel, as distinguished by packets.
 pub(crate) const LANES: usize = 3;
 
-/// Index of the lane that a packet with these marks counts on.
+/// Index of the lane that a packet with these flags counts on.
 pub(crate) fn lane_of(flags: Flags) -> usize {
     match (flags.has(Flags::BULK), flags.has(Flags::GRANTS)) {
         (true, _) => 1,
@@ -115,7 +117,7 @@ impl Bounds {
             .or_insert_with(|| Pair { lanes: Default::default(), credit_bytes })
     }
 
-    /// A rank hands out a packet. The error says which bound it broke.
+    /// A rank hands out a packet. The error names the bound that it broke.
     pub(crate) fn on_sent(
         &mut self,
         from: Rank,
@@ -161,7 +163,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// A rank takes in an authentic packet.
+    /// A rank accepts an authentic packet.
     pub(crate) fn on_taken(&mut self, from: Rank, to: Rank, packet: &[u8]) {
         let Ok((header, _)) = Header::parse(packet) else { return };
         if !matches!(header.kind, Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack) {

@@ -1,4 +1,4 @@
-//! Broadcasts in the rig: groups, commands and what can be counted of them.
+//! Broadcasts in the rig: groups, commands and counters.
 //!
 //! ```
 //! use omnes_proto::broadcast::{BroadcastConfig, Policy};
@@ -43,12 +43,12 @@ impl Cluster {
         self.act(rank, |node, world| node.open_group(world, &group));
     }
 
-    /// A rank closes the groups of a communicator: its own part in them is over.
+    /// A rank closes the groups of a communicator: its own part in them ends.
     pub fn close_groups(&mut self, rank: u32, communicator: CommunicatorId) {
         self.act(rank, |node, world| node.close_groups(world, communicator));
     }
 
-    /// As [`Self::close_groups`]; what still arrives there is discarded.
+    /// As [`Self::close_groups`]; packets that still arrive there are discarded.
     pub fn abandon_groups(&mut self, rank: u32, communicator: CommunicatorId) {
         self.act(rank, |node, world| node.abandon_groups(world, communicator));
     }
@@ -58,7 +58,7 @@ impl Cluster {
         self.ledger().awaits_broadcast(Rank(rank), communicator)
     }
 
-    /// Opens a group of all ranks, each a node of its own.
+    /// Opens a group of all ranks, each rank on its own node.
     pub fn open_group_of_all(&mut self, policy: Policy) -> GroupId {
         let nodes = Nodes::one_each(self.size());
         let number = self.groups;
@@ -68,12 +68,14 @@ impl Cluster {
         id
     }
 
-    /// Begins to broadcast a new message of `bytes` from `root`, which waits for the answer.
+    /// Begins to broadcast a new message of `bytes` from `root`, which waits for its
+    /// acknowledgement.
     pub fn broadcast(&mut self, group: GroupId, root: u32, bytes: usize) -> Operation {
         self.broadcast_with(group, root, bytes, Reply::Soon)
     }
 
-    /// As [`Self::broadcast`]; the root may also have copied the message and not wait.
+    /// As [`Self::broadcast`]; with a lazy `reply` the root has copied the message and does not
+    /// wait.
     pub fn broadcast_with(
         &mut self,
         group: GroupId,
@@ -86,7 +88,7 @@ impl Cluster {
         self.act(root, |node, world| node.broadcast(world, group, content, reply))
     }
 
-    /// Posts a receive for the next broadcast of `root` that none is posted for.
+    /// Posts a receive for the next broadcast of `root` that has no receive yet.
     pub fn receive_broadcast(
         &mut self,
         rank: u32,
@@ -99,8 +101,8 @@ impl Cluster {
         self.act(rank, |node, world| node.receive_broadcast(world, group, Rank(root), capacity))
     }
 
-    /// Broadcasts a new message of `bytes` and posts the receives of all living receivers for it,
-    /// first. The root's operation, then the receivers'.
+    /// Posts the receives of all living receivers for a new message of `bytes`, then broadcasts it.
+    /// Returns the root's operation, then the receivers'.
     pub fn broadcast_to_all(&mut self, group: GroupId, root: u32, bytes: usize) -> Vec<Operation> {
         let dead = self.dead();
         let receivers = self.receivers(group, root);
@@ -112,12 +114,12 @@ impl Cluster {
         operations
     }
 
-    /// A rank says by multicast that it is there.
+    /// A rank announces itself by multicast.
     pub fn announce(&mut self, rank: u32) {
         self.act(rank, |node, _| node.machine().announce());
     }
 
-    /// Opens a group of all ranks for each policy that the scripts use and that has none yet.
+    /// Opens a group of all ranks for each policy that the scripts use and that has no group yet.
     pub(crate) fn open_script_groups(&mut self, scripts: &[Script]) {
         for step in scripts.iter().flat_map(|script| &script.steps) {
             let Step::Broadcast { policy, .. } = step else { continue };
@@ -130,9 +132,9 @@ impl Cluster {
         }
     }
 
-    // ---- what can be seen -----------------------------------------------------------------
+    // ---- inspection -----------------------------------------------------------------------
 
-    /// Ranks that receive what `root` broadcasts to a group that it has opened.
+    /// Ranks that receive the broadcasts of `root` to a group that it has opened.
     pub fn receivers(&self, group: GroupId, root: u32) -> Vec<u32> {
         let Some(group) = self.nodes[root as usize].groups.get(&group) else { return Vec::new() };
         let group = group.clone();
@@ -140,7 +142,7 @@ impl Cluster {
         stream.receivers().into_iter().map(|rank| rank.0).collect()
     }
 
-    /// What the broadcast machine of a rank has counted.
+    /// Counters of a rank's broadcast machine.
     ///
     /// # Panics
     /// If the cluster was built without broadcasts.
@@ -148,7 +150,7 @@ impl Cluster {
         self.machine(rank).counters()
     }
 
-    /// Ranks whose multicast has reached this one.
+    /// Number of ranks whose multicasts have reached this one.
     ///
     /// # Panics
     /// If the cluster was built without broadcasts.
@@ -163,33 +165,33 @@ impl Cluster {
         }
     }
 
-    /// Packets of a kind that a rank has handed out to another, or to all.
+    /// Number of packets of a kind that a rank has handed out to another, or to all.
     pub fn packets(&self, kind: Kind, from: u32, to: Destination) -> u64 {
         self.network.casts.count(kind, Rank(from), receiver(to))
     }
 
-    /// Packets of a kind that any rank has handed out to one.
+    /// Number of packets of a kind that all ranks have handed out to one.
     pub fn packets_to(&self, kind: Kind, to: u32) -> u64 {
         let to = Destination::Rank(Rank(to));
         (0..self.size()).map(|from| self.packets(kind, from, to)).sum()
     }
 
-    /// Packets of a kind that any rank has handed out to another, multicasts left out.
+    /// Number of unicast packets of a kind that all ranks have handed out.
     pub fn packets_by_unicast(&self, kind: Kind) -> u64 {
         (0..self.size()).map(|to| self.packets_to(kind, to)).sum()
     }
 
-    /// Multicasts of a kind that any rank has handed out.
+    /// Number of multicasts of a kind that all ranks have handed out.
     pub fn packets_by_multicast(&self, kind: Kind) -> u64 {
         (0..self.size()).map(|from| self.packets(kind, from, Destination::Group)).sum()
     }
 
-    /// Packets that all messages broadcast so far take, each counted once.
+    /// Number of packets that all messages broadcast so far take, each counted once.
     pub fn packets_of_broadcasts(&self) -> u64 {
         self.network.casts.packets_of_messages()
     }
 
-    /// Most packets that any root had unacknowledged so far.
+    /// Most packets that any root has had unacknowledged.
     pub fn broadcast_window_seen(&self) -> u64 {
         self.network.casts.window_packets_seen
     }

@@ -14,52 +14,52 @@ use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_wire::{Instant, JobId, JobKey, Rank};
 use std::time::Duration;
 
-/// The job of every cluster.
+/// The job id of every cluster.
 pub(crate) const JOB: JobId = JobId(0x0a11_0001);
 /// The key of every cluster.
 pub(crate) const KEY: JobKey = JobKey::new(*b"simulated secret");
-/// Channels of every rank.
+/// Number of channels of every rank.
 const CHANNELS: usize = 2;
 
 /// Settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// What all randomness follows from.
+    /// Seed of all randomness.
     pub seed: u64,
     /// Ranks, at least 2.
     pub ranks: u32,
     /// Settings of both channels at every rank.
     pub channel: ChannelConfig,
-    /// Settings of broadcasts at every rank; `None` where there is no multicast.
+    /// Settings of broadcasts at every rank; `None` if there is no multicast.
     pub broadcast: Option<BroadcastConfig>,
     /// Settings of barriers at every rank.
     pub collective: CollectiveConfig,
-    /// How ranks learn what the NIC of their node has done.
+    /// How ranks learn about the progress of their node's NIC.
     pub looking: Looking,
-    /// Settings of the watch at every rank.
+    /// Settings of liveness monitoring at every rank.
     pub liveness: LivenessConfig,
     /// Settings of the network.
     pub network: NetworkConfig,
-    /// Time that a rank needs for one packet coming in.
+    /// Time that a rank needs to handle one incoming packet.
     pub packet_time: Duration,
     /// Whether ranks ask for previews, as socket drivers do.
     pub previews: Previews,
-    /// In what order ranks drain their machines.
+    /// Order in which ranks drain their machines.
     pub draining: Draining,
-    /// Whether ranks handle packets that continue one another as one, as socket drivers do.
+    /// Whether ranks handle consecutive packets as one run, as socket drivers do.
     pub runs: Runs,
-    /// How long to wait for a run to end.
+    /// Time limit of a run.
     pub patience: Duration,
-    /// Whether every event is printed.
+    /// Which events are printed.
     pub trace: Printing,
 }
 
-/// Whether events are printed as they happen.
+/// Which events are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Printing {
-    /// On standard output, one per line.
+    /// All events as they happen, on standard output, one per line.
     All,
-    /// Only those before a failure, with its report.
+    /// Only the last events before a failure, with its report.
     Last,
 }
 
@@ -84,7 +84,7 @@ impl Default for ClusterConfig {
     }
 }
 
-/// Builds a cluster step by step; what is not set has its default.
+/// Builds a cluster step by step; settings that are not set have their defaults.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Builder {
@@ -92,7 +92,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Starts from whole settings.
+    /// Starts from a complete configuration.
     pub fn from_config(config: ClusterConfig) -> Self {
         Self { config }
     }
@@ -103,7 +103,7 @@ impl Builder {
         self
     }
 
-    /// What all randomness follows from.
+    /// Seed of all randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
         self
@@ -115,7 +115,7 @@ impl Builder {
         self
     }
 
-    /// Random part of the latency, and what it does to the order of packets.
+    /// Random part of the latency, and its effect on the order of packets.
     pub fn jitter(mut self, jitter: Duration, order: Order) -> Self {
         self.config.network.jitter = jitter;
         self.config.network.order = order;
@@ -134,7 +134,7 @@ impl Builder {
         self
     }
 
-    /// Time that a rank needs for one packet coming in.
+    /// Time that a rank needs to handle one incoming packet.
     pub fn packet_time(mut self, time: Duration) -> Self {
         self.config.packet_time = time;
         self
@@ -158,25 +158,25 @@ impl Builder {
         self
     }
 
-    /// How ranks learn what the NIC of their node has done.
+    /// How ranks learn about the progress of their node's NIC.
     pub fn looking(mut self, looking: Looking) -> Self {
         self.config.looking = looking;
         self
     }
 
-    /// Settings of the watch at every rank.
+    /// Settings of liveness monitoring at every rank.
     pub fn liveness(mut self, liveness: LivenessConfig) -> Self {
         self.config.liveness = liveness;
         self
     }
 
-    /// Ranks ask for previews and compare them with the placements.
+    /// Ranks ask for previews and compare them with the actual placements.
     pub fn with_previews(mut self) -> Self {
         self.config.previews = Previews::Compared;
         self
     }
 
-    /// The cluster at time 0.
+    /// Builds the cluster, at time 0.
     ///
     /// # Panics
     /// If a setting of the machines is out of range or there are fewer than 2 ranks.
@@ -238,7 +238,7 @@ fn endpoint_config(
 }
 
 impl Cluster {
-    /// Starts to build a cluster of 2 ranks with seed 1 and default settings.
+    /// Creates a builder for a cluster of 2 ranks with seed 1 and default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }

@@ -1,15 +1,15 @@
 //! Checker of broadcasts, judged from commands, packets and events alone.
 //!
 //! For each *cast stream* (group and root):
-//! - the root numbers its packets without gaps, one per packet of message;
-//! - whoever sends a packet again, sends what the root sent first;
-//! - only the root repairs, or a co-root where there are any;
-//! - nobody claims to have what no packet has brought;
-//! - what the root has handed out, less what is acknowledged to it, never exceeds the window, nor
-//!   the room that those who acknowledge to it have offered [BC-R23];
-//! - when the root is told that a message is sent, all receivers have acknowledged it, or, with
+//! - the root numbers its packets without gaps, one number per packet of a message;
+//! - whoever retransmits a packet sends what the root sent first;
+//! - only the root repairs, or a co-root if there are any;
+//! - no receiver claims to have a packet that it has not received;
+//! - the packets that the root has handed out, less those acknowledged to it, never exceed the
+//!   window, nor the room offered by the receivers that acknowledge to it [BC-R23];
+//! - when the root is notified that a message is sent, all receivers have acknowledged it, or, with
 //!   co-roots, all whose acknowledgements go to the root: its subgroup, and the co-roots that it
-//!   copies to, which answer for the rest.
+//!   copies to, which answer for the other receivers.
 
 use crate::rig::ledger::CastStream;
 use crate::rig::network::receiver;
@@ -24,20 +24,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Packets of one kind from one rank to another, or to [`Rank::ALL`].
 type Tally = BTreeMap<(u8, Rank, Rank), u64>;
 
-/// What one receiver of a stream has had and has said.
+/// State and claims of one receiver of a stream.
 #[derive(Debug, Default)]
 struct Receiver {
-    /// Packets taken in without gap from the first on.
+    /// Packets received without gap from the first on.
     taken: u64,
-    /// Packets taken in beyond a gap.
+    /// Packets received beyond a gap.
     ahead: BTreeSet<u64>,
-    /// What it says it has.
+    /// Number of packets that the receiver claims to have.
     claimed: u64,
-    /// What the root has heard of that from the receiver itself.
+    /// Number of packets that the receiver itself has acknowledged to the root.
     heard: u64,
-    /// Packets beyond that which it has offered room for.
+    /// Room that the receiver has offered beyond those, in packets.
     room: u64,
-    /// It acknowledges to the root, and not to another co-root.
+    /// The receiver acknowledges to the root, not to another co-root.
     is_direct: bool,
 }
 
@@ -51,7 +51,7 @@ impl Receiver {
         }
     }
 
-    /// Of several packets in one it gets what it lacks, if that is one.
+    /// Decodes the missing one of several combined packets, if exactly one is missing.
     fn take_coded(&mut self, set: CodedSet) {
         let packets = set.packets().map(|seq| u64::from(seq.index()));
         let mut lacking = packets.filter(|seq| *seq >= self.taken && !self.ahead.contains(seq));
@@ -64,19 +64,20 @@ impl Receiver {
 #[derive(Debug)]
 struct Stream {
     cast: CastStream,
-    /// Number one past the last packet of each message.
+    /// For each message, one past the number of its last packet.
     ends: Vec<u64>,
-    /// Of each packet handed out, what must not change when it is sent again.
+    /// For each packet handed out, a hash of the parts that must not change when it is
+    /// retransmitted.
     prints: Vec<u64>,
     receivers: BTreeMap<Rank, Receiver>,
 }
 
-/// Settings that the checker needs to know.
+/// Settings that the checker needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CastLimits {
     pub(crate) payload_bytes: u64,
     pub(crate) window_packets: u64,
-    /// Credits before the first report, in bytes of truesize.
+    /// Credit before the first report, in bytes of truesize.
     pub(crate) initial_credit_bytes: u32,
 }
 
@@ -85,16 +86,16 @@ pub(crate) struct CastLimits {
 pub(crate) struct Casts {
     limits: Option<CastLimits>,
     streams: BTreeMap<(GroupId, Rank), Stream>,
-    /// What receivers have offered roots that have not broadcast yet, in packets: a rank that waits
-    /// asks.
+    /// Room in packets that receivers have offered to roots that have not broadcast yet: a waiting
+    /// rank sends requests.
     early: BTreeMap<((GroupId, Rank), Rank), u64>,
     gone: BTreeSet<Rank>,
     tally: Tally,
-    /// Most packets that any root had unacknowledged.
+    /// Most packets that any root has had unacknowledged.
     pub(crate) window_packets_seen: u64,
 }
 
-/// The part of a packet that the root decides, as one number: FNV-1a.
+/// FNV-1a hash of the part of a packet that the root decides.
 fn print_of(header: &Header, packet: &[u8]) -> u64 {
     let marks = header.flags.0 & Flags::FIRST.with(Flags::LAST).0;
     let fixed = header.argument.to_be_bytes();
@@ -109,7 +110,7 @@ fn group_of(header: &Header) -> GroupId {
     GroupId { communicator: header.communicator, number: header.channel.0 }
 }
 
-/// What a receiver says of a stream: in a packet of its own, or in one of a message [BC-R15].
+/// A receiver's claim about a stream: in a packet of its own, or in a packet of a message [BC-R15].
 struct Claim {
     stream: (GroupId, Rank),
     expects: u64,
@@ -143,7 +144,7 @@ impl CastLimits {
         1 + bytes.saturating_sub(first).div_ceil(self.payload_bytes)
     }
 
-    /// Full packets that fit into `bytes` of truesize; one always may go.
+    /// Full packets that fit into `bytes` of truesize; one packet is always allowed.
     fn room(&self, bytes: u32) -> u64 {
         let charge = truesize(PACKET_OVERHEAD_BYTES as u32 + self.payload_bytes as u32);
         u64::from((bytes / charge).max(1))
@@ -151,7 +152,7 @@ impl CastLimits {
 }
 
 impl Casts {
-    /// `None` where there are no broadcasts.
+    /// `None` if there are no broadcasts.
     pub(crate) fn new(limits: Option<CastLimits>) -> Self {
         Self {
             limits,
@@ -165,7 +166,7 @@ impl Casts {
 
     // ---- commands -------------------------------------------------------------------------
 
-    /// A rank opens a group: what it was told of it before, it did not understand.
+    /// A rank opens a group; it has not understood any offers received before.
     pub(crate) fn on_open(&mut self, group: GroupId, rank: Rank) {
         self.early.retain(|(stream, _), _| *stream != (group, rank));
     }
@@ -186,14 +187,14 @@ impl Casts {
         stream.ends.push(begin + limits.packets(bytes));
     }
 
-    /// A rank has died or left: it acknowledges nothing any more.
+    /// A rank has died or left: it no longer acknowledges.
     pub(crate) fn bury(&mut self, rank: Rank) {
         self.gone.insert(rank);
     }
 
     // ---- packets --------------------------------------------------------------------------
 
-    /// A rank hands out a packet. The error says which rule it breaks.
+    /// A rank hands out a packet. The error names the rule that the packet breaks.
     pub(crate) fn on_sent(
         &mut self,
         from: Rank,
@@ -223,7 +224,7 @@ impl Casts {
         if stream.prints.len() > handed_out { self.check_window(group, root) } else { Ok(()) }
     }
 
-    /// A rank takes in an authentic packet.
+    /// A rank accepts an authentic packet.
     pub(crate) fn on_taken(&mut self, from: Rank, to: Rank, packet: &[u8]) {
         let Ok((header, _)) = Header::parse(packet) else { return };
         if matches!(header.kind, Kind::Cast | Kind::CastCoded) {
@@ -279,7 +280,7 @@ impl Casts {
 
     // ---- events ---------------------------------------------------------------------------
 
-    /// The root is told that the message with this number in its stream is sent.
+    /// The root is notified that the message with this number in its stream is sent.
     pub(crate) fn on_done(&self, cast: &CastStream, number: usize) -> Result<(), String> {
         let Some(stream) = self.streams.get(&cast.key()) else { return Ok(()) };
         let end = stream.ends.get(number).copied().unwrap_or(0);
@@ -297,21 +298,21 @@ impl Casts {
         }
     }
 
-    // ---- what can be seen -----------------------------------------------------------------
+    // ---- inspection -----------------------------------------------------------------------
 
-    /// Packets of a kind that a rank has handed out to another, or to all.
+    /// Number of packets of a kind that a rank has handed out to another, or to all.
     pub(crate) fn count(&self, kind: Kind, from: Rank, to: Rank) -> u64 {
         self.tally.get(&(kind as u8, from, to)).copied().unwrap_or(0)
     }
 
-    /// Packets that all messages of all roots take, each counted once.
+    /// Number of packets that all messages of all roots take, each counted once.
     pub(crate) fn packets_of_messages(&self) -> u64 {
         self.streams.values().filter_map(|stream| stream.ends.last()).sum()
     }
 }
 
 impl Stream {
-    /// A stream whose receivers have room for so many packets.
+    /// A stream whose receivers have room for `room` packets.
     fn new(cast: CastStream, room: u64) -> Self {
         let direct = cast.direct_receivers();
         let receiver =
@@ -320,18 +321,18 @@ impl Stream {
         Self { cast, ends: Vec::new(), prints: Vec::new(), receivers }
     }
 
-    /// How far a receiver has acknowledged, as the root may know; `None` if a co-root answers for
-    /// it.
+    /// Number of packets that a receiver has acknowledged, as far as the root can know; `None` if a
+    /// co-root answers for the receiver.
     fn acknowledged_by(&self, receiver: &Receiver) -> Option<u64> {
         match self.cast.group.policy.collection {
-            // What comes up the tree has been claimed below.
+            // Acknowledgements up the tree aggregate the claims of the ranks below.
             Collection::Tree { .. } => Some(receiver.claimed),
             _ => receiver.is_direct.then_some(receiver.heard),
         }
     }
 
-    /// True if a receiver was handed out more than it has offered room for. Up a tree comes what
-    /// the inner ranks offer, so nothing can be said there.
+    /// True if a receiver was sent more than it has offered room for. With a tree, the root
+    /// receives what the inner ranks offer, so the check does not apply.
     fn is_overrun(&self, receiver: &Receiver, next: u64) -> bool {
         let is_tree = matches!(self.cast.group.policy.collection, Collection::Tree { .. });
         receiver.is_direct && !is_tree && next > receiver.heard + receiver.room
@@ -361,7 +362,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Only the root combines packets, of those that it has sent.
+    /// Only the root combines packets, and only packets that it has sent.
     fn check_coded(&self, from: Rank, set: CodedSet) -> Result<(), String> {
         let root = self.cast.root;
         let is_sent = |seq: Seq| (seq.index() as usize) < self.prints.len();
@@ -408,7 +409,7 @@ mod tests {
             communicator: CommunicatorId(1),
             channel: ChannelId(2),
             seq: Seq::nth(seq),
-            // Of data it is the root.
+            // In data, the root.
             expects: if kind == Kind::CastAck { Seq::nth(expects) } else { Seq(expects) },
             argument,
             ..Header::blank(kind, Rank(0))

@@ -1,14 +1,14 @@
-//! Checkers that are asked at chosen moments; those that look on all the time are in `bounds`,
+//! Checkers that run at chosen moments; the checkers that run on every event are in `bounds`,
 //! `memory` and `node`.
 
 use crate::rig::cluster::Cluster;
 use omnes_wire::{Header, Kind, Rank};
 use std::time::Duration;
 
-/// Looks at a cluster; the error says what is wrong with it.
+/// Inspects a cluster; the error describes the violation.
 pub type Checker = fn(&Cluster) -> Result<(), String>;
 
-/// Every receive that completed holds the right message, in order of sending, each once; streams
+/// Every completed receive holds the right message, in sending order, each exactly once; streams
 /// that begin or end at a dead rank may have holes, broadcasts never.
 ///
 /// # Errors
@@ -18,12 +18,12 @@ pub fn delivered_once_in_order(cluster: &Cluster) -> Result<(), String> {
     cluster.ledger().check_broadcasts()
 }
 
-/// Every message between living ranks has been received, and of ranks that have left those that had
-/// arrived; every broadcast in groups where nobody has died; and every barrier that a living rank
-/// has entered has ended there.
+/// Every message between living ranks has been received, as has every message of a departed rank
+/// that had arrived when it left; so has every broadcast in groups where no member has died; and
+/// every barrier that a living rank has entered has ended there.
 ///
 /// # Errors
-/// Names the streams with the number of messages that are missing, or the barrier.
+/// Names the streams with the number of missing messages, or the barrier.
 pub fn nothing_is_missing(cluster: &Cluster) -> Result<(), String> {
     let (dead, left) = (cluster.dead(), cluster.left());
     let failed = dead.difference(&left).copied().collect();
@@ -37,10 +37,10 @@ pub fn nothing_is_missing(cluster: &Cluster) -> Result<(), String> {
     if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
 }
 
-/// Nothing of a message is on its way, nor an answer to one [PM-R20].
+/// No packet of a message is in flight, nor an acknowledgement of one [PM-R20].
 ///
 /// # Errors
-/// Counts the packets.
+/// Gives the number of packets.
 pub fn no_message_is_in_flight(cluster: &Cluster) -> Result<(), String> {
     let is_message = |bytes: &[u8]| {
         let header = Header::parse(bytes).ok().map(|(header, _)| header);
@@ -53,11 +53,10 @@ pub fn no_message_is_in_flight(cluster: &Cluster) -> Result<(), String> {
     if count == 0 { Ok(()) } else { Err(format!("{count} packets of messages are in flight")) }
 }
 
-/// Whoever has not entered a barrier is missing at each living rank where it is under way, as far
-/// as that has an opinion.
+/// Every live rank waiting in a barrier reports each rank that has not entered it, if it can tell.
 ///
 /// # Errors
-/// Names the rank that takes another to have entered.
+/// Names the rank that assumes another to have entered.
 pub fn nobody_is_forgotten(cluster: &Cluster) -> Result<(), String> {
     for node in cluster.nodes.iter().filter(|node| node.is_member()) {
         let groups = node.barriers.groups.keys();
@@ -69,8 +68,8 @@ pub fn nobody_is_forgotten(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// In groups for barriers with a member that a living rank has named, nothing is under way at that
-/// rank.
+/// At a living rank, no barrier is in progress in a group with a member that the rank has named as
+/// failed.
 ///
 /// # Errors
 /// Names rank and group.
@@ -88,7 +87,7 @@ pub fn broken_groups_are_at_rest(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// Every living rank has named every dead one.
+/// Every living rank has been notified of every dead one.
 ///
 /// # Errors
 /// Names the pairs that are missing.
@@ -103,7 +102,7 @@ pub fn dead_are_named_to_all(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// Nobody has named a living rank.
+/// No living rank is named as failed.
 ///
 /// # Errors
 /// Names the pair.
@@ -117,8 +116,8 @@ pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// No living rank has been told that it is out, and none that has left is taken for dead, unless a
-/// farewell was lost.
+/// No living rank has been notified that it is excluded, and no rank that has left is taken for
+/// dead, unless a farewell was lost.
 ///
 /// # Errors
 /// Names the pair.
@@ -136,7 +135,7 @@ pub fn nobody_is_wronged(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// Operations have failed only where a rank has died that they depend on.
+/// Operations have failed only where a rank that they depend on has died.
 ///
 /// # Errors
 /// Names the operation.
@@ -149,7 +148,7 @@ pub fn only_the_dead_fail(cluster: &Cluster) -> Result<(), String> {
 }
 
 impl Cluster {
-    /// Lets time pass in which nothing may be sent but signs of life.
+    /// Advances time by `time`, during which only heartbeats may be sent.
     ///
     /// # Panics
     /// If a channel sends anything.

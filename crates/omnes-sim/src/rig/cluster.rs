@@ -13,8 +13,8 @@
 //! assert_eq!(cluster.counters(0).retransmits, 1);
 //! ```
 //!
-//! Guarantees: the same seed and the same calls give the same trace, byte for byte. Checkers look
-//! on all the time; the first complaint ends the run with seed and last events.
+//! Guarantees: the same seed and the same calls give the same trace, byte for byte. Checkers run on
+//! every event; the first complaint ends the run and reports the seed and the last events.
 
 use crate::engine::random::Random;
 use crate::rig::builder::ClusterConfig;
@@ -34,19 +34,19 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The communicator of the short forms of send and receive.
+/// Communicator of [`Cluster::send`] and [`Cluster::receive`].
 pub const COMMUNICATOR: CommunicatorId = CommunicatorId(1);
 
 /// A message to send from one rank to another; see [`Cluster::post_send`].
 #[derive(Clone, Debug)]
 pub struct Send {
-    /// Who sends to whom, on what, with which tag.
+    /// Sender, receiver, channel, communicator and tag.
     pub stream: Stream,
     /// The bytes.
     pub content: Rc<[u8]>,
-    /// How many of them are there already.
+    /// Bytes of the content that are available so far.
     pub available: u64,
-    /// When the sender wants its answer.
+    /// How soon the sender wants its acknowledgement.
     pub reply: Reply,
 }
 
@@ -95,7 +95,7 @@ impl Cluster {
 
     // ---- commands -------------------------------------------------------------------------
 
-    /// Lets a rank do something outside of an event, and then what follows from it.
+    /// Lets a rank act outside of an event and handles the consequences.
     pub(crate) fn act<T>(
         &mut self,
         rank: u32,
@@ -130,13 +130,13 @@ impl Cluster {
         }
     }
 
-    /// What the content of a new message follows from.
+    /// Identity of a new message, from which its content is derived.
     pub(crate) fn next_identity(&mut self) -> u64 {
         self.messages += 1;
         self.config.seed ^ self.messages << 20
     }
 
-    /// Begins to send a new message of `bytes` on channel 0.
+    /// Begins to send a new message of `bytes` bytes on channel 0.
     pub fn send(&mut self, from: u32, to: u32, tag: u32, bytes: usize) -> Operation {
         let content = content(self.next_identity(), bytes);
         let (from, to) = (Rank(from), Rank(to));
@@ -154,7 +154,7 @@ impl Cluster {
         self.act(stream.from.0, |node, world| node.send(world, stream, content, available, reply))
     }
 
-    /// More of a message is there.
+    /// Makes more bytes of a message available.
     pub fn extend(&mut self, rank: u32, channel: usize, send: Operation, available: u64) {
         self.act(rank, |node, _| {
             if let Some(id) = node.memory[channel].extend(send, available) {
@@ -163,7 +163,7 @@ impl Cluster {
         });
     }
 
-    /// The sender gives a message up, unless all of it is there.
+    /// Makes the sender give a message up, unless all of it is available.
     pub fn cut(&mut self, rank: u32, channel: usize, send: Operation) {
         self.network.trace.note(self.now, Rank(rank), format!("cuts {send:?}"));
         self.act(rank, |node, world| node.cut(world, channel, send));
@@ -189,21 +189,21 @@ impl Cluster {
         self.act(rank, |node, world| node.receive(world, channel, pattern, capacity))
     }
 
-    /// Probes for a message until it is here, then receives it as long as it is.
+    /// Probes for a message until it arrives, then posts a receive of its length.
     pub fn receive_once_found(&mut self, rank: u32, channel: usize, pattern: Pattern) {
         self.network.trace.note(self.now, Rank(rank), format!("seeks {pattern:?}"));
         self.act(rank, |node, _| node.probes.add(channel, pattern));
     }
 
-    /// Gives notice: an empty message on channel 0 that needs no receive.
+    /// Sends a notice: an empty message on channel 0 that needs no receive.
     pub fn give_notice(&mut self, from: u32, to: u32, tag: u32) -> Operation {
         let (from, to, communicator) = (Rank(from), Rank(to), CommunicatorId::NOTICES);
         let stream = Stream { from, to, channel: 0, communicator, tag };
         self.post_send(Send { stream, content: Rc::new([]), available: 0, reply: Reply::Lazy })
     }
 
-    /// Keeps at most so many bytes of truesize in flight from a rank to another, as if a ring in
-    /// shared memory led there.
+    /// Keeps at most `bytes` of truesize in flight from one rank to another, as if the path were a
+    /// ring in shared memory.
     pub fn limit_flight(&mut self, from: u32, to: u32, bytes: u32) {
         self.act(from, |node, _| {
             for channel in 0..node.endpoint.channels().len() {
@@ -212,7 +212,7 @@ impl Cluster {
         });
     }
 
-    /// Takes a receive back; false if a message has come for it.
+    /// Cancels a receive; false if a message has already matched it.
     pub fn cancel(&mut self, rank: u32, channel: usize, receive: Operation) -> bool {
         self.act(rank, |node, world| node.cancel(world, channel, receive))
     }
@@ -226,24 +226,24 @@ impl Cluster {
         });
     }
 
-    /// Lets a channel at one rank send again [PM-R21 C8].
+    /// Resumes a channel at one rank [PM-R21 C8].
     pub fn resume(&mut self, rank: u32, channel: usize) {
         self.network.trace.note(self.now, Rank(rank), format!("resume channel {channel}"));
         self.act(rank, |node, world| node.endpoint.channel_mut(channel).resume(world.now));
     }
 
-    /// When the channel of a rank became stable after the last [`Self::stop`].
+    /// When a rank's channel became stable after the last [`Self::stop`].
     pub fn stable_at(&self, rank: u32, channel: usize) -> Option<Instant> {
         self.nodes[rank as usize].stable_at[channel]
     }
 
-    /// A rank says farewell and leaves the job in good order, with its last packets.
+    /// A rank sends its farewell with its last packets and leaves the job in good order.
     pub fn leave(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "leaves".to_owned());
         let has_delivered = self.is_idle(rank);
         self.act(rank, |node, world| {
             node.endpoint.leave();
-            // Nobody leaves before all has been sent.
+            // No rank leaves before everything has been sent.
             world.draining = Draining::PacketsFirst;
         });
         self.bury(rank, Membership::Left { has_delivered });
@@ -256,34 +256,34 @@ impl Cluster {
         self.network.casts.bury(Rank(rank));
     }
 
-    /// A rank looks away from the network for a while, as it computes.
+    /// A rank ignores the network for a while, as during a computation.
     pub fn distract(&mut self, rank: u32, time: Duration) {
         self.network.trace.note(self.now, Rank(rank), format!("looks away for {time:?}"));
         self.act(rank, |node, world| node.look_away(world.now, time));
     }
 
-    /// A rank is stopped for a while, as by a signal: it hears nobody, and is told so when it goes
-    /// on.
+    /// A rank is stopped for a while, as by a signal: it receives nothing, and is notified of the
+    /// pause when it resumes.
     pub fn suspend(&mut self, rank: u32, time: Duration) {
         self.network.trace.note(self.now, Rank(rank), format!("is stopped for {time:?}"));
         self.act(rank, |node, world| node.suspend(world, time));
     }
 
-    /// A rank is stopped until `until`, so long that the others give it up: it counts as dead from
-    /// now on, and goes on then until it hears that it is out.
+    /// A rank is stopped until `until`, long enough for the others to declare it failed: it counts
+    /// as dead from now on, resumes at `until`, and runs until it hears that it is excluded.
     pub fn freeze(&mut self, rank: u32, until: Instant) {
         self.suspend(rank, until.since(self.now));
         self.give_up(Rank(rank));
     }
 
-    /// A rank is stopped until `until`, so long that the others may give it up: it counts as dead
-    /// as soon as one of them does.
+    /// A rank is stopped until `until`, so long that the others may declare it failed: it counts as
+    /// dead as soon as one of them does.
     pub fn freeze_perhaps(&mut self, rank: u32, until: Instant) {
         self.suspend(rank, until.since(self.now));
         self.doubtful = Some(Rank(rank));
     }
 
-    /// It counts as dead, but packets still reach it.
+    /// The rank counts as dead, but packets still reach it.
     fn give_up(&mut self, rank: Rank) {
         let node = &mut self.nodes[rank.index()];
         node.membership = Membership::Revenant;
@@ -305,17 +305,17 @@ impl Cluster {
         self.bury(rank, Membership::Dead);
     }
 
-    /// A rank dies at a time to come.
+    /// A rank dies at `at`.
     pub fn crash_at(&mut self, rank: u32, at: Instant) {
         self.at(at, move |cluster| cluster.crash(rank));
     }
 
-    /// Does something at a time to come.
+    /// Runs `deed` at `at`.
     pub fn at(&mut self, at: Instant, deed: impl FnOnce(&mut Self) + 'static) {
         self.network.queue.push(at.as_ns(), Happening::Planned(Planned(Box::new(deed))));
     }
 
-    /// Brings a fault into force for as long as the guard lives.
+    /// Keeps a fault in force for as long as the guard lives.
     pub fn rule(&mut self, rule: Rule) -> Guard {
         self.network.trace.note(self.now, Rank(0), format!("{rule:?}"));
         self.network.rules.add(rule)
@@ -323,7 +323,7 @@ impl Cluster {
 
     // ---- time -----------------------------------------------------------------------------
 
-    /// Handles the next event; false if there is none before or at `until`.
+    /// Handles the next event; false if there is none up to and including `until`.
     fn step(&mut self, until: Instant) -> bool {
         if self.network.queue.next_at().is_none_or(|at| at > until.as_ns()) {
             return false;
@@ -365,7 +365,7 @@ impl Cluster {
         let node = &mut self.nodes[to.index()];
         let from = packet.from.unwrap_or(to);
         let bytes_max = self.network.config.receive_queue_bytes;
-        // The socket drops the newest, so its bytes are worth a line in the trace.
+        // The socket drops the newest packet, so its bytes are recorded in the trace.
         let head: Vec<u8> = packet.bytes.iter().copied().take(48).collect();
         if !node.enqueue(packet, bytes_max) {
             self.network.counters.overruns += 1;
@@ -376,7 +376,7 @@ impl Cluster {
         self.run_node(to);
     }
 
-    /// A packet of a rank for the NIC of its own node was late.
+    /// A delayed packet of a rank reaches the NIC of its own node.
     fn pass_doorstep(&mut self, sent: &Sent) {
         let rank = sent.from;
         if !self.nodes[rank.index()].acts() {
@@ -392,19 +392,19 @@ impl Cluster {
         self.at_node(rank, |node, world| node.run(world));
     }
 
-    /// Lets time pass until `until`.
+    /// Advances time to `until`.
     pub fn run_until(&mut self, until: Instant) {
         while self.step(until) {}
         self.now = self.now.max(until);
     }
 
-    /// Lets this much time pass.
+    /// Advances time by `time`.
     pub fn run_for(&mut self, time: Duration) {
         self.run_until(self.now + time);
     }
 
-    /// Runs until a condition holds, which is asked after each event; false if it did not come
-    /// true within `patience`.
+    /// Runs while a condition holds, evaluating it after each event; false if it still held after
+    /// `patience`.
     pub fn run_while(
         &mut self,
         patience: Duration,
@@ -420,10 +420,10 @@ impl Cluster {
         true
     }
 
-    /// Runs until every operation has ended and no machine has anything left to say.
+    /// Runs until every operation has ended and no machine has anything left to send.
     ///
     /// # Panics
-    /// If that does not come about within [`ClusterConfig::patience`].
+    /// If the cluster is not quiescent within [`ClusterConfig::patience`].
     pub fn run_until_quiescent(&mut self) {
         let patience = self.config.patience;
         if !self.run_while(patience, |cluster| !cluster.is_quiescent()) {
@@ -431,27 +431,27 @@ impl Cluster {
         }
     }
 
-    /// True if every operation has ended and no machine has anything left to say.
+    /// True if every operation has ended and no machine has anything left to send.
     pub fn is_quiescent(&self) -> bool {
         let is_done = |node: &Node| !node.is_member() || node.is_idle();
         !self.ledger.has_pending() && self.nodes.iter().all(is_done)
     }
 
-    /// True if no machine of a rank has anything left to say.
+    /// True if no machine of a rank has anything left to send.
     pub fn is_idle(&self, rank: u32) -> bool {
         self.nodes[rank as usize].is_idle()
     }
 
-    /// True if every operation of a rank has ended and it has nothing left to say.
+    /// True if every operation of a rank has ended and the rank has nothing left to send.
     pub(crate) fn has_finished(&self, rank: u32) -> bool {
         self.is_idle(rank) && !self.ledger.has_pending_of(Rank(rank))
     }
 
-    /// Carries out one script per rank, until all are done; what came of them. Ranks that die on
-    /// the way do not count.
+    /// Runs one script per rank until all are done; returns their outcomes. Ranks that die during
+    /// the run do not count.
     ///
     /// # Panics
-    /// If they are not done within [`ClusterConfig::patience`].
+    /// If the scripts are not done within [`ClusterConfig::patience`].
     pub fn run_scripts(&mut self, scripts: Vec<Script>) -> Vec<Outcome> {
         assert_eq!(scripts.len(), self.nodes.len(), "one script for each rank");
         self.open_script_groups(&scripts);
@@ -468,9 +468,9 @@ impl Cluster {
         self.nodes.iter_mut().map(|node| std::mem::take(&mut node.program.outcome)).collect()
     }
 
-    // ---- what can be seen -----------------------------------------------------------------
+    // ---- inspection -----------------------------------------------------------------------
 
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub fn size(&self) -> u32 {
         self.nodes.len() as u32
     }
@@ -480,17 +480,17 @@ impl Cluster {
         self.now
     }
 
-    /// What channel 0 of a rank has counted.
+    /// Counters of channel 0 of a rank.
     pub fn counters(&self, rank: u32) -> &ChannelCounters {
         self.endpoint(rank).channels()[0].counters()
     }
 
-    /// What the gate of a rank has counted.
+    /// Counters of a rank's gate.
     pub fn gate(&self, rank: u32) -> &GateCounters {
         self.endpoint(rank).counters()
     }
 
-    /// What the network has done.
+    /// Counters of the network.
     pub fn network_counters(&self) -> &NetworkCounters {
         &self.network.counters
     }
@@ -500,12 +500,12 @@ impl Cluster {
         &self.nodes[rank as usize].endpoint
     }
 
-    /// Most packets that any lane had in flight so far.
+    /// Most packets that any lane has had in flight.
     pub fn window_packets_seen(&self) -> u32 {
         self.network.bounds.window_packets_seen
     }
 
-    /// How an operation stands.
+    /// State of an operation.
     pub fn state(&self, operation: Operation) -> State {
         self.ledger.state(operation)
     }
@@ -515,17 +515,17 @@ impl Cluster {
         self.ledger.content(receive)
     }
 
-    /// When `rank` was told that `failed` has failed.
+    /// Time at which `rank` was notified that `failed` has failed.
     pub fn named_at(&self, rank: u32, failed: u32) -> Option<Instant> {
         self.nodes[rank as usize].failed.get(&Rank(failed)).copied()
     }
 
-    /// When `rank` was told that `departed` has left in good order.
+    /// Time at which `rank` was notified that `departed` has left in good order.
     pub fn departed_at(&self, rank: u32, departed: u32) -> Option<Instant> {
         self.nodes[rank as usize].departed.get(&Rank(departed)).copied()
     }
 
-    /// True if somebody has told `rank` that it is out.
+    /// True if a peer has notified `rank` that it is excluded.
     pub fn is_excluded(&self, rank: u32) -> bool {
         !self.nodes[rank as usize].excluded_by.is_empty()
     }
@@ -535,7 +535,7 @@ impl Cluster {
         self.nodes.iter().filter(|node| !node.is_member()).map(|node| node.rank).collect()
     }
 
-    /// Those of them that have left in good order, as far as everybody knows.
+    /// Ranks that have left in good order and that no living rank has named as failed.
     pub(crate) fn left(&self) -> BTreeSet<Rank> {
         let is_named = |rank: &Rank| {
             let mut living = self.nodes.iter().filter(|node| node.is_member());
@@ -545,7 +545,7 @@ impl Cluster {
         left.filter(|rank| !is_named(rank)).collect()
     }
 
-    /// Those of [`Self::left`] whose messages had all arrived.
+    /// Ranks of [`Self::left`] whose messages had all arrived.
     pub(crate) fn delivered(&self) -> BTreeSet<Rank> {
         let delivered = Membership::Left { has_delivered: true };
         let has_delivered = |rank: &Rank| self.nodes[rank.index()].membership == delivered;
@@ -556,17 +556,17 @@ impl Cluster {
         &self.ledger
     }
 
-    /// A number that two runs share only if they did the same.
+    /// Hash of the run; two runs have equal hashes only if they did the same.
     pub fn trace_hash(&self) -> u64 {
         self.network.trace.hash()
     }
 
-    /// Packets, commands and events so far.
+    /// Number of packets, commands and events so far.
     pub fn events(&self) -> u64 {
         self.network.trace.events()
     }
 
-    /// Seed, time, last events and open operations, for the report of a failure.
+    /// Seed, time, last events and pending operations, for a failure report.
     pub fn report(&self) -> String {
         let open: Vec<Operation> = self.ledger.pending().collect();
         let lines = open.iter().take(20).map(|operation| self.ledger.describe(*operation));
@@ -588,10 +588,10 @@ impl Cluster {
         panic!("{text}\n{}", self.report());
     }
 
-    /// Asks a checker.
+    /// Runs a checker.
     ///
     /// # Panics
-    /// If it complains.
+    /// If the checker complains.
     pub fn check(&self, checker: crate::Checker) {
         if let Err(text) = checker(self) {
             self.fail(&text);

@@ -1,5 +1,5 @@
-//! The user memory of one rank on one channel, or of its broadcasts: what the machines name and
-//! never hold.
+//! The user memory of one rank on one channel, or of its broadcasts: memory that the machines refer
+//! to but never own.
 
 use crate::rig::ledger::Operation;
 use omnes_proto::limits::POOL_GROWTH;
@@ -21,7 +21,7 @@ struct Outgoing {
 struct Incoming {
     operation: Operation,
     content: Vec<u8>,
-    /// What has been written, as ends by their starts.
+    /// Written ranges, ends by their starts.
     written: BTreeMap<u64, u64>,
 }
 
@@ -32,7 +32,7 @@ impl Incoming {
         start >= end || before.is_none_or(|(_, written_to)| *written_to <= start)
     }
 
-    /// Notes that bytes have been written which were not before.
+    /// Records that a range has been written which was unwritten before.
     fn write(&mut self, start: u64, end: u64) {
         let end = self.written.remove(&end).unwrap_or(end);
         match self.written.range_mut(..start).next_back() {
@@ -43,33 +43,34 @@ impl Incoming {
         }
     }
 
-    /// Bytes from the first on that are in place.
+    /// Number of contiguous bytes from the first on that are in place.
     fn written_to(&self) -> u64 {
         self.written.get(&0).copied().unwrap_or(0)
     }
 }
 
-/// How long data in a slot can be used.
+/// How long the data in a slot remain usable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum SlotLife {
     /// Until they are moved.
     #[default]
     UntilMoved,
-    /// Until other data come, as co-roots send from slots what they have moved already.
+    /// Until the slot is filled again, as co-roots send from slots data that they have already
+    /// moved.
     UntilRefilled,
 }
 
-/// Whom data come from.
+/// Trust in the senders of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Senders {
-    /// From ranks that keep the protocol: every byte is written once, none is left out.
+    /// All senders keep the protocol: every byte is written once, and none is left out.
     #[default]
     Honest,
-    /// Also from one that says whatever it likes.
+    /// A sender may send arbitrary packets.
     Any,
 }
 
-/// See the module header. Errors tell how the machine broke its contract.
+/// See the module header. Errors describe how the machine broke its contract.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     sends: BTreeMap<SendId, Outgoing>,
@@ -81,19 +82,19 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// That of a channel with a pool of so many slots.
+    /// Memory of a channel whose pool has `pool_slots` slots.
     pub(crate) fn of_channel(pool_slots: u32) -> Self {
         let slots_max = pool_slots * POOL_GROWTH as u32;
         Self { slots_max, slot_life: SlotLife::UntilMoved, ..Self::default() }
     }
 
-    /// That of broadcasts with a pool of so many slots.
+    /// Memory of broadcasts whose pool has `pool_slots` slots.
     pub(crate) fn of_broadcasts(pool_slots: u32) -> Self {
         Self { slots_max: pool_slots, slot_life: SlotLife::UntilRefilled, ..Self::default() }
     }
 
-    /// The memory of a rank to whom somebody may lie: what can be asked for still is that nothing
-    /// is placed outside of what was posted.
+    /// Memory of a rank whose peers may lie: the only remaining requirement is that nothing is
+    /// placed outside of posted memory.
     pub(crate) fn among_liars(self) -> Self {
         Self { senders: Senders::Any, ..self }
     }
@@ -114,7 +115,7 @@ impl Memory {
         Some(*id)
     }
 
-    /// A message that is being sent, and how many bytes of it are there, if that is not all.
+    /// A message that is being sent and its number of available bytes, if not all are.
     pub(crate) fn incomplete_send(&self, operation: Operation) -> Option<(SendId, u64)> {
         let (id, send) = self.sends.iter().find(|(_, send)| send.operation == operation)?;
         (send.available < send.content.len() as u64).then_some((*id, send.available))
@@ -135,7 +136,7 @@ impl Memory {
         found.map(|(id, _)| *id)
     }
 
-    /// The bytes of a packet going out, which are those of `parts` together if it is coded.
+    /// The bytes of an outgoing packet; if it is coded, the combined bytes of `parts`.
     pub(crate) fn gather(
         &self,
         segment: &Segment,
@@ -192,7 +193,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Looks at a preview: a driver may write all of it before the packets are handled.
+    /// Checks a preview: a driver may write all of it before the packets are handled.
     pub(crate) fn check_preview(&self, preview: &Preview) -> Result<(), String> {
         let Some(receive) = self.receives.get(&preview.receive) else {
             return Err(format!("{preview:?}, which is not posted"));
@@ -224,7 +225,7 @@ impl Memory {
         self.place(step.receive, step.offset, &data[..step.bytes])
     }
 
-    /// Takes what lies from `known` on out of coded data.
+    /// Removes the known data at `known` from coded data.
     fn decode(&mut self, step: &Move, known: u64) -> Result<(), String> {
         let Some(receive) = self.receives.get_mut(&step.receive) else {
             return Err(format!("{step:?}, which is not posted"));
@@ -252,13 +253,13 @@ impl Memory {
         Ok(send.operation)
     }
 
-    /// A receive ends in failure: nothing is known of its content.
+    /// A receive fails: its content is undefined.
     pub(crate) fn abandon_receive(&mut self, id: ReceiveId) -> Result<Operation, String> {
         let receive = self.receives.remove(&id).ok_or_else(|| format!("{id:?} ends twice"))?;
         Ok(receive.operation)
     }
 
-    /// The machine says that the first `bytes` of a receive's message are in place.
+    /// Checks the machine's claim that the first `bytes` of a receive's message are in place.
     pub(crate) fn check_received(&self, id: ReceiveId, bytes: u64) -> Result<(), String> {
         let Some(receive) = self.receives.get(&id) else { return Ok(()) };
         let (kept, written) = (bytes.min(receive.content.len() as u64), receive.written_to());
@@ -269,7 +270,7 @@ impl Memory {
         }
     }
 
-    /// A receive of a message of `bytes` is complete; its content.
+    /// A receive of a message of `bytes` is complete; returns its content.
     pub(crate) fn finish_receive(
         &mut self,
         id: ReceiveId,

@@ -1,11 +1,11 @@
-//! The cluster with faults and checkers: does the protocol hold, whatever the network does?
+//! Cluster with faults and checkers: does the protocol hold, whatever the network does?
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `cluster`, `builder` | the rig and its settings |
 //! | `node`, `memory`, `program` | one rank: the driver of its endpoint, its memory, its script |
-//! | `network`, `rule`, `stranger` | what happens between the ranks |
-//! | `broadcasts`, `barriers` | the same of those: groups, commands, what can be counted |
+//! | `network`, `rule`, `stranger` | what happens to packets between the ranks |
+//! | `broadcasts`, `barriers` | groups, commands and counters of broadcasts and barriers |
 //! | `nic` | the kernel NIC at the edge of a node |
 //! | `ledger`, `bounds`, `casts`, `checks` | checkers |
 //! | `trace` | the record of a run, as a hash and as its last lines |

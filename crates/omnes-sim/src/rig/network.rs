@@ -1,11 +1,11 @@
 //! The network between the ranks: latency, jitter, one link into each rank, faults, strangers.
 //!
-//! A multicast is one packet at the sender's uplink, and behind it one copy for every other living
-//! rank, each with a fate of its own. A packet takes the path's latency and jitter, then queues for
-//! the receiver's link if that has a rate, then stands in the receiver's socket buffer, which is
-//! counted in truesize and drops at its tail; a rank has one for itself, one for the group and one
-//! that the NIC of its node watches. All costs are integers in nanoseconds and bytes. Not done:
-//! switches, shared links, the sender's own link.
+//! A multicast is one packet at the sender's uplink and, beyond it, one copy for every other living
+//! rank; faults affect each copy separately. A packet takes the path's latency and jitter, queues
+//! for the receiver's link if that link has a rate, then waits in the receiver's socket buffer,
+//! which is charged in truesize and drops at its tail; a rank has one buffer for itself, one for
+//! the group and one that the NIC of its node watches. All costs are integers in nanoseconds and
+//! bytes. Not done: switches, shared links, the sender's own link.
 
 use crate::engine::queue::Queue;
 use crate::engine::random::Random;
@@ -21,15 +21,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Debug, Formatter};
 use std::time::Duration;
 
-/// Packets kept for replays.
+/// Number of packets kept for replays.
 const HISTORY_PACKETS: usize = 512;
 
 /// Settings of the network.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
-    /// Time from one rank to another without any queue.
+    /// Time from one rank to another with empty queues.
     pub latency: Duration,
-    /// Random time added to the latency, at most this.
+    /// Largest random addition to the latency.
     pub jitter: Duration,
     /// Whether jitter may change the order of packets of one pair of ranks.
     pub order: Order,
@@ -51,33 +51,33 @@ impl Default for NetworkConfig {
     }
 }
 
-/// What jitter does to the order of packets between two ranks.
+/// Effect of jitter on the order of packets between two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// A packet never overtakes another.
     Kept,
-    /// Packets arrive as their jitter has it.
+    /// Packets arrive in the order that their jitter produces.
     Free,
 }
 
-/// What the network has done.
+/// Counters of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetworkCounters {
-    /// Packets that ranks handed out; a multicast is one.
+    /// Packets that ranks handed out; a multicast counts once.
     pub sent: u64,
-    /// Those of them that belong to messages, and not to the watch over the ranks.
+    /// Packets in `sent` that belong to messages, not to liveness monitoring.
     pub sent_on_channels: u64,
     /// Packets that rules dropped.
     pub dropped: u64,
     /// Copies made by rules.
     pub duplicated: u64,
-    /// Packets with flipped bits in their head, which reached a rank.
+    /// Packets with flipped bits in their head that reached a rank.
     pub corrupted: u64,
-    /// Packets with flipped bits in their data, which the UDP checksum caught.
+    /// Packets with flipped bits in their data that the UDP checksum rejected.
     pub checksum_errors: u64,
     /// Packets that found a receive queue full.
     pub overruns: u64,
-    /// Farewells that did not arrive as they were sent; nobody repeats them.
+    /// Farewells that were lost or damaged; they are never repeated.
     pub lost_farewells: u64,
     /// Packets of strangers.
     pub forged: u64,
@@ -85,10 +85,10 @@ pub struct NetworkCounters {
     pub doorbells: u64,
 }
 
-/// Packets about barriers on the network, a multicast counted once.
+/// Packets about barriers on the network; a multicast counts once.
 #[derive(Debug, Default)]
 pub(crate) struct StepTally {
-    /// By communicator, kind, and whether it concerns the ranks of one node only.
+    /// By communicator, kind, and whether the packet stays between the ranks of one node.
     counts: BTreeMap<(u32, u8, bool), u64>,
 }
 
@@ -126,18 +126,18 @@ impl Sent {
         }
     }
 
-    /// The receiver's rank, or the one that stands for all.
+    /// The receiver's rank, or [`Rank::ALL`].
     fn to_rank(&self) -> Rank {
         receiver(self.to)
     }
 }
 
-/// The receiver's rank, or the one that stands for all.
+/// The receiver's rank, or [`Rank::ALL`].
 pub(crate) fn receiver(to: Destination) -> Rank {
     to.rank().unwrap_or(Rank::ALL)
 }
 
-/// A packet on its way to one rank.
+/// A packet in flight to one rank.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
     /// `None` for a stranger.
@@ -150,18 +150,18 @@ pub(crate) struct InFlight {
     pub(crate) is_corrupt: bool,
 }
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// A packet reaches the receiver's link.
     Link(InFlight),
     /// A packet has passed the link.
     Deliver(InFlight),
-    /// A packet of a rank for the NIC of its own node reaches it late.
+    /// A delayed packet of a rank reaches the NIC of its own node.
     Doorstep(Sent),
-    /// A rank looks at its timers and its queue.
+    /// A rank checks its timers and its queue.
     Wake(Rank),
-    /// What was planned for this time.
+    /// A planned call.
     Planned(Planned),
 }
 
@@ -180,7 +180,7 @@ struct Path {
     last_arrival: Instant,
 }
 
-/// Everything between the ranks, and the record of it.
+/// Everything between the ranks, and its record.
 #[derive(Debug)]
 pub(crate) struct Network {
     seed: u64,
@@ -234,7 +234,7 @@ impl Network {
         }
     }
 
-    /// A rank has died or left: nothing reaches it any more.
+    /// A rank has died or left: packets no longer reach it.
     pub(crate) fn bury(&mut self, rank: Rank) {
         self.gone.insert(rank);
     }
@@ -267,7 +267,8 @@ impl Network {
         self.queue.push((now + self.config.latency).as_ns(), Happening::Link(packet));
     }
 
-    /// A rank gives a packet to the NIC of its own node; how many copies of it are there at once.
+    /// A rank gives a packet to the NIC of its own node; returns the number of copies that arrive
+    /// immediately.
     pub(crate) fn pass_doorstep(&mut self, now: Instant, sent: &Sent) -> u32 {
         self.counters.doorbells += 1;
         self.trace.packet(now, What::Bell, sent.from, sent.to_rank(), &sent.bytes);
@@ -315,7 +316,7 @@ impl Network {
         }
     }
 
-    /// Does to a packet what the rules say; what is left of it, with the delay of each copy.
+    /// Applies the rules to a packet; returns the surviving copies, each with its delay.
     fn suffer(
         &mut self,
         now: Instant,
@@ -343,7 +344,7 @@ impl Network {
         left
     }
 
-    /// Flips bits; false if the checksum catches it.
+    /// Flips bits; false if the checksum rejects the packet.
     fn corrupt(&mut self, now: Instant, packet: &mut InFlight, flips: u32) -> bool {
         let before = packet.bytes.clone();
         for _ in 0..flips {
@@ -366,7 +367,7 @@ impl Network {
         !is_data_hit
     }
 
-    /// A packet with these bytes did not arrive, or not as they were.
+    /// Counts a packet that was lost or damaged if it is a farewell.
     pub(crate) fn note_farewell_lost(&mut self, bytes: &[u8]) {
         let is_farewell = Header::parse(bytes).is_ok_and(|(header, _)| header.kind == Kind::Bye);
         self.counters.lost_farewells += u64::from(is_farewell);
@@ -384,17 +385,17 @@ impl Network {
         let jitter = Duration::from_nanos(path.random.within(0, jitter_ns));
         let mut arrival = now + latency + jitter;
         if order == Order::Kept {
-            // Only jitter keeps the order; a rule that delays means to change it.
+            // Only jitter keeps the order; a delay rule is meant to change it.
             arrival = arrival.max(path.last_arrival);
             path.last_arrival = arrival;
         }
         self.queue.push((arrival + delay).as_ns(), Happening::Link(packet));
     }
 
-    /// A packet reaches the receiver's link: it waits for its turn there.
+    /// A packet reaches the receiver's link and waits for its turn there.
     pub(crate) fn pass_link(&mut self, now: Instant, packet: InFlight) -> Option<InFlight> {
         let Some(bps) = self.config.receiver_bps else { return Some(packet) };
-        // Frame, addresses, UDP and the gap between frames: 66 bytes on Ethernet.
+        // Frame, addresses, UDP and interframe gap: 66 bytes on Ethernet.
         let bits = 8 * (packet.bytes.len() as u64 + 66);
         let time = Duration::from_nanos(bits * 1_000_000_000 / bps);
         let free_at = self.link_free_at.entry(packet.to).or_insert(Instant::ZERO);
@@ -404,7 +405,7 @@ impl Network {
         None
     }
 
-    /// Packets of ranks that are still on their way.
+    /// Packets of ranks that are still in flight.
     pub(crate) fn on_their_way(&self) -> impl Iterator<Item = &InFlight> {
         self.queue.iter().filter_map(|happening| match happening {
             Happening::Link(packet) | Happening::Deliver(packet) => Some(packet),

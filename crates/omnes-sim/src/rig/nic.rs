@@ -1,7 +1,7 @@
-//! The kernel NIC at the edge of one node, as `firmware/nic.bpf.c` and `nic_barrier.h` have it.
+//! The kernel NIC at the edge of one node, equivalent to `firmware/nic.bpf.c` and `nic_barrier.h`.
 //!
-//! It runs the firmware's native form ([`omnes_firmware`]) with the firmware's own tags, and does
-//! around it what the entry points of the C file do, in their order and with their verdicts:
+//! It runs the firmware's native form ([`omnes_firmware`]) with the firmware's own tags and
+//! reproduces the entry points of the C file around it, in their order and with their verdicts:
 //!
 //! ```text
 //!   wire ─▶ ingress: slot, tag, step ─┬─▶ host (not ours, or a wake)
@@ -10,10 +10,10 @@
 //!                                     └─▶ all steps that may leave
 //! ```
 //!
-//! Guarantees: pure; what leaves is returned, not sent. A packet without a slot, or on another
-//! socket than the slot's, goes on unchanged.
+//! Guarantees: pure; packets that leave are returned, not sent. A packet without a slot, or on
+//! another socket than the slot's, passes unchanged.
 //!
-//! Assumes: MAC addresses are known. Not done: packets to all that are passed on (multi-send).
+//! Assumes: MAC addresses are known. Not done: forwarding of packets to all (multi-send).
 
 use crate::rig::rule::Way;
 use omnes_firmware::barrier::{Action, Barrier, Contribution, Table, Verdict};
@@ -28,23 +28,23 @@ use omnes_wire::{
 };
 use std::collections::BTreeMap;
 
-/// Words of a bit per member.
+/// Words of a bitmap with one bit per member.
 const ARRIVED_WORDS: usize = omnes_firmware::KERNEL_GROUP_MAX / 64;
 
-/// What a slot has counted, as its page shows it.
+/// Counters of a slot, as its page shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NicCounters {
-    /// Packets taken in with the right tag, whatever became of them.
+    /// Packets with a valid tag, whatever their verdict.
     pub packets_in: u64,
-    /// Steps sent; one to all by multicast counts once.
+    /// Steps sent; a multicast counts once.
     pub packets_out: u64,
-    /// Steps sent again because somebody missed them.
+    /// Steps retransmitted because a member had missed them.
     pub repeated: u64,
-    /// Steps that had come before.
+    /// Steps received before.
     pub duplicates: u64,
-    /// Packets of no use when they came.
+    /// Packets that were of no use when they arrived.
     pub ignored: u64,
-    /// Steps that no member would send.
+    /// Steps that no valid member would send.
     pub nonsense: u64,
     /// Packets of strangers.
     pub bad_tags: u64,
@@ -59,28 +59,28 @@ pub(crate) struct Leaving {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Whether the host of a slot looks at the page by itself.
+/// Whether the host of a slot polls the page by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Host {
-    /// It does, now or soon.
+    /// The host polls, now or soon.
     Awake,
-    /// It does not: the packet that ends a barrier is to wake it.
+    /// The host does not poll: the packet that ends a barrier must wake it.
     Asleep,
 }
 
-/// What became of a packet from the wire.
+/// Result of a packet from the wire.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Passage {
-    /// The host gets it.
+    /// The packet goes on to the host.
     pub(crate) goes_on: bool,
-    /// Its tag was right, and the slot has looked at it.
+    /// The tag was valid, and the slot has processed the packet.
     pub(crate) is_taken: bool,
-    /// What leaves because of it.
+    /// Packets that leave in response.
     pub(crate) leaving: Vec<Leaving>,
 }
 
 impl Passage {
-    /// Not for any slot.
+    /// A packet for no slot.
     fn unseen() -> Self {
         Self { goes_on: true, is_taken: false, leaving: Vec::new() }
     }
@@ -93,17 +93,17 @@ struct Slot {
     rank: Rank,
     key: Key,
     table: Table,
-    /// One of the table's steps waits for everybody.
+    /// One of the table's steps waits for all members.
     waits_for_all: bool,
     barrier: Barrier,
     nodes: Nodes,
     job_key: JobKey,
-    /// Keys of those whose packets have come.
+    /// Keys of the members from which packets have arrived.
     keys: BTreeMap<Rank, Key>,
     page: Page,
 }
 
-/// What the member's process sees.
+/// The state that the member's process sees.
 #[derive(Debug)]
 struct Page {
     entered: u32,
@@ -112,7 +112,7 @@ struct Page {
     results: [u64; CARRIED_MAX],
     arrived: [u64; ARRIVED_WORDS],
     counters: NicCounters,
-    /// What the process has looked at last.
+    /// The last view that the process has read.
     seen: Option<NicView>,
 }
 
@@ -122,15 +122,15 @@ pub(crate) struct Nic {
     slots: BTreeMap<CommunicatorId, Slot>,
 }
 
-/// A packet about a step, with its tag; `None` for what no slot is asked about.
+/// A packet about a step, with its tag; `None` for packets that belong to no slot.
 fn step_of(packet: &[u8]) -> Option<(Header, Tag)> {
     let (header, tag) = Header::parse(packet).ok()?;
     let is_step = matches!(header.kind, Kind::Step | Kind::StepNack);
     is_step.then_some((header, tag))
 }
 
-/// What a packet about a step carries, if it is as long as it says; a request carries nothing:
-/// `nic_read_words`.
+/// The words that a packet about a step carries, if its length is as stated in its header; a
+/// request carries none: `nic_read_words`.
 fn words_of(header: &Header, packet: &[u8]) -> Option<Words> {
     let behind = packet.get(PACKET_OVERHEAD_BYTES..)?;
     let words = Words::parse(header, behind)?;
@@ -154,8 +154,8 @@ impl Nic {
         !self.slots.is_empty()
     }
 
-    /// Opens a slot for `me`, a member of `group`, in place of one of the same communicator; none
-    /// if this member does not lead one of several nodes.
+    /// Opens a slot for `me`, a member of `group`, replacing one of the same communicator; opens
+    /// none if this member does not lead one of several nodes.
     pub(crate) fn open(
         &mut self,
         (job, key): (JobId, &JobKey),
@@ -195,35 +195,35 @@ impl Nic {
         self.slots.insert(communicator, slot);
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub(crate) fn close(&mut self, communicator: CommunicatorId) {
         self.slots.remove(&communicator);
     }
 
-    /// Steps sent again for all groups.
+    /// Steps retransmitted for all groups.
     pub(crate) fn repeated(&self) -> u64 {
         self.slots.values().map(|slot| slot.page.counters.repeated).sum()
     }
 
-    /// What a slot has counted.
+    /// Counters of a slot.
     pub(crate) fn counters(&self, communicator: CommunicatorId) -> Option<&NicCounters> {
         self.slots.get(&communicator).map(|slot| &slot.page.counters)
     }
 
-    /// What the page of a slot shows, if that is news to the process.
+    /// The contents of a slot's page, if they are new to the process.
     pub(crate) fn look(&mut self, communicator: CommunicatorId) -> Option<NicView> {
         let page = &mut self.slots.get_mut(&communicator)?.page;
         let view = page.view();
         (page.seen.replace(view) != Some(view)).then_some(view)
     }
 
-    /// True if the page of a slot shows something that the process has not looked at.
+    /// True if the page of a slot shows something that the process has not read.
     pub(crate) fn has_news(&self, communicator: CommunicatorId) -> bool {
         let slot = self.slots.get(&communicator);
         slot.is_some_and(|slot| slot.page.seen != Some(slot.page.view()))
     }
 
-    /// A packet comes from the wire: `nic_ingress`.
+    /// A packet arrives from the wire: `nic_ingress`.
     pub(crate) fn ingress(&mut self, way: Way, packet: &[u8], host: Host) -> Passage {
         let Some((header, tag)) = step_of(packet) else { return Passage::unseen() };
         let slot = self.slots.get_mut(&header.communicator);
@@ -243,7 +243,8 @@ impl Nic {
         Passage { goes_on, is_taken: true, leaving }
     }
 
-    /// The host sends a packet through the slot's socket: `nic_egress`. What leaves for it.
+    /// The host sends a packet through the slot's socket: `nic_egress`. Returns the packets that
+    /// leave.
     pub(crate) fn egress(&mut self, to: Destination, packet: &[u8]) -> Vec<Leaving> {
         let unchanged = || vec![Leaving { to, bytes: packet.to_vec() }];
         let Some((header, _)) = step_of(packet) else { return unchanged() };
@@ -281,8 +282,8 @@ impl Page {
 }
 
 impl Slot {
-    /// True if packets like this one are looked up in `nic_ports` with success: of this job and
-    /// channel 0, on the slot's own socket, or on the group's where the table releases by it.
+    /// True if a lookup of the packet in `nic_ports` would succeed: it is of this job and channel
+    /// 0, on the slot's own socket, or on the group's if the table releases by multicast.
     fn is_at(&self, way: Way, header: &Header) -> bool {
         let is_port = match way {
             Way::Unicast => false,
@@ -292,7 +293,7 @@ impl Slot {
         is_port && header.job == self.job && header.channel == ChannelId(0)
     }
 
-    /// The index of the member that a packet is from, if its tag is right: `nic_sender`.
+    /// The index of the member that sent a packet, if its tag is valid: `nic_sender`.
     fn sender(&mut self, packet: &[u8], header: &Header, found: Tag) -> Option<u32> {
         let index = leader_index(&self.nodes, header.source)?;
         let job = &self.job_key;
@@ -303,7 +304,8 @@ impl Slot {
         (tag(*key, head, to, behind) == found.0).then_some(index)
     }
 
-    /// `nic_step_arrived`: whether the packet goes on to the host, and what leaves.
+    /// `nic_step_arrived`: returns whether the packet goes on to the host, and the packets that
+    /// leave.
     fn arrived(
         &mut self,
         (header, words): (&Header, Words),
@@ -352,7 +354,7 @@ impl Slot {
         self.send(&action)
     }
 
-    /// `nic_page_begin`: who was there before this member.
+    /// `nic_page_begin`: records the members that entered before this one.
     fn begin_page(&mut self) {
         let Self { barrier, table, page, .. } = self;
         page.arrived = [0; ARRIVED_WORDS];
@@ -374,7 +376,7 @@ impl Slot {
         }
     }
 
-    /// `nic_steps_send`: all steps of an action, a release to all last.
+    /// `nic_steps_send`: sends all steps of an action, a release to all last.
     fn send(&mut self, action: &Action) -> Vec<Leaving> {
         let mut leaving = Vec::new();
         for step in action.steps() {

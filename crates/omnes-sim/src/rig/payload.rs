@@ -1,9 +1,9 @@
-//! Message contents that follow from the message's identity, so that any mix-up shows.
+//! Message contents derived from the message's identity, so that any mix-up is detected.
 
 use crate::engine::random::Random;
 use std::rc::Rc;
 
-/// `bytes` bytes that belong to the message named by `identity`.
+/// The `bytes` bytes of the message named by `identity`.
 pub fn content(identity: u64, bytes: usize) -> Rc<[u8]> {
     let mut content = vec![0; bytes];
     Random::named(identity, "content", 0).fill(&mut content);

@@ -1,4 +1,4 @@
-//! A script as one rank of the rig carries it out.
+//! Execution of a script by one rank of the rig.
 
 use crate::rig::ledger::Operation;
 use crate::rig::script::{Outcome, Receipt, Script, Step};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Program {
     steps: Vec<Step>,
     next: usize,
-    /// Operations under way, with the buffers of those that have one.
+    /// Operations in progress; with the buffer of each that has one.
     pending: BTreeMap<Operation, Option<usize>>,
     pub(crate) outcome: Outcome,
 }
@@ -22,12 +22,12 @@ impl Program {
         program
     }
 
-    /// The next step, whatever it waits for.
+    /// The next step, even if it must wait.
     pub(crate) fn next_step(&self) -> Option<&Step> {
         self.steps.get(self.next)
     }
 
-    /// The next step, if nothing that it waits for is under way.
+    /// The next step, unless an operation that it waits for is in progress.
     pub(crate) fn take_step(&mut self) -> Option<Step> {
         let step = self.steps.get(self.next)?.clone();
         let is_held = match step {
@@ -52,7 +52,8 @@ impl Program {
         self.note_end();
     }
 
-    /// An operation has ended, as a receive with its content; false if it is not the script's.
+    /// An operation has ended, a receive with its content; false if it does not belong to the
+    /// script.
     pub(crate) fn on_done(
         &mut self,
         operation: Operation,

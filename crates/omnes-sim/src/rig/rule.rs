@@ -1,13 +1,12 @@
-//! Faults: a rule sees a packet on its way and drops, delays, repeats or corrupts it.
+//! Faults: a rule sees a packet in transit and drops, delays, duplicates or corrupts it.
 //!
 //! A rule is built from an action and any number of guards, all of which must hold:
 //! `drop().kind(Kind::Data).seq(3).to(2).times(1)`. It acts while its [`Guard`] lives: a lexical
-//! value, so that a test shows where its faults end. Rules are asked in the order in which they
-//! were made: the first that drops a packet ends its way, and those after it do not see it; delays
-//! and copies add up.
+//! value, so that a test shows where its faults end. Rules apply in the order in which they were
+//! made: the first one that drops a packet is the last one to see it; delays and copies add up.
 //!
-//! A multicast is one packet up to the network and one copy per receiver behind it. Rules strike
-//! behind it, each copy by itself, unless they are [`Rule::at_uplink`] or [`Rule::at_doorstep`].
+//! A multicast is one packet up to the network and one copy per receiver beyond it. Rules act on
+//! each copy separately, unless they are [`Rule::at_uplink`] or [`Rule::at_doorstep`].
 
 use crate::engine::random::Random;
 use omnes_wire::{COMBINE_SHIFT, Flags, Header, Instant, Kind, Rank};
@@ -26,7 +25,7 @@ enum Action {
     Corrupt,
 }
 
-/// What becomes of a packet, all rules taken together.
+/// Combined effect of all rules on a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) is_dropped: bool,
@@ -35,7 +34,7 @@ pub(crate) struct Verdict {
     pub(crate) corruptions: u32,
 }
 
-/// How a packet was sent.
+/// How a packet is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Unicast,
@@ -44,7 +43,7 @@ pub(crate) enum Way {
     Nic,
 }
 
-/// Where a rule strikes.
+/// Where a rule acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// Between the sender and the network: a multicast is still one packet.
@@ -65,11 +64,11 @@ pub(crate) struct Sight<'a> {
     /// [`Rank::ALL`] for a multicast at the uplink.
     pub(crate) to: Rank,
     pub(crate) bytes: usize,
-    /// `None` for bytes that are no packet of ours: only guards on ranks and length can hold.
+    /// `None` for bytes that are not a valid packet: then only guards on ranks and length can hold.
     pub(crate) header: Option<&'a Header>,
 }
 
-/// A fault and the packets that it concerns.
+/// A fault and the packets that it affects.
 #[derive(Clone)]
 #[must_use]
 pub struct Rule {
@@ -85,7 +84,7 @@ pub struct Rule {
     from: Option<Rank>,
     to: Option<Rank>,
     between: Option<(BTreeSet<Rank>, BTreeSet<Rank>, Ways)>,
-    /// Only longer packets.
+    /// Only packets longer than this.
     bytes: usize,
     skipped: u64,
     times: u64,
@@ -94,8 +93,8 @@ pub struct Rule {
     until: Instant,
 }
 
-/// The trace holds rules in this form: guards of multicast, of steps and of length show only where
-/// they are set, so that traces without them stay what they were.
+/// The trace contains rules in this form: guards on multicast, steps and length appear only where
+/// they are set, so that traces without them stay the same.
 impl fmt::Debug for Rule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = formatter.debug_struct("Rule");
@@ -139,28 +138,29 @@ pub fn drop() -> Rule {
     Rule::new(Action::Drop)
 }
 
-/// The packet comes later by `delay`; those sent after it may overtake it.
+/// The packet arrives later by `delay`; packets sent after it may overtake it.
 pub fn delay(delay: Duration) -> Rule {
     Rule::new(Action::Delay { least: delay, most: delay })
 }
 
-/// The packet comes later by a random time of at most `most`, so that packets change places.
+/// The packet arrives later by a random time of at most `most`, so that packets are reordered.
 pub fn reorder(most: Duration) -> Rule {
     Rule::new(Action::Delay { least: Duration::ZERO, most })
 }
 
-/// The packet comes twice.
+/// The packet arrives twice.
 pub fn duplicate() -> Rule {
     Rule::new(Action::Duplicate)
 }
 
-/// One to three bits of the packet flip. Flips in the head get past the UDP checksum here, so
-/// that the tag has something to do; flips in user data, which no tag covers, are caught by it.
+/// One to three bits of the packet flip. Flips in the head bypass the UDP checksum here, so that
+/// the tag must catch them; the checksum catches flips in user data, which no tag covers.
 pub fn corrupt() -> Rule {
     Rule::new(Action::Corrupt)
 }
 
-/// Nothing passes from one of the ranks `first` to one of `second`, nor back if `ways` says so.
+/// No packet passes from a rank of `first` to a rank of `second`, nor in the other direction if
+/// `ways` says so.
 pub fn partition(first: &[u32], second: &[u32], ways: Ways) -> Rule {
     let side = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect();
     Rule { between: Some((side(first), side(second), ways)), ..drop() }
@@ -200,24 +200,24 @@ impl Rule {
         Self { until, ..self }
     }
 
-    /// When the rule ends by itself, if it does.
+    /// Time at which the rule ends by itself, if any.
     pub(crate) fn ends(&self) -> Option<Instant> {
         (self.until != Instant::from_ns(u64::MAX)).then_some(self.until)
     }
 
-    /// Strikes where packets leave their sender, so that a multicast suffers for all its receivers
-    /// at once. Guards on the receiver hold for no multicast then.
+    /// Acts where packets leave their sender, so that a multicast is affected for all its receivers
+    /// together. Guards on the receiver then hold for no multicast.
     pub fn at_uplink(self) -> Self {
         Self { place: Place::Uplink, ..self }
     }
 
-    /// Strikes where a rank hands packets to the NIC of its own node, so that a doorbell is lost,
-    /// late or doubled. Bits do not flip there.
+    /// Acts where a rank hands packets to the NIC of its own node, so that a doorbell is lost, late
+    /// or duplicated. Bits do not flip there.
     pub fn at_doorstep(self) -> Self {
         Self { place: Place::Doorstep, ..self }
     }
 
-    /// Only packets sent to everybody.
+    /// Only packets sent to all ranks.
     pub fn multicast(self) -> Self {
         Self { way: Some(Way::Multicast), ..self }
     }
@@ -227,12 +227,12 @@ impl Rule {
         Self { way: Some(Way::Unicast), ..self }
     }
 
-    /// Only packets of broadcasts of this root: data and what answers them.
+    /// Only packets of broadcasts of this root: data and the reports on it.
     pub fn root(self, rank: u32) -> Self {
         Self { root: Some(Rank(rank)), ..self }
     }
 
-    /// Only messages of this step of barriers, and questions for them.
+    /// Only messages of this step of barriers, and requests for them.
     pub fn step(self, step: u32) -> Self {
         Self { step: Some(step), ..self }
     }
@@ -242,7 +242,8 @@ impl Rule {
         Self { kind: Some(kind), ..self }
     }
 
-    /// Only numbered packets with this number, on any lane or stream, and those of this barrier.
+    /// Only packets with this number, on any lane or stream, and packets of the barrier with this
+    /// number.
     pub fn seq(self, seq: u32) -> Self {
         Self { seq: Some(seq), ..self }
     }
@@ -272,22 +273,22 @@ impl Rule {
         Self { to: Some(Rank(rank)), ..self }
     }
 
-    /// Only packets of more bytes than these.
+    /// Only packets longer than `bytes`.
     pub fn longer_than(self, bytes: usize) -> Self {
         Self { bytes, ..self }
     }
 
-    /// Only the packet with this index among those that fit otherwise, from 0.
+    /// Only the packet with this index, from 0, among the packets that match the other guards.
     pub fn nth(self, index: u64) -> Self {
         Self { skipped: index, times: 1, ..self }
     }
 
-    /// Only the first `times` packets that fit otherwise.
+    /// Only the first `times` packets that match the other guards.
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }
     }
 
-    /// Only this share of the packets that fit otherwise, in parts per million.
+    /// Only this share of the packets that match the other guards, in parts per million.
     pub fn ppm(self, ppm: u32) -> Self {
         Self { ppm, ..self }
     }
@@ -313,7 +314,7 @@ impl Rule {
     }
 }
 
-/// The number of a numbered packet, from 0 on, or of the barrier that a step is of.
+/// The number of a numbered packet, from 0, or of the barrier that a step belongs to.
 pub(super) fn number_of(header: &Header) -> Option<u32> {
     match header.kind {
         Kind::Data | Kind::Grant | Kind::Cast => Some(header.seq.index()),
@@ -322,13 +323,14 @@ pub(super) fn number_of(header: &Header) -> Option<u32> {
     }
 }
 
-/// The step of a barrier that a packet is of, if any; a doorbell also says how words are combined.
+/// The step of a barrier that a packet is about, if any; a doorbell also says how words are
+/// combined.
 fn step_of(header: &Header) -> Option<u32> {
     let step = header.argument & ((1 << COMBINE_SHIFT) - 1);
     matches!(header.kind, Kind::Step | Kind::StepNack).then_some(step)
 }
 
-/// The root of the broadcast that a packet belongs to, if it does to any.
+/// The root of the broadcast that a packet belongs to, if any.
 fn root_of(header: &Header) -> Option<Rank> {
     match header.kind {
         Kind::Cast | Kind::CastCoded => Some(Rank(header.expects.0)),
@@ -347,7 +349,7 @@ fn separates(
         || *ways == Ways::Both && second.contains(&from) && first.contains(&to)
 }
 
-/// Keeps a rule in force; the rule ends when this is dropped.
+/// Keeps a rule in force; the rule ends when the guard is dropped.
 #[derive(Debug)]
 #[must_use = "the rule ends when its guard is dropped"]
 pub struct Guard {
@@ -356,7 +358,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Packets that the rule has acted on.
+    /// Number of packets that the rule has acted on.
     pub fn hits(&self) -> u64 {
         self.hits.get()
     }
@@ -364,7 +366,7 @@ impl Guard {
     /// Ends the rule.
     pub fn heal(self) {}
 
-    /// Leaves the rule in force for good.
+    /// Leaves the rule in force permanently.
     pub fn keep(self) {
         std::mem::forget(self);
     }
@@ -413,7 +415,7 @@ impl Rules {
         Guard { is_on, hits }
     }
 
-    /// What becomes of a packet.
+    /// Combined effect of all rules on a packet.
     pub(crate) fn judge(&mut self, now: Instant, sight: &Sight) -> Verdict {
         self.active.retain(|active| active.is_on.get());
         let mut verdict = Verdict::default();

@@ -1,4 +1,4 @@
-//! What one rank does: a list of steps over channels, the same for every driver.
+//! Program of one rank: a list of steps over channels, the same for every driver.
 //!
 //! A script owns numbered buffers; sends read from them, receives write into them. It is plain
 //! data, so the conformance bodies can hand it to the rig as well as to sockets.
@@ -9,22 +9,22 @@ use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
-/// Ranks that have barriers with each other, and how; scripts that use an equal one mean the same
-/// group. A driver gives it a name.
+/// Ranks that share barriers, and how the barriers run; scripts that use an equal value mean the
+/// same group. The driver assigns the communicator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BarrierGroup {
     /// Its ranks by node, each node's leader first; no rank twice.
     pub nodes: Vec<Vec<Rank>>,
     /// The algorithm between the leaders.
     pub algorithm: BarrierAlgorithm,
-    /// Who runs it.
+    /// Where the algorithm runs.
     pub runner: Runner,
-    /// Whether what goes to all leaders goes as one multicast packet.
+    /// Whether a message to all leaders is sent as one multicast packet.
     pub is_multicast: bool,
 }
 
 impl BarrierGroup {
-    /// True if a machine's group is this one.
+    /// True if a machine's group is equal to this one.
     pub(crate) fn is_of(&self, config: &BarrierGroupConfig) -> bool {
         let BarrierGroupConfig { communicator: _, nodes, algorithm, runner, is_multicast } = config;
         self.nodes == nodes.to_lists()
@@ -39,14 +39,14 @@ impl BarrierGroup {
 pub enum Step {
     /// Begins to send a buffer.
     Send {
-        /// Who gets it.
+        /// The receiver.
         to: Rank,
         /// The tag.
         tag: u32,
         /// Index of the buffer.
         buffer: usize,
     },
-    /// Begins to receive into a buffer, which is as large as the message may be.
+    /// Begins to receive into a buffer, which is as long as the longest valid message.
     Receive {
         /// The sender, or any.
         from: Option<Rank>,
@@ -56,46 +56,46 @@ pub enum Step {
         buffer: usize,
     },
     /// Begins a broadcast to all ranks, at each of them with the same policy and root: the root
-    /// sends the buffer, everybody else receives into it. A driver that copies the root's buffer
-    /// need not wait for it later; one whose window is full waits here.
+    /// sends the buffer, all others receive into it. A driver that copies the root's buffer need
+    /// not wait for it later; if its window is full, it waits here.
     Broadcast {
-        /// How it is made reliable; broadcasts of one policy and root stay in order.
+        /// How the broadcast is made reliable; broadcasts of one policy and root stay in order.
         policy: Policy,
         /// The root.
         root: Rank,
-        /// Index of the buffer, as large as the message.
+        /// Index of the buffer, as long as the message.
         buffer: usize,
     },
-    /// Enters the next barrier of a group, whose members all have this step, and goes on at once;
-    /// the barrier is complete when all of them have entered it.
+    /// Enters the next barrier of a group, whose members all have this step, and continues
+    /// immediately; the barrier is complete when all of them have entered it.
     Barrier {
         /// The group.
         group: BarrierGroup,
     },
-    /// Waits until what was begun with this buffer is complete.
+    /// Waits until the operation begun with this buffer is complete.
     WaitFor {
         /// Index of the buffer.
         buffer: usize,
     },
-    /// Waits until everything begun so far is complete.
+    /// Waits until all operations begun so far are complete.
     Wait,
-    /// Computes for a while without looking at the network.
+    /// Computes for a while, ignoring the network.
     Compute(Duration),
-    /// Notes the time under a number of the script's choice.
+    /// Records the time under a number of the script's choice.
     Mark(u32),
 }
 
 /// The steps of one rank with its buffers; communicator and channel are the driver's choice.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Script {
-    /// What to do, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
     /// Contents before the first step.
     pub buffers: Vec<Vec<u8>>,
 }
 
 impl Script {
-    /// Adds a buffer; its index.
+    /// Adds a buffer and returns its index.
     pub fn buffer(&mut self, content: impl Into<Vec<u8>>) -> usize {
         self.buffers.push(content.into());
         self.buffers.len() - 1
@@ -111,7 +111,7 @@ impl Script {
         self.step(Step::Receive { from: Some(from), tag: Some(tag), buffer })
     }
 
-    /// Adds a step that begins to receive from anyone.
+    /// Adds a step that begins to receive from any rank.
     pub fn receive_any(&mut self, tag: Option<u32>, buffer: usize) -> &mut Self {
         self.step(Step::Receive { from: None, tag, buffer })
     }
@@ -126,19 +126,19 @@ impl Script {
         self.step(Step::Barrier { group: group.clone() })
     }
 
-    /// Adds a step that waits for everything.
+    /// Adds a step that waits for all pending operations.
     pub fn wait(&mut self) -> &mut Self {
         self.step(Step::Wait)
     }
 
-    /// Adds any step.
+    /// Adds a step.
     pub fn step(&mut self, step: Step) -> &mut Self {
         self.steps.push(step);
         self
     }
 }
 
-/// A receive of a script that is complete.
+/// A completed receive of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receipt {
     /// The sender.
@@ -151,7 +151,7 @@ pub struct Receipt {
     pub buffer: usize,
 }
 
-/// What came of a script.
+/// Result of a script.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// Contents after the last step.

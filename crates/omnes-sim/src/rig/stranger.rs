@@ -1,5 +1,5 @@
-//! Packets of strangers: noise, other versions, other jobs, wrong keys, and replays; to one rank,
-//! or to the multicast group, where everybody hears them.
+//! Packets of strangers: noise, other versions, other jobs, wrong keys, and replays; sent to one
+//! rank, or to the multicast group and so to every rank.
 
 use crate::engine::random::Random;
 use crate::rig::builder::{JOB, KEY};
@@ -17,7 +17,7 @@ use omnes_wire::{
 pub enum Forgery {
     /// Random bytes.
     Noise,
-    /// The beginning of a packet of ours.
+    /// The first part of a valid packet.
     Truncated,
     /// A packet of another version of the wire format.
     WrongVersion,
@@ -25,7 +25,7 @@ pub enum Forgery {
     ForeignJob,
     /// A packet of our job under another key.
     WrongKey,
-    /// An authentic packet that was sent before, once more. The only one that is taken in.
+    /// A copy of an authentic packet that was sent before. The only forgery that a rank accepts.
     Replay,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn sealed(key: &JobKey, header: &Header, to: Rank, body: &[u8]) -> Ve
 }
 
 impl Cluster {
-    /// A stranger sends something to a rank; false if there was nothing to replay.
+    /// A stranger sends a packet to a rank; false if there was nothing to replay.
     pub fn forge(&mut self, forgery: Forgery, to: u32) -> bool {
         let to = Rank(to);
         let (from, bytes) = if forgery == Forgery::Replay {
@@ -85,7 +85,7 @@ impl Cluster {
         true
     }
 
-    /// A stranger sends something to the multicast group, so every living rank gets it; false if
+    /// A stranger sends a packet to the multicast group, so every living rank receives it; false if
     /// there was nothing to replay.
     pub fn forge_to_group(&mut self, forgery: Forgery) -> bool {
         let (from, bytes) = if forgery == Forgery::Replay {
@@ -108,8 +108,8 @@ impl Cluster {
         true
     }
 
-    /// A stranger sends something about a group's barriers: to a rank, to the NIC of its node, or
-    /// to everybody; false if there was nothing to replay.
+    /// A stranger sends a packet about a group's barriers to a rank, to the NIC of its node, or to
+    /// all ranks; false if there was nothing to replay.
     pub fn forge_step(&mut self, forgery: Forgery, to: u32, communicator: CommunicatorId) -> bool {
         let to = Rank(to);
         let way = self.strangers.pick(&[Way::Unicast, Way::Nic, Way::Nic, Way::Multicast]);
@@ -148,7 +148,7 @@ impl Cluster {
         true
     }
 
-    /// Some packet that was sent before, with its sender.
+    /// A packet that was sent before, with its sender.
     fn old_packet(&mut self, to: Destination) -> Option<(Option<Rank>, Vec<u8>)> {
         let history: Vec<_> =
             self.network.history.iter().filter(|packet| packet.to == to).collect();

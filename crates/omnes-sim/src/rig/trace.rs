@@ -1,7 +1,7 @@
-//! What happened, as one number and as the last lines of text.
+//! Record of a run, as a hash and as its last lines of text.
 //!
-//! Every event of the rig goes into a hash; equal seeds must give equal hashes, in debug and in
-//! release. The newest [`LINES_KEPT`] events are kept for the report of a failure:
+//! Every event of the rig enters the hash; equal seeds must give equal hashes, in debug and in
+//! release builds. The newest [`LINES_KEPT`] events are kept for the report of a failure:
 //! `25000 r2 rx 0>2 data seq=4 expects=1`.
 
 use super::rule::number_of;
@@ -13,13 +13,13 @@ use std::io::Write as _;
 /// Events kept for the report of a failure.
 pub(crate) const LINES_KEPT: usize = 60;
 
-/// What sort of thing happened.
+/// Kind of event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum What {
-    /// A rank handed a packet out.
+    /// A rank handed out a packet.
     Sent = 1,
-    /// A rank took a packet in.
+    /// A rank received a packet.
     Taken = 2,
     /// A rule dropped a packet.
     Lost = 3,
@@ -27,13 +27,13 @@ pub(crate) enum What {
     Overrun = 4,
     /// The UDP checksum was wrong.
     Checksum = 5,
-    /// A stranger sent something.
+    /// A stranger sent a packet.
     Forged = 6,
-    /// A command, an event or a change of the rig, told by its text.
+    /// A command, an event or a change of the rig, described by its text.
     Note = 7,
     /// A rank gave a packet to the NIC of its own node.
     Bell = 8,
-    /// The NIC of a node took a packet in, and its host does not see it.
+    /// The NIC of a node consumed a packet; its host does not see it.
     Nic = 9,
 }
 
@@ -137,12 +137,12 @@ impl Trace {
     }
 
     fn mix(&mut self, number: u64) {
-        // FNV-1a over 64-bit words, with a fold so that high bits reach low ones.
+        // FNV-1a over 64-bit words, folded so that high bits reach low ones.
         let mixed = (self.hash ^ number).wrapping_mul(0x0100_0000_01b3);
         self.hash = mixed ^ (mixed >> 29);
     }
 
-    /// A packet on its way; `packet` may be anything.
+    /// An event of a packet; `packet` may be arbitrary bytes.
     pub(crate) fn packet(&mut self, at: Instant, what: What, from: Rank, to: Rank, packet: &[u8]) {
         self.mix(at.as_ns());
         self.mix(u64::from(what as u8) << 56 | u64::from(from.0) << 28 | u64::from(to.0));
@@ -176,7 +176,7 @@ impl Trace {
     fn keep(&mut self, line: Line) {
         self.events += 1;
         if self.is_printed {
-            // A reader that has seen enough is no fault of the run.
+            // A reader that closes the pipe does not fail the run.
             let _ = writeln!(std::io::stdout(), "{line}");
         }
         if self.lines.len() == LINES_KEPT {

@@ -1,4 +1,4 @@
-//! What one seed of the swarm of barriers stands for.
+//! Options that a seed of the barrier swarm stands for.
 
 use super::cast_options::draw_nodes;
 use super::options::{Faults, draw_draining, draw_network};
@@ -12,10 +12,11 @@ use omnes_topo::BarrierAlgorithm;
 use omnes_wire::{CommunicatorId, Rank};
 use std::time::Duration;
 
-/// Communicators of the groups, from this one on.
+/// First communicator of the groups.
 pub(super) const FIRST_GROUP: u32 = 1;
 
-/// Which of many ways to draw: with this one seed 24, whose trace is kept, has every sort of fault.
+/// Selects one of many possible drawings: with this one, seed 24, whose trace is kept, has every
+/// kind of fault.
 const DRAWING: u64 = 23;
 
 /// When a member that has left its last barrier of a group forgets the group.
@@ -23,7 +24,7 @@ const DRAWING: u64 = 23;
 pub enum Closing {
     /// Not before the end of the run.
     Never,
-    /// At once, while others may miss a message of the last barrier.
+    /// Immediately, while other members may still miss a message of the last barrier.
     AtOnce,
 }
 
@@ -32,41 +33,41 @@ pub enum Closing {
 pub struct BarrierOptions {
     /// The rig.
     pub config: ClusterConfig,
-    /// The faults of phase 1; copies of a multicast suffer each by itself.
+    /// Faults of phase 1; they affect each copy of a multicast separately.
     pub faults: Faults,
-    /// When phase 1 ends.
+    /// End of phase 1.
     pub healed: Duration,
-    /// When the first barriers begin, mostly.
+    /// Start of the interval in which barriers begin, unless their group opens later.
     pub begun: Duration,
-    /// How long after the first the last one may begin.
+    /// Length of that interval.
     pub spread: Duration,
-    /// Multicasts lost for all receivers at once, in parts per million.
+    /// Multicasts lost for all receivers, in parts per million.
     pub uplink_loss_ppm: u32,
     /// Packets lost between a rank and the NIC of its node, in parts per million.
     pub doorstep_loss_ppm: u32,
-    /// Packets that stay there for a while, in parts per million.
+    /// Packets delayed between a rank and the NIC of its node, in parts per million.
     pub doorstep_delay_ppm: u32,
-    /// The groups, each with a communicator of its own.
+    /// The groups, each with its own communicator.
     pub groups: Vec<BarrierGroupConfig>,
-    /// Barriers of each group.
+    /// Number of barriers of each group.
     pub barriers: u32,
-    /// Barriers of a group that a member enters before the first of them is done, at most.
+    /// Most barriers of a group that a member enters before the first of them is done.
     pub outstanding: u32,
-    /// How late members come to a barrier, at most.
+    /// Longest delay of a member before it enters a barrier.
     pub lateness: Duration,
-    /// When the last member opens a group.
+    /// Time at which the last member opens a group.
     pub opening: Duration,
-    /// When groups are forgotten.
+    /// When members forget groups.
     pub closing: Closing,
-    /// Times that some rank asks who has entered.
+    /// Number of times that a rank asks which members have entered.
     pub asks: u32,
-    /// Messages on channels beside.
+    /// Number of additional messages on channels.
     pub channel_messages: u32,
-    /// Times that some rank looks away, or is stopped.
+    /// Number of times that a rank ignores the network, or is stopped.
     pub pauses: u32,
-    /// A rank that leaves in good order, when it has taken part in everything.
+    /// A rank that leaves in good order after it has taken part in everything.
     pub leaver: Option<u32>,
-    /// It leaves soon after that, and not in phase 2.
+    /// The rank leaves soon after that, not in phase 2.
     pub leaves_early: bool,
 }
 
@@ -156,7 +157,7 @@ fn draw_config(random: &mut Random, (seed, ranks): (u64, u32), trace: Printing) 
     }
 }
 
-/// All ranks or some; of each node some rank leads, and nodes are in some order.
+/// Selects all ranks or some; any rank of a node may lead it, and the order of the nodes is random.
 fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u32) -> BarrierGroupConfig {
     let share = random.pick(&[1_000_000, 1_000_000, 700_000]);
     let mut members: Vec<Vec<Rank>> = Vec::new();

@@ -17,17 +17,17 @@ use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Whatever is beside the barriers is done before then.
+/// Deadline of all activity besides barriers.
 const BUSY: Duration = Duration::from_millis(900);
-/// Strangers speak before then.
+/// Deadline of packets from strangers.
 const FORGED: Duration = Duration::from_millis(1100);
-/// Longest time that a packet stays between a rank and its NIC.
+/// Longest delay of a packet between a rank and its NIC.
 const DOORSTEP: Duration = Duration::from_micros(300);
-/// Time in a healed network within which a rank learns that a barrier is done if another one that
-/// lives has left it: a few rounds of questions.
+/// Time in a healed network within which a rank learns that a barrier is done if another living
+/// rank has left it: a few rounds of questions.
 const HEARSAY: Duration = Duration::from_millis(400);
 
-/// Something that is done at a time, beside entering.
+/// A timed action besides entering.
 enum Deed {
     Open { rank: u32, group: BarrierGroupConfig },
     Ask { rank: u32, group: CommunicatorId },
@@ -37,7 +37,7 @@ enum Deed {
 }
 
 impl Deed {
-    /// Who does it; `None` for a stranger.
+    /// The rank that acts; `None` for a stranger.
     fn rank(&self) -> Option<u32> {
         match self {
             Self::Open { rank, .. } | Self::Ask { rank, .. } => Some(*rank),
@@ -48,8 +48,8 @@ impl Deed {
     }
 }
 
-/// Does everything, waits until all of it has ended, and asks the checkers. Virtual time from the
-/// end of phase 1 to the end of all operations.
+/// Runs all actions, waits until all operations have ended, and runs the checkers. Returns the
+/// virtual time from the end of phase 1 to the end of all operations.
 pub(super) fn run(cluster: &mut Cluster, options: &BarrierOptions) -> Duration {
     let mut faults = bring_faults(cluster, &options.faults, options.healed);
     let healed = Instant::ZERO + options.healed;
@@ -82,7 +82,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &BarrierOptions) -> Duration {
     };
     check(cluster, options);
     if is_all_over {
-        // Copies of packets that come late.
+        // Delayed copies of packets.
         cluster.run_for(Duration::from_secs(1));
         cluster.check_quiet_for(Duration::from_secs(2));
     }
@@ -105,37 +105,37 @@ fn perform(cluster: &mut Cluster, deed: Deed, random: &mut Random, options: &Bar
     }
 }
 
-// ---- who enters when --------------------------------------------------------------------------
+// ---- entry times ------------------------------------------------------------------------------
 
 /// One member's barriers of one group.
 struct Program {
     group: CommunicatorId,
     rank: u32,
-    /// When it comes to each barrier, in order; not before it has opened the group.
+    /// When the member enters each barrier, in order; not before it has opened the group.
     times: VecDeque<Instant>,
     under_way: Vec<Operation>,
     has_failed: bool,
     closing: Closing,
 }
 
-/// All members' barriers: each member enters when its time has come, if it has not too many under
-/// way.
+/// All members' barriers: each member enters when its time has come, unless too many of its
+/// barriers are in progress.
 struct Programs {
     programs: Vec<Program>,
     outstanding: usize,
-    /// Who leaves as soon as it has no barrier left.
+    /// The rank that leaves as soon as it has no barrier left.
     early_leaver: Option<u32>,
 }
 
 impl Program {
-    /// Looks at what has ended.
+    /// Removes the barriers that have ended.
     fn look(&mut self, cluster: &Cluster) {
         let states = self.under_way.iter().map(|operation| cluster.state(*operation));
         self.has_failed |= states.clone().any(|state| matches!(state, State::Failed(_)));
         self.under_way.retain(|operation| cluster.state(*operation) == State::Pending);
     }
 
-    /// When it enters next; `None` if something has to end before, or nothing is left.
+    /// Time of the next entry; `None` if a barrier must end first, or nothing is left.
     fn next(&self, outstanding: usize) -> Option<Instant> {
         let is_free = self.under_way.len() < outstanding && !self.has_failed;
         self.times.front().copied().filter(|_| is_free)
@@ -151,7 +151,7 @@ impl Programs {
         self.programs.iter().filter_map(|program| program.next(self.outstanding)).min()
     }
 
-    /// Lets time pass, and enters what can be entered.
+    /// Advances time to `until`, entering barriers on the way.
     fn run_until(&mut self, cluster: &mut Cluster, until: Instant) {
         self.enter(cluster);
         while cluster.now() < until {
@@ -165,14 +165,14 @@ impl Programs {
         }
     }
 
-    /// Lets time pass until all has been entered by those who are alive, and has ended for them.
+    /// Advances time until living members have entered all barriers and all of these have ended.
     fn finish(&mut self, cluster: &mut Cluster) {
         let until = cluster.now() + cluster.config.patience;
         let has_more = |program: &Program| !program.times.is_empty() && !program.has_failed;
         while cluster.now() < until && self.programs.iter().any(has_more) {
             self.run_until(cluster, until.min(cluster.now() + Duration::from_millis(1)));
         }
-        // Those that close need to see the end of the last one.
+        // Members that close groups must see the end of their last barrier.
         let is_waiting = |program: &Program| !program.under_way.is_empty();
         let until = cluster.now() + Duration::from_millis(50);
         while cluster.now() < until && self.programs.iter().any(is_waiting) {
@@ -205,7 +205,7 @@ impl Programs {
     }
 }
 
-// ---- what is done -----------------------------------------------------------------------------
+// ---- actions ----------------------------------------------------------------------------------
 
 fn draw_deeds(random: &mut Random, options: &BarrierOptions) -> (Vec<(Instant, Deed)>, Programs) {
     let mut drawing = Drawing { random, options, deeds: Vec::new(), programs: Vec::new() };
@@ -219,7 +219,7 @@ fn draw_deeds(random: &mut Random, options: &BarrierOptions) -> (Vec<(Instant, D
     (deeds, Programs { programs, outstanding, early_leaver: None })
 }
 
-/// Deeds as far as they are drawn.
+/// Actions drawn so far.
 struct Drawing<'a> {
     random: &'a mut Random,
     options: &'a BarrierOptions,
@@ -228,12 +228,12 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Some time of at most `most`.
+    /// A random time of at most `most`.
     fn within(&mut self, most: Duration) -> Duration {
         Duration::from_nanos(self.random.below(most.as_nanos() as u64 + 1))
     }
 
-    /// A time when barriers are under way, or any.
+    /// A random time, more often than not one while barriers are in progress.
     fn at(&mut self, most: Duration) -> Instant {
         let BarrierOptions { begun, spread, lateness, .. } = *self.options;
         let at = if self.random.chance(600_000) {
@@ -252,7 +252,7 @@ impl Drawing<'_> {
         for rank in group.nodes.ranks().map(|rank| rank.0) {
             let opened = Instant::ZERO + self.within(opening);
             self.deeds.push((opened, Deed::Open { rank, group: group.clone() }));
-            // The group may be opened at that very time.
+            // The group may be opened at that very instant.
             let mut entered = opened + Duration::from_nanos(1);
             let mut times = VecDeque::new();
             for at in &begins {
@@ -295,9 +295,9 @@ impl Drawing<'_> {
 
 // ---- the end ----------------------------------------------------------------------------------
 
-/// Lets time pass until everything has begun and has ended. The leaver leaves when it has nothing
-/// left to do, while others may still miss a message of it. False if some barriers cannot end,
-/// which ranks go on asking about, ever more rarely.
+/// Advances time until everything has begun and has ended. The leaver leaves when it has nothing
+/// left to do, while others may still miss a message from it. False if some barriers cannot end;
+/// ranks keep asking about these, at growing intervals.
 fn settle(cluster: &mut Cluster, options: &BarrierOptions) -> bool {
     let mut is_all_over = true;
     cluster.run_until((Instant::ZERO + options.healed).max(cluster.now()));
@@ -315,10 +315,11 @@ fn settle(cluster: &mut Cluster, options: &BarrierOptions) -> bool {
     is_all_over
 }
 
-/// The caller's part after a rank has left: a barrier whose messages may have gone with it, and
-/// that nobody else is done with, cannot end. All others must. How many ranks give one up.
+/// The caller's part after a rank has left: a barrier that no other rank is done with cannot end if
+/// its messages left with that rank. All other barriers must end. Returns the number of barriers
+/// given up, counted per rank.
 fn give_up_stranded(cluster: &mut Cluster) -> usize {
-    // Whoever looks away comes back before that.
+    // A rank that ignores the network returns before that.
     let time = HEARSAY + Duration::from_millis(300) + cluster.config.collective.nack_after_max;
     let until = cluster.now() + time;
     cluster.run_while(time, |cluster| !cluster.is_quiescent());
@@ -350,7 +351,8 @@ fn check(cluster: &mut Cluster, options: &BarrierOptions) {
     cluster.check(only_the_dead_fail);
 }
 
-/// Every member that lives has left as many barriers as it has entered, where nobody has gone.
+/// In groups without dead or departed members, every member has left as many barriers as it has
+/// entered.
 fn check_counts(cluster: &Cluster, options: &BarrierOptions) {
     let dead = cluster.dead();
     for group in &options.groups {
@@ -367,7 +369,7 @@ fn check_counts(cluster: &Cluster, options: &BarrierOptions) {
     }
 }
 
-/// A group with a rank that has failed takes no more barriers, and says who it is.
+/// A group with a failed rank refuses further barriers and names the rank.
 fn check_refusals(cluster: &mut Cluster, options: &BarrierOptions) {
     let Some((victim, _)) = options.faults.crash else { return };
     let mut later: BTreeMap<u32, CommunicatorId> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What one seed of the broadcast swarm stands for.
+//! Options that a seed of the broadcast swarm stands for.
 
 use super::options::{Faults, busy_time, draw_draining, draw_network, draw_runs};
 use crate::engine::random::Random;
@@ -17,10 +17,10 @@ use std::time::Duration;
 /// When a rank posts its receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posting {
-    /// At their times.
+    /// At the drawn times.
     Timely,
-    /// Not before the one before is complete, in the same order at all ranks: what is not asked for
-    /// yet must not be in its way.
+    /// Not before the previous receive is complete, in the same order at all ranks: data that have
+    /// not been asked for yet must not block the current receive.
     OneByOne,
 }
 
@@ -29,56 +29,56 @@ pub enum Posting {
 pub struct CastOptions {
     /// The rig.
     pub config: ClusterConfig,
-    /// The faults of phase 1; copies of a multicast suffer each by itself.
+    /// Faults of phase 1; they affect each copy of a multicast separately.
     pub faults: Faults,
-    /// When phase 1 ends.
+    /// End of phase 1.
     pub healed: Duration,
-    /// When broadcasts begin, mostly.
+    /// Start of the interval in which broadcasts begin, unless their group opens later.
     pub begun: Duration,
-    /// How long after the first the last one may begin.
+    /// Length of that interval.
     pub spread: Duration,
-    /// Multicasts lost for all receivers at once, in parts per million.
+    /// Multicasts lost for all receivers, in parts per million.
     pub uplink_loss_ppm: u32,
     /// The groups.
     pub groups: Vec<CastGroupConfig>,
-    /// Broadcasts in all groups together.
+    /// Number of broadcasts in all groups together.
     pub messages: u32,
-    /// Bytes of all of them together, at most.
+    /// Most bytes of all broadcasts together.
     pub bytes_max: usize,
     /// Receives that are larger or smaller than their message, in parts per million.
     pub misfit_ppm: u32,
-    /// How late receives are posted, at most.
+    /// Longest delay of a receive.
     pub lateness: Duration,
     /// When receives are posted.
     pub posting: Posting,
-    /// When the last member opens a group.
+    /// Time at which the last member opens a group.
     pub opening: Duration,
-    /// Messages on channels beside.
+    /// Number of additional messages on channels.
     pub channel_messages: u32,
-    /// Times that some rank looks away, or is stopped.
+    /// Number of times that a rank ignores the network, or is stopped.
     pub pauses: u32,
-    /// A rank that leaves in good order, when it has taken part in everything. Nobody repeats a
-    /// farewell, as the end of the connection to rank 0 says the same: who misses it in phase 1
-    /// takes the rank for dead.
+    /// A rank that leaves in good order after it has taken part in everything. Farewells are not
+    /// repeated, as the end of the connection to rank 0 carries the same information: a rank that
+    /// misses a farewell in phase 1 takes the leaver for dead.
     pub leaver: Option<u32>,
-    /// It leaves soon after that, and not in phase 2.
+    /// The rank leaves soon after that, not in phase 2.
     pub leaves_early: bool,
     /// Ranks close groups as soon as they have received everything there.
     pub closes: bool,
-    /// They abandon it then, as if a collective had been given up there.
+    /// Ranks then abandon the groups, as if a collective had been given up there.
     pub abandons: bool,
-    /// When multicast reaches some or all ranks no more, also in phase 2.
+    /// Period in which multicast no longer reaches some or all ranks, also in phase 2.
     pub mute: Option<Mute>,
 }
 
-/// A network whose multicast ends in the midst of a job.
+/// A loss of multicast in the middle of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mute {
-    /// Since when.
+    /// Start of the loss.
     pub from: Duration,
-    /// Until when, if it comes back.
+    /// End of the loss, if multicast returns.
     pub until: Option<Duration>,
-    /// Ranks that it does not reach; none for all.
+    /// Ranks that multicast does not reach; empty for all.
     pub ranks: Vec<u32>,
 }
 
@@ -90,7 +90,7 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Some time of at most `most`.
+/// A random time of at most `most`.
 fn share_of(random: &mut Random, most: Duration) -> Duration {
     Duration::from_nanos(random.below(most.as_nanos() as u64 + 1))
 }
@@ -169,7 +169,7 @@ impl CastOptions {
     }
 }
 
-/// Ranks by node, numbered through.
+/// Ranks by node, numbered consecutively.
 pub(super) fn draw_nodes(random: &mut Random) -> Vec<Vec<Rank>> {
     let nodes = if random.chance(40_000) { 40 } else { random.within(2, 12) };
     let most = random.pick(&[1, 1, 1, 2, 4]);
@@ -182,7 +182,7 @@ pub(super) fn draw_nodes(random: &mut Random) -> Vec<Vec<Rank>> {
     (0..nodes).map(|_| node(random, &mut next)).collect()
 }
 
-/// All ranks or some; of each node some rank leads.
+/// Selects all ranks or some; any rank of a node may lead it.
 fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u8) -> CastGroupConfig {
     let share = random.pick(&[1_000_000, 1_000_000, 700_000]);
     let mut members: Vec<Vec<Rank>> = Vec::new();

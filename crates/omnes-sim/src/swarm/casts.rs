@@ -18,18 +18,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Broadcasts begin before then.
+/// Deadline for the start of broadcasts.
 const BEGUN: Duration = Duration::from_millis(900);
-/// Broadcasts take so long, more or less.
+/// Approximate duration of the broadcasts.
 const BUSY: Duration = Duration::from_millis(2);
-/// Strangers speak before then.
+/// Deadline of packets from strangers.
 const FORGED: Duration = Duration::from_millis(1100);
-/// How often ranks look at first whether they may close groups.
+/// Initial interval at which ranks check whether they may close groups.
 const CLOSE_INTERVAL: Duration = Duration::from_micros(20);
-/// Streams that share the messages of a run.
+/// Most streams that share the messages of a run.
 const STREAMS_MAX: u64 = 4;
 
-/// Something that is done at a time.
+/// A timed action.
 enum Deed {
     Open { rank: u32, group: CastGroupConfig },
     Broadcast { group: GroupId, root: u32, bytes: usize, reply: Reply },
@@ -55,7 +55,7 @@ impl Receive {
 }
 
 impl Deed {
-    /// Who does it; `None` for a stranger.
+    /// The rank that acts; `None` for a stranger.
     fn rank(&self) -> Option<u32> {
         match self {
             Self::Open { rank, .. } | Self::Pause(Pause { rank, .. }) => Some(*rank),
@@ -67,8 +67,8 @@ impl Deed {
     }
 }
 
-/// Does everything, waits until all of it has ended, and asks the checkers. Virtual time from the
-/// end of phase 1 to the end of all operations.
+/// Runs all actions, waits until all operations have ended, and runs the checkers. Returns the
+/// virtual time from the end of phase 1 to the end of all operations.
 pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
     let mut faults = bring_faults(cluster, &options.faults, options.healed);
     let healed = Instant::ZERO + options.healed;
@@ -128,8 +128,8 @@ fn perform(cluster: &mut Cluster, deed: Deed, random: &mut Random) {
     }
 }
 
-/// Receives of which a rank posts one after the other, by rank. They are in the same order at all
-/// ranks, as programs must have them: buffers are bounded, and each rank would wait for another.
+/// Receives that a rank posts one at a time, by rank. Their order is the same at all ranks, as
+/// programs require: buffers are bounded, so otherwise each rank would wait for another.
 #[derive(Default)]
 struct Programs {
     receives: BTreeMap<u32, VecDeque<(Instant, Receive)>>,
@@ -137,7 +137,7 @@ struct Programs {
 }
 
 impl Programs {
-    /// When a rank posts its next receive, if the one before is complete.
+    /// When and where the next receive is posted, among ranks whose previous receive is complete.
     fn next(&self, cluster: &Cluster) -> Option<(Instant, u32)> {
         let is_busy = |rank: &u32| {
             let operation = self.under_way.get(rank);
@@ -147,7 +147,7 @@ impl Programs {
         able.filter_map(|(rank, receives)| Some((receives.front()?.0, *rank))).min()
     }
 
-    /// Lets time pass, and posts what can be posted.
+    /// Advances time to `until`, posting receives on the way.
     fn run_until(&mut self, cluster: &mut Cluster, until: Instant) {
         while cluster.now() < until {
             let next = self.next(cluster);
@@ -158,7 +158,7 @@ impl Programs {
         }
     }
 
-    /// Lets time pass until all has been posted by those who are alive.
+    /// Advances time until living ranks have posted all receives.
     fn finish(&mut self, cluster: &mut Cluster) {
         let until = cluster.now() + cluster.config.patience;
         while cluster.now() < until && !self.receives.is_empty() {
@@ -166,7 +166,7 @@ impl Programs {
         }
     }
 
-    /// Lets a rank leave that has nothing left to do, if it is so.
+    /// Makes a rank leave if it has nothing left to do.
     fn let_leave(&self, cluster: &mut Cluster, rank: u32) {
         let has_more = self.receives.contains_key(&rank) || !cluster.has_finished(rank);
         if !has_more && !cluster.dead().contains(&Rank(rank)) {
@@ -186,7 +186,7 @@ impl Programs {
     }
 }
 
-// ---- what is done ---------------------------------------------------------------------------
+// ---- actions --------------------------------------------------------------------------------
 
 fn draw_deeds(random: &mut Random, options: &CastOptions) -> (Vec<(Instant, Deed)>, Programs) {
     let bytes_left = options.bytes_max;
@@ -198,7 +198,7 @@ fn draw_deeds(random: &mut Random, options: &CastOptions) -> (Vec<(Instant, Deed
     for number in 0..count {
         let messages = (u64::from(options.messages) + number) / count;
         let stream = drawing.stream();
-        // Receives of two lists for one stream would mix.
+        // Receives of two lists for one stream would be mixed up.
         if streams.insert(stream.key()) {
             drawing.messages(&opened, &stream, messages);
         }
@@ -214,27 +214,27 @@ fn draw_deeds(random: &mut Random, options: &CastOptions) -> (Vec<(Instant, Deed
     (deeds, programs)
 }
 
-/// When each member opens each group.
+/// Time at which each member opens each group.
 type Openings = BTreeMap<(GroupId, Rank), Instant>;
 
-/// Deeds as far as they are drawn.
+/// Actions drawn so far.
 struct Drawing<'a> {
     random: &'a mut Random,
     options: &'a CastOptions,
     bytes_left: usize,
     deeds: Vec<(Instant, Deed)>,
-    /// Receives that are posted one by one, with the times when their broadcast begins and when
-    /// they may be posted.
+    /// Receives that are posted one at a time, with the start of their broadcast and the earliest
+    /// time of posting.
     receives: Vec<(Duration, Instant, Receive)>,
 }
 
 impl Drawing<'_> {
-    /// Some time of at most `most`.
+    /// A random time of at most `most`.
     fn within(&mut self, most: Duration) -> Duration {
         Duration::from_nanos(self.random.below(most.as_nanos() as u64 + 1))
     }
 
-    /// A time when broadcasts are under way, or any.
+    /// A random time, often one while broadcasts are in progress.
     fn at(&mut self, most: Duration) -> Instant {
         let CastOptions { begun, spread, .. } = *self.options;
         let at = if self.random.chance(500_000) {
@@ -257,7 +257,7 @@ impl Drawing<'_> {
         opened
     }
 
-    /// Some root in some group.
+    /// A random root in a random group.
     fn stream(&mut self) -> CastStream {
         let groups = &self.options.groups;
         let group = &groups[self.random.below(groups.len() as u64) as usize];
@@ -288,7 +288,7 @@ impl Drawing<'_> {
                 let receive = Receive { rank, group, root, capacity };
                 match self.options.posting {
                     Posting::Timely => self.deeds.push((*posted, Deed::Receive(receive))),
-                    // The group may be opened at that very time.
+                    // The group may be opened at that very instant.
                     Posting::OneByOne => {
                         let posted = *posted + Duration::from_nanos(1);
                         self.receives.push((at, posted, receive));
@@ -305,7 +305,7 @@ impl Drawing<'_> {
         bytes
     }
 
-    /// Room of a receive for a message of `bytes`.
+    /// Capacity of a receive for a message of `bytes`.
     fn capacity(&mut self, bytes: u64) -> u64 {
         if self.random.chance(self.options.misfit_ppm) {
             self.random.within(bytes / 2, bytes * 3 / 2 + 3000)
@@ -337,8 +337,8 @@ impl Drawing<'_> {
 
 // ---- the end --------------------------------------------------------------------------------
 
-/// Lets time pass until everything has begun and has ended. The leaver leaves when it has nothing
-/// left to do, while others may still have.
+/// Advances time until everything has begun and has ended. The leaver leaves when it has nothing
+/// left to do, while others may still be busy.
 fn settle(cluster: &mut Cluster, options: &CastOptions) {
     let is_dead = |cluster: &Cluster, rank: u32| cluster.dead().contains(&Rank(rank));
     if let Some(rank) = options.leaver {
@@ -354,8 +354,8 @@ fn settle(cluster: &mut Cluster, options: &CastOptions) {
     cluster.run_until(Instant::ZERO + HEALED);
 }
 
-/// Each rank closes the groups of a communicator when it has received everything there: long
-/// before it hears, perhaps, that the others have, too.
+/// Each rank closes the groups of a communicator when it has received everything there, possibly
+/// long before it hears that the others have, too.
 fn close_where_over(cluster: &mut Cluster, options: &CastOptions) {
     let begun = cluster.now();
     let mut open: BTreeSet<(u32, CommunicatorId)> = BTreeSet::new();
@@ -377,7 +377,7 @@ fn close_where_over(cluster: &mut Cluster, options: &CastOptions) {
         });
         let waited = cluster.now().since(begun);
         if waited > cluster.config.patience {
-            return; // What is missing, the checkers tell.
+            return; // The checkers report what is missing.
         }
         cluster.run_for((waited / 16).max(CLOSE_INTERVAL));
     }
@@ -396,7 +396,7 @@ fn check(cluster: &mut Cluster, options: &CastOptions) {
         check_departure(cluster, leaver);
     }
     cluster.check(only_the_dead_fail);
-    // Answers that were held back, and copies of packets that come late.
+    // Delayed acknowledgements, and delayed copies of packets.
     cluster.run_for(Duration::from_secs(1));
     cluster.check_quiet_for(Duration::from_secs(2));
     if options.closes && cluster.dead().is_empty() {
@@ -404,7 +404,7 @@ fn check(cluster: &mut Cluster, options: &CastOptions) {
     }
 }
 
-/// Groups that all have closed are forgotten.
+/// Groups that all members have closed are forgotten.
 fn check_closed(cluster: &Cluster, options: &CastOptions) {
     for CastGroupConfig { id, nodes, .. } in &options.groups {
         for rank in nodes.ranks() {
@@ -416,7 +416,7 @@ fn check_closed(cluster: &Cluster, options: &CastOptions) {
     }
 }
 
-/// Everybody has heard that a rank has left, unless a farewell was lost.
+/// All ranks have heard that a rank has left, unless a farewell was lost.
 fn check_departure(cluster: &mut Cluster, leaver: u32) {
     if cluster.network_counters().lost_farewells > 0 {
         return;
@@ -432,7 +432,7 @@ fn check_departure(cluster: &mut Cluster, leaver: u32) {
     }
 }
 
-/// Once everything has been received, no buffer is in use, and nothing is under way.
+/// Once everything has been received, no buffer is in use and nothing is in progress.
 fn check_pools(cluster: &Cluster) {
     for rank in 0..cluster.size() {
         let Some(machine) = cluster.endpoint(rank).broadcast() else { continue };

@@ -1,4 +1,4 @@
-//! Messages of all sorts between all ranks, at times drawn from the seed.
+//! Messages of all kinds between all ranks, at times drawn from the seed.
 
 use super::options::{HEALED, Leaver, Options};
 use super::{Pause, wait_for_verdict};
@@ -11,16 +11,16 @@ use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Messages here are received by name.
+/// Receives in this communicator name their source.
 const NAMED: CommunicatorId = CommunicatorId(1);
-/// Messages here are received from anyone with their tag.
+/// Receives in this communicator accept any source with the given tag.
 const ANY_SOURCE: CommunicatorId = CommunicatorId(2);
-/// Messages here are received from anyone with any tag.
+/// Receives in this communicator accept any source and any tag.
 const ANY: CommunicatorId = CommunicatorId(3);
-/// Most bytes of a message in a communicator whose receives cannot know the length.
+/// Longest message in a communicator whose receives cannot know the length, in bytes.
 const ANY_BYTES_MAX: u64 = 20_000;
 
-/// Something that is done at a time.
+/// A timed action.
 enum Deed {
     Send(Send),
     Extend {
@@ -38,11 +38,11 @@ enum Deed {
         receive: Receive,
         message: usize,
     },
-    /// A probe waits for the message, which is then received.
+    /// A probe waits for the message; then the message is received.
     Probe {
         receive: Receive,
     },
-    /// A receive is taken back, if it can be, and posted anew.
+    /// A receive is cancelled, if possible, and posted again.
     Repost {
         receive: Receive,
         message: usize,
@@ -72,7 +72,7 @@ struct Receive {
     capacity: u64,
 }
 
-/// Does everything, then waits until all of it has ended.
+/// Runs all actions, then waits until all operations have ended.
 pub(super) fn run(cluster: &mut Cluster, options: &Options) {
     let mut random = Random::named(options.config.seed, "mix", 0);
     let mut sends: Vec<Operation> = Vec::new();
@@ -134,7 +134,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
     settle(cluster, options);
 }
 
-/// Rings in shared memory lead from some ranks to some others, and hold little.
+/// Connects some ranks by rings in shared memory, which hold little.
 fn limit_flights(cluster: &mut Cluster) {
     let mut random = Random::named(cluster.config.seed, "rings", 0);
     let share = random.pick(&[0, 0, 300_000, 1_000_000]);
@@ -152,14 +152,14 @@ fn post(cluster: &mut Cluster, receive: Receive) -> Operation {
     cluster.post_receive(rank, channel, pattern, capacity)
 }
 
-// ---- what is done ---------------------------------------------------------------------------
+// ---- actions --------------------------------------------------------------------------------
 
 fn draw_deeds(random: &mut Random, options: &Options) -> Vec<(Instant, Deed)> {
     let mut deeds = Vec::new();
     let at =
         |random: &mut Random, most_ms: u64| Instant::from_ns(random.below(most_ms * 1_000_000));
     let mut bytes_left = options.bytes_max;
-    // Deeds of one message keep their order, as its extensions name it by its number.
+    // Actions on one message keep their order, as extensions refer to the message by its number.
     let mut times: Vec<Instant> = (0..options.messages).map(|_| at(random, 900)).collect();
     times.sort_unstable();
     for (message, sent_at) in times.into_iter().enumerate() {
@@ -243,7 +243,7 @@ fn draw_message(
     };
     let capacity = match communicator {
         NAMED if random.chance(50_000) => random.within(0, bytes),
-        // Another message of the stream may come first.
+        // Another message of the stream may arrive first.
         NAMED => bytes,
         _ => ANY_BYTES_MAX,
     };
@@ -261,8 +261,8 @@ fn draw_message(
     }
 }
 
-/// Context switch [PM-R21]: stops a channel, waits until it is stable, looks whether it is quiet,
-/// and lets it go on.
+/// Context switch [PM-R21]: stops a channel, waits until it is stable, checks that it is quiet, and
+/// resumes it.
 fn switch(cluster: &mut Cluster, channel: usize, only: Option<u32>) {
     let dead = cluster.dead();
     let ranks: Vec<u32> = (0..cluster.size())
@@ -297,7 +297,7 @@ fn switch(cluster: &mut Cluster, channel: usize, only: Option<u32>) {
     }
 }
 
-/// A rank leaves as drivers do: when what it has begun has ended, or it has waited long enough.
+/// A rank leaves as drivers do: when its operations have ended, or its patience is exhausted.
 fn leave(cluster: &mut Cluster, rank: u32, patience: Duration) {
     let is_dead = |cluster: &Cluster| cluster.dead().contains(&Rank(rank));
     cluster.run_while(patience, |cluster| !is_dead(cluster) && !cluster.has_finished(rank));
@@ -308,8 +308,8 @@ fn leave(cluster: &mut Cluster, rank: u32, patience: Duration) {
 
 // ---- the end --------------------------------------------------------------------------------
 
-/// Waits for the end of everything. Receives from anyone that failed with the dead rank are
-/// posted again, and taken back where nothing is left for them.
+/// Waits until everything has ended. Receives from any source that failed with the dead rank are
+/// posted again, and cancelled if no message is left for them.
 fn settle(cluster: &mut Cluster, options: &Options) {
     if !cluster.dead().is_empty() || options.faults.crash.is_some() {
         let liveness = options.config.liveness;

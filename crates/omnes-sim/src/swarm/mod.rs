@@ -1,15 +1,16 @@
-//! The swarm: everything that can be drawn is drawn from a seed, for many seeds.
+//! Random runs for many seeds: everything that can be drawn is drawn from the seed.
 //!
-//! A run has two phases. In the first the network loses, doubles, corrupts and mixes up packets,
-//! is cut in two for a while, ranks look away or are stopped, strangers speak, and a rank may die,
-//! leave, or be stopped until all others have given it up. In the second it is healed: then every
-//! operation must end, everything must have been delivered exactly once and in order, bounds must
-//! have held, the dead rank must be named to all and nobody else, and silence must follow. Where
-//! the ranks do collectives over channels alone, nobody dies or is given up. A failure is reported
-//! with its seed, the options and the last events; `swarm --seed N` repeats it.
+//! A run has two phases. In the first the network loses, duplicates, corrupts and reorders packets
+//! and is partitioned for a while, ranks ignore the network or are stopped, strangers send packets,
+//! and a rank may die, leave, or be stopped until all others have given it up. In the second the
+//! network is healed: every operation must end, everything must have been delivered exactly once
+//! and in order, bounds must have held, all ranks must name the dead rank and no other, and the
+//! network must fall silent. If the ranks run only collectives over channels, no rank dies or is
+//! given up. A failure is reported with its seed, the options and the last events; `swarm --seed N`
+//! reproduces it.
 //!
-//! Channels, broadcasts and barriers have swarms of their own, see [`Machine`]: the seeds of one
-//! do not change with the others.
+//! Channels, broadcasts and barriers have separate swarms, see [`Machine`]: the seeds of one are
+//! independent of the others.
 
 mod barrier_options;
 mod barriers;
@@ -42,34 +43,34 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// What a seed led to.
+/// Result of a passed seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passed {
-    /// Equal for equal runs.
+    /// Hash of the trace; equal for equal runs.
     pub trace_hash: u64,
-    /// Packets, commands and events.
+    /// Number of packets, commands and events.
     pub events: u64,
-    /// Virtual time from the healing of the network to the end of all operations; zero where a
-    /// rank has died, since that is waited for.
+    /// Virtual time from the healing of the network to the end of all operations; zero if a rank
+    /// has died, since its failure is awaited.
     pub settled_after: Duration,
 }
 
-/// Which machine a swarm is about.
+/// The machine that a swarm tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Machine {
     /// Channels, and collectives over them.
     Channel,
-    /// Broadcasts over multicast, with a few messages on channels beside.
+    /// Broadcasts over multicast, with a few messages on channels.
     Broadcast,
-    /// Barriers of groups, by hosts and by NICs, with a few messages on channels beside.
+    /// Barriers of groups, by hosts and by NICs, with a few messages on channels.
     Collective,
 }
 
 impl Machine {
-    /// All of them.
+    /// All machines.
     pub const ALL: [Self; 3] = [Self::Channel, Self::Broadcast, Self::Collective];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Channel => "channel",
@@ -82,7 +83,7 @@ impl Machine {
 /// Runs one seed of a machine's swarm.
 ///
 /// # Errors
-/// The report of a failure: what is wrong, seed, options, last events.
+/// The report of a failure: the violation, seed, options, last events.
 pub fn run_seed(machine: Machine, seed: u64, trace: Printing) -> Result<Passed, String> {
     match machine {
         Machine::Channel => {
@@ -100,7 +101,7 @@ pub fn run_seed(machine: Machine, seed: u64, trace: Printing) -> Result<Passed, 
     }
 }
 
-/// Runs a cluster; what panics becomes a report.
+/// Runs a cluster and turns a panic into a report.
 fn guarded(
     config: ClusterConfig,
     options: &dyn Debug,
@@ -122,7 +123,7 @@ fn guarded(
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
             let mut text = text.unwrap_or_else(|| "panicked".to_owned());
             if !text.contains("last events") {
-                // A machine's own assertion, which knows nothing of the run.
+                // A machine's own assertion, which has no information about the run.
                 text = format!("{text}\n{}", cluster.report());
             }
             Err(format!("seed {seed} failed: {text}\noptions: {options:#?}\n"))
@@ -155,13 +156,13 @@ fn run(cluster: &mut Cluster, options: &Options) -> Duration {
     cluster.check(no_living_rank_is_named);
     check_names(cluster, &options.faults, options.leaver.map(|leaver| leaver.rank));
     part(cluster, options);
-    // Answers that were held back, and copies of packets that come late.
+    // Delayed acknowledgements, and delayed copies of packets.
     cluster.run_for(Duration::from_secs(1));
     cluster.check_quiet_for(Duration::from_secs(2));
     settled_after
 }
 
-/// Pauses and strangers beside collectives alone, which are soon over.
+/// Pauses and strangers during collectives that run alone, which end soon.
 fn disturb(cluster: &mut Cluster, options: &Options) {
     let mut random = Random::named(options.config.seed, "disturbances", 0);
     let until_ns = random.pick(&[500_000, 5_000_000, 50_000_000]);
@@ -187,7 +188,7 @@ fn broadcasts(cluster: &mut Cluster, options: &Options) {
     }
 }
 
-/// The faults of phase 1, which ends at `healed`.
+/// Applies the faults of phase 1, which ends at `healed`.
 fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec<Guard> {
     let healed = Instant::ZERO + healed;
     let mut rules = vec![
@@ -223,17 +224,17 @@ fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec
     rules.into_iter().map(|rule| cluster.rule(until(rule))).collect()
 }
 
-/// A time in which a rank does not run.
+/// A period in which a rank does not run.
 #[derive(Clone, Copy)]
 struct Pause {
     rank: u32,
     time: Duration,
-    /// It was stopped and is told so when it goes on, other than a rank that computes.
+    /// The rank is stopped and notified of the pause when it resumes, unlike a rank that computes.
     is_stop: bool,
 }
 
 impl Pause {
-    /// The `number`-th one of a run.
+    /// Draws the `number`-th pause of a run.
     fn draw(random: &mut Random, config: &ClusterConfig, number: u32) -> Self {
         let time = Duration::from_micros(random.within(1, 300_000));
         let rank = random.below(u64::from(config.ranks)) as u32;
@@ -242,7 +243,7 @@ impl Pause {
     }
 
     fn begin(self, cluster: &mut Cluster) {
-        // A stop in phase 2 would put off when the dead are named.
+        // A stop in phase 2 would delay the naming of the dead.
         if self.is_stop && cluster.now() < Instant::ZERO + HEALED {
             cluster.suspend(self.rank, self.time);
         } else {
@@ -251,19 +252,19 @@ impl Pause {
     }
 }
 
-/// The place behind the last of some deeds, such as those of one rank.
+/// Index after the last action that satisfies `is_one`, such as the actions of one rank.
 fn end_of<D>(deeds: &[(Instant, D)], is_one: impl Fn(&D) -> bool) -> usize {
     deeds.iter().rposition(|(_, deed)| is_one(deed)).map_or(0, |last| last + 1)
 }
 
-/// Waits until nobody gives up any more who was stopped for long.
+/// Waits until no rank can still give up one that was stopped for long.
 fn wait_for_verdict(cluster: &mut Cluster, faults: &Faults) {
     if let Some((_, at, time)) = faults.doubt {
         cluster.run_until(Instant::ZERO + at + time + Duration::from_secs(2));
     }
 }
 
-/// Waits until everybody must know of the dead rank, and asks.
+/// Waits until every rank must know of the dead rank, and checks that it does.
 fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     let liveness = cluster.config.liveness;
     if let Some((rank, ..)) =
@@ -274,17 +275,17 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
         check_excluded(cluster, rank);
     }
     let Some((rank, at)) = faults.crash else { return };
-    // A replay may have made the dead rank look alive until the network was healed; then come
-    // the timeout, the round in which it is noticed, and the way of the report.
+    // A replay may have made the dead rank look alive until the network was healed; then the
+    // timeout, the round in which it is noticed, and the report's transit follow.
     let healed = (Instant::ZERO + at).max(Instant::ZERO + HEALED);
     let time = liveness.timeout + 3 * liveness.interval;
     cluster.run_until(healed + time);
-    // Where who watched it has left meanwhile, the next one watches from then on.
+    // If the rank that watched the dead one has left meanwhile, the next one watches from then on.
     let left = leaver.and_then(|leaver| {
         (0..cluster.size()).filter_map(|rank| cluster.departed_at(rank, leaver)).max()
     });
     let deadline = left.map_or(healed, |left| left.max(healed)) + time;
-    // A farewell may be on its way, where ranks were at work until after that.
+    // A farewell may be in flight if ranks were busy until after that.
     cluster.run_until(deadline.max(cluster.now() + liveness.interval));
     if cluster.network_counters().lost_farewells == 0 {
         cluster.check(dead_are_named_to_all);
@@ -305,14 +306,14 @@ fn check_names(cluster: &mut Cluster, faults: &Faults, leaver: Option<u32>) {
     }
 }
 
-/// A rank that was given up, and goes on, has been told.
+/// A rank that was given up and resumes has been notified of its exclusion.
 fn check_excluded(cluster: &Cluster, rank: u32) {
     if !cluster.is_excluded(rank) {
         cluster.fail(&format!("nobody tells {rank}, which goes on, that it is out"));
     }
 }
 
-/// A rank leaves when all is over: all others hear of it, and nobody takes it for dead.
+/// A rank leaves at the end: all others hear of it, and none takes it for dead.
 fn part(cluster: &mut Cluster, options: &Options) {
     let Some(Leaver { rank: leaver, amid: None }) = options.leaver else { return };
     if cluster.dead().contains(&Rank(leaver)) {
@@ -328,7 +329,7 @@ fn part(cluster: &mut Cluster, options: &Options) {
     }
 }
 
-/// A message on a channel, with its receive, where both ranks are there.
+/// Sends a message on a channel and posts its receive, if both ranks are alive.
 fn send(cluster: &mut Cluster, (from, to): (u32, u32), tag: u32, bytes: usize) {
     if cluster.dead().contains(&Rank(to)) {
         return;
@@ -342,7 +343,7 @@ fn send(cluster: &mut Cluster, (from, to): (u32, u32), tag: u32, bytes: usize) {
     cluster.post_send(Send { stream, content, available, reply: Reply::Soon });
 }
 
-/// A stranger says something to somebody.
+/// A stranger sends a packet to a random rank.
 fn forge(cluster: &mut Cluster, random: &mut Random) {
     let forgery = random.pick(&Forgery::ALL);
     let to = random.below(u64::from(cluster.size())) as u32;

@@ -1,4 +1,4 @@
-//! What one seed stands for.
+//! Options that a seed stands for.
 
 use crate::engine::random::Random;
 use crate::rig::builder::{ClusterConfig, Printing};
@@ -9,34 +9,34 @@ use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::CollectiveConfig;
 use std::time::Duration;
 
-/// Shares of packets that suffer, in parts per million.
+/// Faults of the network, and of a rank; shares of packets are in parts per million.
 #[derive(Clone, Debug)]
 pub struct Faults {
-    /// Lost.
+    /// Lost packets.
     pub loss_ppm: u32,
-    /// Doubled.
+    /// Duplicated packets.
     pub duplicate_ppm: u32,
-    /// With flipped bits.
+    /// Packets with flipped bits.
     pub corrupt_ppm: u32,
-    /// Held up for a random time.
+    /// Packets delayed by a random time.
     pub reorder_ppm: u32,
-    /// Longest such time.
+    /// Longest such delay.
     pub reorder: Duration,
-    /// Ranks `0..cut` cannot talk to the others for a while: when and how long.
+    /// Ranks `0..cut` cannot reach the others for a while: `cut`, start and duration.
     pub partition: Option<(u32, Duration, Duration)>,
     /// A rank that dies, and when.
     pub crash: Option<(u32, Duration)>,
-    /// It does not die, but is stopped until then, when all others have given it up.
+    /// The rank does not die, but is stopped until this time, when all others have given it up.
     pub thaws: Option<Duration>,
     /// A rank that is stopped, when, and for how long: the others may give it up, but all or none.
     pub doubt: Option<(u32, Duration, Duration)>,
-    /// Packets of strangers.
+    /// Number of packets from strangers.
     pub forgeries: u32,
 }
 
 impl Faults {
-    /// Collectives alone are over within milliseconds, so the network is cut in two early; nobody
-    /// dies in them.
+    /// Collectives alone end within milliseconds, so the network is partitioned early; no rank dies
+    /// in them.
     fn suit_collectives(&mut self) {
         self.crash = None;
         if let Some((_, from, _)) = &mut self.partition {
@@ -44,8 +44,8 @@ impl Faults {
         }
     }
 
-    /// Of jobs that nobody leaves: some ranks that die are stopped instead, longer than anybody
-    /// waits for them, and some others for about as long.
+    /// In jobs that no rank leaves, some ranks that would die are stopped instead, for longer than
+    /// any rank waits for them, and some other ranks for about as long.
     pub(super) fn draw_long_stop(&mut self, seed: u64, ranks: u32) {
         let random = &mut Random::named(seed, "long stop", 0);
         let LivenessConfig { timeout, interval, .. } = LivenessConfig::default();
@@ -59,8 +59,8 @@ impl Faults {
         }
     }
 
-    /// As often where packets go by themselves; rarer in most jobs where they go in runs, which
-    /// every fault ends.
+    /// Leaves the shares as they are for single packets; in most jobs with runs, which every fault
+    /// ends, divides them by 50.
     pub(super) fn spare(&mut self, runs: Runs, seed: u64) {
         if runs == Runs::On && Random::named(seed, "faults", 0).chance(750_000) {
             let shares = [&mut self.loss_ppm, &mut self.duplicate_ppm, &mut self.corrupt_ppm];
@@ -69,12 +69,12 @@ impl Faults {
     }
 }
 
-/// What the ranks do.
+/// Activity of the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Messages of all sorts between all ranks.
+    /// Messages of all kinds between all ranks.
     Mix,
-    /// Barriers of each algorithm.
+    /// Barriers with each algorithm.
     Barriers,
     /// Broadcasts along each tree.
     Broadcasts,
@@ -87,15 +87,15 @@ pub struct Options {
     pub config: ClusterConfig,
     /// The faults of phase 1.
     pub faults: Faults,
-    /// What the ranks do.
+    /// Activity of the ranks.
     pub work: Work,
-    /// Messages of the mix.
+    /// Number of messages of the mix.
     pub messages: u32,
-    /// Bytes of all messages of the mix together, at most.
+    /// Most bytes of all messages of the mix together.
     pub bytes_max: usize,
-    /// Times that some rank looks away, or is stopped.
+    /// Number of times that a rank ignores the network, or is stopped.
     pub pauses: u32,
-    /// Times that a channel is stopped and resumed.
+    /// Number of times that a channel is stopped and resumed.
     pub stops: u32,
     /// A rank that leaves in good order.
     pub leaver: Option<Leaver>,
@@ -104,14 +104,14 @@ pub struct Options {
 /// A rank that leaves in good order.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaver {
-    /// Which one.
+    /// The rank.
     pub rank: u32,
-    /// When it begins to leave while others go on, and how long it waits at most for the end of
-    /// what it has begun; `None` if it leaves when all is over.
+    /// When the rank begins to leave while others continue, and how long it waits at most for its
+    /// operations to end; `None` if it leaves at the end of the run.
     pub amid: Option<(Duration, Duration)>,
 }
 
-/// Phase 1, with faults, ends then; phase 2 has a healed network.
+/// End of phase 1, the phase with faults; in phase 2 the network is healed.
 pub(super) const HEALED: Duration = Duration::from_millis(1200);
 
 fn ms(ms: u64) -> Duration {
@@ -167,7 +167,7 @@ impl Options {
     }
 }
 
-/// When a rank leaves while others go on, and how long it waits.
+/// When a rank leaves while others continue, and how long it waits.
 fn draw_departure(seed: u64) -> Option<(Duration, Duration)> {
     let random = &mut Random::named(seed, "departure", 0);
     let patience = ms(random.pick(&[0, 10, 1000, 1000]));
@@ -213,7 +213,7 @@ pub(super) fn draw_runs(seed: u64) -> Runs {
     Random::named(seed, "runs", 0).pick(&[Runs::Off, Runs::On])
 }
 
-/// Time for a packet in which others come in, so that there are runs.
+/// Time to handle a packet during which others arrive, so that runs form.
 pub(super) fn busy_time(runs: Runs) -> Duration {
     us(if runs == Runs::On { 5 } else { 0 })
 }

@@ -1,4 +1,4 @@
-//! The testbeds of `testbeds/`.
+//! Built-in testbeds, from `testbeds/`.
 
 use super::{Testbed, TestbedError};
 
@@ -14,19 +14,19 @@ const FILES: [&str; 9] = [
     include_str!("../../../../testbeds/quadrics-elan3.toml"),
 ];
 
-/// All testbeds that are built in, by name.
+/// All built-in testbeds, by name.
 ///
 /// # Panics
-/// If one of them makes no sense, which a test would have found.
+/// If one of them is invalid, which a test would have found.
 pub fn built_in() -> Vec<Testbed> {
     let parse = |text| Testbed::parse(text).expect("testbeds are tested");
     FILES.into_iter().map(parse).collect()
 }
 
-/// The testbed of a name.
+/// The testbed with this name.
 ///
 /// # Errors
-/// [`TestbedError::Unknown`] names all that there are.
+/// [`TestbedError::Unknown`] lists all names.
 pub fn named(name: &str) -> Result<Testbed, TestbedError> {
     let all = built_in();
     let names: Vec<String> = all.iter().map(|testbed| format!("`{}`", testbed.name)).collect();

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use std::fmt::Display;
 use thiserror::Error;
 
-/// A testbed that makes no sense.
+/// An invalid testbed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TestbedError {
-    /// No TOML, or not of this form.
+    /// Not TOML, or not of the expected form.
     #[error("{0}")]
     Syntax(String),
     /// A constant without a source.
@@ -28,20 +28,20 @@ pub enum TestbedError {
         name: String,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// The valid range.
         must: &'static str,
     },
-    /// There is no such testbed.
+    /// The testbed does not exist.
     #[error("no testbed `{name}`; there are {there_are}; or give the path of a TOML file")]
     Unknown {
-        /// What was asked for.
+        /// The name asked for.
         name: String,
-        /// The names of all.
+        /// All names.
         there_are: String,
     },
 }
 
-/// Where a constant comes from.
+/// Origin of a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -53,20 +53,20 @@ pub enum Origin {
     Assumed,
 }
 
-/// A constant as it stands in the file.
+/// A constant as given in the file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Constant {
     /// Table and key.
     pub name: String,
-    /// In nanoseconds, bytes or packets, by what it is.
+    /// In nanoseconds, bytes or packets, depending on the constant.
     pub value: f64,
-    /// For each byte, in nanoseconds.
+    /// Part per byte, in nanoseconds.
     pub per_byte: f64,
     /// Its source.
     pub source: String,
-    /// What sort of source.
+    /// Kind of source.
     pub origin: Origin,
-    /// Points that it was fitted to.
+    /// Points that the constant was fitted to.
     pub points: Vec<String>,
 }
 
@@ -175,16 +175,16 @@ struct File {
     protocol: ProtocolTable,
 }
 
-/// Without a limit of its own.
+/// A value without a limit of its own.
 const UNLIMITED: u64 = u64::MAX / 2;
 
-/// Above it numbers are not exact, nor meant.
+/// Above this limit numbers are neither exact nor intended.
 const COUNT_MAX: f64 = 1e15;
-/// A second; and a millisecond for each byte.
+/// One second; `BYTE_NS_MAX` is one millisecond per byte.
 const FIXED_NS_MAX: f64 = 1e9;
 const BYTE_NS_MAX: f64 = 1e6;
 
-/// Takes entries of the file apart, and keeps a list of them.
+/// Checks and converts the entries of the file, and keeps a list of them.
 #[derive(Default)]
 struct Reader {
     constants: Vec<Constant>,
@@ -192,7 +192,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Keeps what is wrong, if nothing was before.
+    /// Records an error, unless there was an earlier one.
     fn refuse(&mut self, name: &str, value: impl Display, must: &'static str) {
         let (name, value) = (name.to_owned(), value.to_string());
         self.wrong.get_or_insert(TestbedError::OutOfRange { name, value, must });
@@ -259,7 +259,7 @@ impl Reader {
         }
     }
 
-    /// A number of things that are counted in 32 bits.
+    /// A count that must fit in 32 bits.
     fn number(&mut self, name: &str, entry: Option<&Entry>, usual: u32) -> u32 {
         let count = self.count(name, entry, u64::from(usual));
         u32::try_from(count).unwrap_or_else(|_| {
@@ -268,7 +268,7 @@ impl Reader {
         })
     }
 
-    /// A time that has nothing to do with bytes.
+    /// A time without a part per byte.
     fn time(&mut self, name: &str, entry: Option<&Entry>) -> Span {
         let cost = self.cost(name, entry);
         if cost.per_byte != Span::ZERO {
@@ -357,7 +357,7 @@ impl Reader {
         }
     }
 
-    /// What our packets can carry.
+    /// Payload bytes that our packets can carry.
     fn payload(&mut self, name: &str, entry: &Entry) -> u64 {
         let payload = self.count(name, Some(entry), 1);
         if !(u64::from(PAYLOAD_BYTES_MIN)..=u64::from(PAYLOAD_BYTES_MAX)).contains(&payload) {

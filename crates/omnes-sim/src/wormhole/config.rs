@@ -1,23 +1,24 @@
-//! What wires, switches and interfaces of a wormhole network cost.
+//! Costs of wires, switches and interfaces of a wormhole network.
 
 use crate::engine::{Cost, Span};
 
 /// Wires and switches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wires {
-    /// Time of one byte on a link.
+    /// Time per byte on a link.
     pub byte: Span,
-    /// From one end of a cable to the other.
+    /// Propagation time of a cable.
     pub cable: Span,
-    /// From the first byte of a packet at a switch to its first byte on a free output.
+    /// From the arrival of a packet's first byte at a switch until that byte leaves on a free
+    /// output.
     pub routing: Span,
-    /// Bytes that move as one; what shares a link is decided for each of these.
+    /// Bytes that move as a unit; sharing of a link is decided per flit.
     pub flit_bytes: u32,
-    /// Bytes of the slack buffer of a switch's input.
+    /// Capacity of the slack buffer at a switch's input, in bytes.
     pub slack_bytes: u32,
-    /// With so many bytes in it, the buffer tells the sender to stop.
+    /// Upper mark: at this fill level the buffer stops the sender.
     pub stop_bytes: u32,
-    /// With no more than these, it tells a stopped sender to go on.
+    /// Lower mark: at or below this fill level the buffer lets a stopped sender continue.
     pub go_bytes: u32,
 }
 
@@ -34,37 +35,37 @@ impl Wires {
         go_bytes: 40,
     };
 
-    /// Flits that `bytes` fill.
+    /// Flits needed for `bytes`.
     pub(super) fn flits(&self, bytes: u32) -> u32 {
         bytes.div_ceil(self.flit_bytes)
     }
 
-    /// Time of one flit on a link.
+    /// Time per flit on a link.
     pub(super) fn flit(&self) -> Span {
         self.byte * u64::from(self.flit_bytes)
     }
 }
 
-/// What an interface and its host need for a packet.
+/// Costs of an interface and its host per packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interface {
-    /// Of every packet that begins to arrive: the processor looks at its type [IT-R11].
+    /// For every arriving packet: the processor checks its type [IT-R11].
     pub early: Span,
-    /// Of a packet in transit: the processor claims it and programs the sending DMA [IT-R12].
+    /// For a packet in transit: the processor claims it and programs the sending DMA [IT-R12].
     pub claim: Span,
-    /// Of a packet in transit that found the sender busy: the processor takes it up [IT-R13].
+    /// For a packet in transit that found the sender busy: the processor resumes it [IT-R13].
     pub resume: Span,
-    /// From a programmed DMA to the first byte on the link.
+    /// From programming a DMA to the first byte on the link.
     pub dma_setup: Span,
-    /// Of a packet of this host: the processor, before the DMA.
+    /// For a packet of this host: the processor, before the DMA.
     pub send: Span,
-    /// Of a packet for this host: the processor, after its last byte.
+    /// For a packet to this host: the processor, after its last byte.
     pub receive: Span,
-    /// Of a packet between host and interface, on the host's bus, either way.
+    /// For a packet between host and interface, on the host's bus, in either direction.
     pub bus: Cost,
-    /// Buffers for packets that arrive, and as many for those of the host that leave [IT-R15].
+    /// Buffers for arriving packets, and as many for the host's outgoing packets [IT-R15].
     pub buffers: u32,
-    /// Further buffers, for packets in transit alone; 0 is the firmware as built [IT-R15].
+    /// Additional buffers, for packets in transit only; 0 is the firmware as built [IT-R15].
     pub pool: u32,
 }
 
@@ -75,7 +76,7 @@ pub const BUFFERS: u32 = 2;
 
 impl Interface {
     /// The estimates of the earlier studies: 275 ns to detect, of which 25 are four bytes on the
-    /// wire, and 200 ns of DMA set-up [IT §2]; hosts that take and give packets in no time; a
+    /// wire, and 200 ns of DMA set-up [IT §2]; hosts that send and receive packets in no time; a
     /// pool of 128 buffers, 64 KiB for packets of 512 bytes.
     pub const ESTIMATED: Self = Self {
         early: Span::ZERO,
@@ -89,6 +90,6 @@ impl Interface {
         pool: 128,
     };
 
-    /// The same with in-transit packets at the cost that was measured, 1.3 us [IT §5].
+    /// The same with the measured cost of in-transit packets, 1.3 us [IT §5].
     pub const MEASURED: Self = Self { claim: Span::from_ns(1_075), ..Self::ESTIMATED };
 }

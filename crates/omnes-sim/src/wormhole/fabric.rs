@@ -1,6 +1,6 @@
 //! Worms: packets that hold the links behind their heads, flit by flit.
 //!
-//! What happens on a link and at the switch where it ends:
+//! Events on a link and at the switch at its end:
 //!
 //! ```text
 //!   output free ──▶ flit leaves ──▶ flit arrives in the slack buffer ──▶ head: 150 ns, then its
@@ -8,8 +8,9 @@
 //!        └── flit time ──┘        too full: stop, back over the cable    the queue for it
 //! ```
 //!
-//! An output belongs to one packet from its head to its tail. A flit that leaves a buffer below the
-//! lower mark tells the sender to go on. Queues for outputs are first come, first served.
+//! An output belongs to one packet from its head to its tail. A flit whose departure brings a
+//! buffer down to the lower mark lets the sender continue. Queues for outputs are first come, first
+//! served.
 
 use std::collections::VecDeque;
 
@@ -22,25 +23,25 @@ use crate::engine::{Queue, Span, Time};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// A flit is at the end of the link.
+    /// A flit has reached the end of the link.
     Arrive { link: u32, packet: u32, is_head: bool },
     /// The link has carried a flit.
     Free { link: u32 },
-    /// The packet at the front of the link's buffer knows its output.
+    /// The packet at the front of the link's buffer has its output determined.
     Routed { link: u32 },
-    /// The sender at the start of the link is told to stop.
+    /// The stop signal reaches the sender at the start of the link.
     Stop { link: u32 },
-    /// It is told to go on.
+    /// The go signal reaches the sender at the start of the link.
     Go { link: u32 },
-    /// The first bytes of a packet are in an interface.
+    /// The first bytes of a packet have reached an interface.
     Early { host: u32, packet: u32 },
     /// A packet in transit is claimed.
     Claimed { host: u32, packet: u32 },
-    /// A packet of this host is in its interface.
+    /// A packet of this host has reached its interface.
     Posted { host: u32, packet: u32 },
     /// The sending DMA of an interface is set up.
     Ready { host: u32 },
-    /// A packet is in its host's memory.
+    /// A packet has reached its host's memory.
     Delivered { host: u32, packet: u32 },
     /// A host has a new packet to send.
     Born { host: u32 },
@@ -50,7 +51,8 @@ pub(super) enum Event {
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub route: u32,
-    /// Which piece of the route its head is on, and which link of it.
+    /// Index of the route's piece that the packet's head is on; `hop` is the index of the link in
+    /// it.
     pub piece: u16,
     pub hop: u16,
     pub payload_bytes: u32,
@@ -60,7 +62,7 @@ pub(super) struct Packet {
 /// The two ends of a directed link.
 #[derive(Clone, Debug, Default)]
 struct Link {
-    /// Start: the buffer that holds it, by the link that fills it.
+    /// At the start of the link: the buffer that holds it, by the link that fills that buffer.
     owner: Option<u32>,
     is_busy: bool,
     is_stopped: bool,
@@ -68,7 +70,8 @@ struct Link {
     /// The next flit is a head.
     is_fresh: bool,
     waiting: VecDeque<u32>,
-    /// End, at a switch: the flits in the buffer, and the packets that they are of.
+    /// At the end, at a switch: number of flits in the buffer; `packets` are the packets that they
+    /// belong to.
     filled: u32,
     has_asked_to_stop: bool,
     packets: VecDeque<u32>,
@@ -78,20 +81,20 @@ struct Link {
     output: Option<u32>,
 }
 
-/// What has come of the packets.
+/// Counters of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Packets that came to life.
+    /// Packets created.
     pub born: u64,
-    /// Packets in the memory of the host they were for.
+    /// Packets delivered to the memory of their destination host.
     pub delivered: u64,
-    /// Their bytes without heads.
+    /// Bytes of the delivered packets, without heads.
     pub delivered_bytes: u64,
-    /// Sum over them of the time from birth.
+    /// Sum over delivered packets of the time since creation.
     pub latency: Span,
-    /// Times that a packet was sent on by an in-transit host.
+    /// Number of times that an in-transit host forwarded a packet.
     pub forwarded: u64,
-    /// Of those, how often it had to wait for the sender.
+    /// Number of these times that the packet had to wait for the sender.
     pub waited: u64,
     /// Packets that found no buffer and were lost.
     pub overflowed: u64,
@@ -99,21 +102,21 @@ pub struct Counters {
     pub in_transit_max: u32,
 }
 
-/// Something that a test or a person wants to see.
+/// An event recorded for a test or a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// When.
+    /// Time.
     pub at: Time,
-    /// At which host.
+    /// Host.
     pub host: HostId,
-    /// What.
+    /// Kind of event.
     pub what: What,
 }
 
-/// What happened at an interface.
+/// Event at an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// The first four bytes of a packet were there.
+    /// The first four bytes of a packet had arrived.
     Early,
     /// The first byte of a packet left.
     Head,
@@ -123,7 +126,7 @@ pub enum What {
     Delivered,
 }
 
-/// A network in motion.
+/// A network with its traffic.
 pub(super) struct Fabric<'a> {
     pub network: &'a Network,
     pub routes: &'a Routes,
@@ -136,7 +139,7 @@ pub(super) struct Fabric<'a> {
     pub packets: Vec<Packet>,
     spare: Vec<u32>,
     pub counters: Counters,
-    /// What interfaces did, if somebody wants to know.
+    /// Events at interfaces, if requested.
     pub marks: Option<Vec<Mark>>,
     pub events: u64,
 }
@@ -180,7 +183,7 @@ impl<'a> Fabric<'a> {
         }
     }
 
-    /// Makes a packet for a route; its number.
+    /// Creates a packet for a route; returns its number.
     pub fn packet(&mut self, route: u32, payload_bytes: u32) -> u32 {
         self.counters.born += 1;
         let packet = Packet { route, piece: 0, hop: 0, payload_bytes, born: self.now };
@@ -201,7 +204,7 @@ impl<'a> Fabric<'a> {
         self.spare.push(packet);
     }
 
-    /// Packets that are somewhere between birth and delivery or loss.
+    /// Number of packets between creation and delivery or loss.
     pub fn alive(&self) -> usize {
         self.packets.len() - self.spare.len()
     }
@@ -213,7 +216,7 @@ impl<'a> Fabric<'a> {
         self.wires.flits(piece.head_bytes + packet.payload_bytes)
     }
 
-    /// Takes the next event before `end`; none if there is none.
+    /// Removes and returns the next event up to and including `end`, if any.
     pub fn step(&mut self, end: Time) -> Option<Event> {
         if Time::from_ps(self.queue.next_at()?) > end {
             return None;
@@ -224,14 +227,14 @@ impl<'a> Fabric<'a> {
         Some(event)
     }
 
-    /// Goes on until nothing moves.
+    /// Runs until nothing moves.
     pub fn run_empty(&mut self) {
         while let Some(event) = self.step(Time::from_ps(u64::MAX)) {
             self.handle(event);
         }
     }
 
-    /// Does what an event of links or interfaces asks for.
+    /// Handles an event of links or interfaces.
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive { link, packet, is_head } => match self.network.end(LinkId(link)) {
@@ -254,13 +257,13 @@ impl<'a> Fabric<'a> {
         }
     }
 
-    /// A flit has come into the slack buffer at the end of `link`.
+    /// A flit has arrived in the slack buffer at the end of `link`.
     fn on_flit(&mut self, link: u32, packet: u32, is_head: bool) {
         let full = self.wires.flits(self.wires.slack_bytes);
         let stop = self.wires.flits(self.wires.stop_bytes);
         let input = &mut self.links[link as usize];
         input.filled += 1;
-        // Marks are set so that what is under way when the sender hears of it still fits.
+        // Marks are set so that the flits in flight when the signal reaches the sender still fit.
         assert!(input.filled <= full, "a slack buffer overflowed");
         let asks = input.filled >= stop && !input.has_asked_to_stop;
         input.has_asked_to_stop |= asks;
@@ -282,7 +285,7 @@ impl<'a> Fabric<'a> {
     /// The head of `packet` is at the front of the buffer of `link`.
     fn begin(&mut self, link: u32, packet: u32) {
         self.links[link as usize].left = self.flits(packet);
-        // The flit has been waited for whole; the switch reads its first byte.
+        // The model waits for the whole flit, but the switch reads its first byte.
         let rest = self.wires.routing.as_ps().saturating_sub(self.wires.flit().as_ps());
         self.after(Span::from_ps(rest), Event::Routed { link });
     }
@@ -309,7 +312,7 @@ impl<'a> Fabric<'a> {
         self.pump(output);
     }
 
-    /// Sends the next flit over `link`, if there is one and it may.
+    /// Sends the next flit over `link`, if there is one and the link is available.
     pub fn pump(&mut self, link: u32) {
         let out = &self.links[link as usize];
         if out.is_busy || out.is_stopped {
@@ -331,7 +334,7 @@ impl<'a> Fabric<'a> {
         self.after(flit + cable, Event::Arrive { link, packet, is_head });
     }
 
-    /// Takes a flit out of the buffer that holds `output`.
+    /// Removes a flit from the buffer that holds `output`.
     fn take(&mut self, output: u32) -> Option<Flit> {
         let out = &mut self.links[output as usize];
         let (link, is_head) = (out.owner?, out.is_fresh);
@@ -379,7 +382,7 @@ impl<'a> Fabric<'a> {
     }
 }
 
-/// A flit on its way.
+/// A flit in flight.
 pub(super) struct Flit {
     pub packet: u32,
     pub is_head: bool,

@@ -1,7 +1,7 @@
-//! Latency on an idle network: what the check for in-transit packets and a stop in transit cost.
+//! Latency on an idle network: costs of the check for in-transit packets and of a stop in transit.
 //!
 //! The test-bed of [IT §5] in modelled resources: the host's bus, the interface's processor, its
-//! DMA engines, and the wire. A message is one packet; both ends store it before they hand it on,
+//! DMA engines, and the wire. A message is one packet; both ends store it before they forward it,
 //! the wire and an in-transit interface do not.
 //!
 //! ```text
@@ -18,17 +18,19 @@
 //! | instructions per event | ours, by reading [IT §4]; the figures with the code are lost |
 //! | [`INSTRUCTION`], [`HOST`] | **calibrated**, see below |
 //!
-//! Calibration: two points for two constants. The shortest message takes 12.5 us, the 125 ns that
-//! are 1 % of it, which gives [`HOST`]; a stop in transit costs it 10 %, 1.25 us, which gives
-//! [`INSTRUCTION`]. Validation: the cost of the check in nanoseconds, mean and largest (IT-M01,
-//! M02), both costs for the longest message (second values of IT-M03, M05), and that the cost of a
-//! stop does not grow with length (IT-M04, a mean over lengths). IT-M04 and the first value of
-//! IT-M05 are two readings of one measurement, so IT-M04 is not independent of the calibration.
+//! Calibration: two points for two constants. The shortest message takes 12.5 us, the latency of
+//! which 125 ns are 1 %; this determines [`HOST`]. A stop in transit costs it 10 %, 1.25 us; this
+//! determines [`INSTRUCTION`]. Validation: the cost of the check in nanoseconds, mean and largest
+//! (IT-M01, M02), both costs for the longest message (second values of IT-M03, M05), and that the
+//! cost of a stop does not grow with length (IT-M04, a mean over lengths). IT-M04 and the first
+//! value of IT-M05 are two readings of one measurement, so IT-M04 is not independent of the
+//! calibration.
 //!
-//! Not certain: the early-receive event has a high priority, so its dispatch is taken to be short.
+//! Uncertain: the early-receive event has a high priority, so its dispatch is assumed to be short.
 //! If it took a whole dispatch, the check would cost the shortest message some 90 ns more with a
 //! new calibration, and IT-M02 would not hold. Longer messages hide the check behind their own
 //! arrival, and pay for the longer dispatch alone.
+//!
 //! Deviation: the test-bed's two switches were crossed several times by loops; here each path
 //! crosses as many different switches in a row, which is the same on an idle network.
 
@@ -40,37 +42,38 @@ use super::fabric::{Fabric, Mark};
 use super::routes::Routes;
 use crate::engine::{Cost, Span};
 
-/// Time of an instruction of the interface's processor; calibrated.
+/// Time per instruction of the interface's processor; calibrated.
 pub const INSTRUCTION: Span = Span::from_ps(32_500);
-/// Time of a host and its bus for a message of no bytes, at each end; calibrated.
+/// Time of a host and its bus for an empty message, at each end; calibrated.
 pub const HOST: Span = Span::from_ps(3_780_000);
 /// Bus of 64 bits at 66 MHz: 528 MB/s.
 const BUS_BYTE: Span = Span::from_ps(1_894);
 
-/// Finding the next event among the status bits [IT §3].
+/// Instructions to find the next event among the status bits [IT §3].
 const DISPATCH: u64 = 10;
-/// Finding an event of high priority, which is looked for first [IT-R11].
+/// Instructions to find an event of high priority, which is checked first [IT-R11].
 const DISPATCH_EARLY: u64 = 4;
-/// One more kind of event to look for, in every dispatch.
+/// Additional instructions in every dispatch for one more kind of event.
 const DISPATCH_ADDED: u64 = 1;
-/// What a start or finish event does.
+/// Instructions of a start or finish event.
 const HANDLE: u64 = 20;
-/// Comparing the type of a packet and going back to the dispatcher.
+/// Instructions to compare the type of a packet and return to the dispatcher.
 const CHECK: u64 = 5;
-/// Looking at the sender, moving pointers past tag and length, programming the DMA [IT-R12].
+/// Instructions to check the sender, move pointers past tag and length, and program the DMA
+/// [IT-R12].
 const CLAIM: u64 = 20;
 /// Events at each end of a message: a DMA over the bus, and a DMA of the network.
 const EVENTS: u64 = 2;
 
-/// Bytes of a packet besides message and route; not in the paper.
+/// Bytes of a packet in addition to message and route; not in the paper.
 const PACKET_BYTES: u32 = 24;
-/// The longest message of one packet.
+/// Longest message that fits in one packet.
 pub const MESSAGE_BYTES_MAX: u32 = 4096;
 
-/// Which control program the interfaces run.
+/// The control program of the interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Firmware {
-    /// As it was: it knows no packets in transit.
+    /// As shipped: does not handle packets in transit.
     Stock,
     /// With the early-receive event and its check.
     Modified,
@@ -97,27 +100,27 @@ impl Firmware {
     }
 }
 
-/// A flit is what the early-receive event waits for.
+/// A flit is as long as the early-receive event waits for.
 const WIRES: Wires = Wires { flit_bytes: EARLY_BYTES, ..Wires::MYRINET };
 
-/// Lengths of messages that are measured: 1 byte and its doubles to [`MESSAGE_BYTES_MAX`].
+/// Message lengths measured: powers of two from 1 byte to [`MESSAGE_BYTES_MAX`].
 pub fn lengths() -> impl Iterator<Item = u32> {
     (0..=MESSAGE_BYTES_MAX.ilog2()).map(|bit| 1 << bit)
 }
 
-/// Switches in a row, each with one host.
+/// A row of switches, each with one host.
 #[derive(Clone, Debug)]
 pub struct Row {
     network: Network,
 }
 
-/// Switches of the row: as many as the longest path of the test-bed crosses [IT-R18].
+/// Number of switches of the row: as many as the longest path of the test-bed crosses [IT-R18].
 const SWITCHES: u32 = 5;
-/// Where the in-transit host sits, if there is one.
+/// Position of the in-transit host, if there is one.
 const MIDDLE: u32 = 2;
 
 impl Row {
-    /// A row of five.
+    /// Creates a row of five switches.
     ///
     /// Errors if such a network cannot be built, which would be a mistake in this crate.
     pub fn new() -> Result<Self, NetworkError> {
@@ -129,7 +132,7 @@ impl Row {
     /// The host that can be in transit.
     pub const STOP: u32 = MIDDLE;
 
-    /// The row itself.
+    /// The network of the row.
     pub fn network(&self) -> &Network {
         &self.network
     }
@@ -148,7 +151,7 @@ impl Row {
         Route { pieces: vec![self.path(0, MIDDLE), self.path(MIDDLE, SWITCHES - 2)] }
     }
 
-    /// The way from the in-transit host to where [`Row::in_transit`] ends.
+    /// The path from the in-transit host to the end of [`Row::in_transit`].
     pub fn onward(&self) -> Route {
         Route { pieces: vec![self.path(MIDDLE, SWITCHES - 2)] }
     }
@@ -160,7 +163,7 @@ impl Row {
         u64::from(flits * WIRES.flit_bytes)
     }
 
-    /// What the interfaces do with one message on an idle network, until it is delivered.
+    /// Events of the interfaces for one message on an idle network, until it is delivered.
     pub fn send(&self, route: &Route, bytes: u32, firmware: Firmware) -> Vec<Mark> {
         let routes = Routes::given(std::slice::from_ref(route));
         let mut fabric = Fabric::new(&self.network, &routes, WIRES, firmware.interface());
@@ -183,14 +186,14 @@ impl Row {
 pub struct Sample {
     /// Bytes of the message.
     pub bytes: u32,
-    /// Half a round trip without what is measured.
+    /// Half a round trip without the measured cost.
     pub plain_ns: f64,
-    /// What is measured.
+    /// The measured cost.
     pub cost_ns: f64,
 }
 
 impl Sample {
-    /// The cost in percent of the half round trip.
+    /// The cost as a percentage of the half round trip.
     pub fn percent(&self) -> f64 {
         100.0 * self.cost_ns / self.plain_ns
     }

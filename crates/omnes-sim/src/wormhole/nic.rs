@@ -1,4 +1,4 @@
-//! The interface: receives, sends, and sends on what is in transit.
+//! The interface: receives, sends, and forwards packets in transit.
 //!
 //! ```text
 //!   first 4 bytes ─▶ early ─┬─ ordinary: tail ─▶ receive ─▶ bus ─▶ delivered
@@ -6,19 +6,19 @@
 //!                                                 └─ busy: pending, and then before all others
 //! ```
 //!
-//! The receiving side itself starts the sender for a packet in transit, while that still arrives:
-//! virtual cut-through [IT-R12]. If the sender is busy the packet is pending and goes first when
-//! that ends [IT-R13]. A packet holds a buffer from its first bytes to the end of its use [IT-R14];
-//! one in transit holds one of the pool if there is a pool [IT-R15]. Without a free buffer a packet
-//! is lost, since a network that waited for in-transit buffers could deadlock. A host's own packets
-//! wait in its memory for one of as many buffers for sending.
+//! The receiving side itself starts the sender for a packet in transit while that packet still
+//! arrives: virtual cut-through [IT-R12]. If the sender is busy, the packet is pending and goes
+//! first when the sender becomes idle [IT-R13]. A packet holds a buffer from its first bytes to the
+//! end of its use [IT-R14]; a packet in transit holds one of the pool if there is a pool [IT-R15].
+//! Without a free buffer a packet is lost, since a network that waited for in-transit buffers could
+//! deadlock. A host's own packets wait in its memory for one of as many send buffers.
 
 use std::collections::VecDeque;
 
 use super::fabric::{Event, Fabric, Flit, What};
 use crate::engine::{Server, Span, Time};
 
-/// A packet that enters or leaves, and the flits that have not yet.
+/// A packet that enters or leaves, and its number of flits that have not done so yet.
 #[derive(Clone, Copy, Debug)]
 struct Worm {
     packet: u32,
@@ -33,12 +33,12 @@ impl Worm {
     }
 }
 
-/// What a packet that arrives is for.
+/// Use of an arriving packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
     Ordinary,
     InTransit,
-    /// There is no buffer for it.
+    /// No buffer is free for the packet.
     Lost,
 }
 
@@ -53,22 +53,22 @@ pub(super) struct Nic {
     next: Option<u32>,
     pending: VecDeque<u32>,
     own: VecDeque<u32>,
-    /// Packets that are still in the host, since all buffers for sending are taken.
+    /// Packets that are still in the host because all send buffers are in use.
     in_host: VecDeque<u32>,
-    /// Buffers for sending that are taken.
+    /// Number of send buffers in use.
     outgoing: u32,
     ordinary: u32,
     in_transit: u32,
 }
 
 impl Fabric<'_> {
-    /// Gives a packet to `host` to send; it crosses the bus when there is a buffer for it.
+    /// Gives a packet to `host` to send; the packet crosses the bus when a send buffer is free.
     pub fn post(&mut self, host: u32, packet: u32) {
         self.nics[host as usize].in_host.push_back(packet);
         self.fetch(host);
     }
 
-    /// Takes the next packet from the host, if a buffer for sending is free [IT-R15].
+    /// Takes the next packet from the host, if a send buffer is free [IT-R15].
     fn fetch(&mut self, host: u32) {
         let nic = &mut self.nics[host as usize];
         if nic.outgoing >= self.interface.buffers {
@@ -86,7 +86,7 @@ impl Fabric<'_> {
         self.send_next(host);
     }
 
-    /// Lets an idle sender take up what waits: packets in transit first [IT-R13].
+    /// Starts an idle sender on the next waiting packet: packets in transit first [IT-R13].
     fn send_next(&mut self, host: u32) {
         let nic = &mut self.nics[host as usize];
         if nic.sending.is_some() || nic.next.is_some() {
@@ -120,7 +120,8 @@ impl Fabric<'_> {
         self.pump(2 * host);
     }
 
-    /// Takes a flit of what is being sent; of a packet that still arrives, only what is here.
+    /// Takes a flit of the packet being sent; if that packet still arrives, only flits that have
+    /// arrived.
     pub fn take_sent(&mut self, host: u32) -> Option<Flit> {
         let nic = &mut self.nics[host as usize];
         let worm = nic.sending.as_mut()?;
@@ -140,7 +141,7 @@ impl Fabric<'_> {
         Some(flit)
     }
 
-    /// The last flit of what was being sent is on the link.
+    /// The last flit of the packet being sent is on the link.
     pub fn on_sent(&mut self, host: u32) {
         let nic = &mut self.nics[host as usize];
         let sent = nic.sending.take().expect("what ended was being sent");
@@ -153,7 +154,7 @@ impl Fabric<'_> {
         self.send_next(host);
     }
 
-    /// The first bytes of a packet are here: look at its type [IT-R11].
+    /// The first bytes of a packet have arrived: checks its type [IT-R11].
     pub fn on_early(&mut self, host: u32, packet: u32) {
         self.mark(host, What::Early);
         let left = self.flits(packet);
@@ -171,7 +172,7 @@ impl Fabric<'_> {
         }
     }
 
-    /// Takes a buffer for a packet that is wanted for something; what it can be used for.
+    /// Allocates a buffer for a packet of the wanted use; returns the use that is possible.
     fn claim(&mut self, host: u32, wanted: Use) -> Use {
         let (buffers, pool) = (self.interface.buffers, self.interface.pool);
         let nic = &mut self.nics[host as usize];
@@ -201,7 +202,7 @@ impl Fabric<'_> {
         }
     }
 
-    /// A packet in transit is known as such: start the sender, or leave it pending.
+    /// A packet is known to be in transit: starts the sender, or leaves the packet pending.
     pub fn on_claimed(&mut self, host: u32, packet: u32) {
         self.counters.forwarded += 1;
         let moved = &mut self.packets[packet as usize];
@@ -216,7 +217,7 @@ impl Fabric<'_> {
         }
     }
 
-    /// A flit of the packet that arrives is in memory.
+    /// A flit of the arriving packet is in memory.
     pub fn on_flit_received(&mut self, host: u32) {
         let nic = &mut self.nics[host as usize];
         let (worm, given) = nic.arriving.as_mut().expect("a packet announces itself first");
@@ -235,7 +236,7 @@ impl Fabric<'_> {
         }
     }
 
-    /// Hands a whole packet to its host.
+    /// Delivers a complete packet to its host.
     fn receive(&mut self, host: u32, packet: u32) {
         let bytes = u64::from(self.packets[packet as usize].payload_bytes);
         let nic = &mut self.nics[host as usize];

@@ -1,4 +1,4 @@
-//! The routes of all hosts, as the mapper puts them into the interfaces [IT-R5].
+//! Routes between all hosts, as the mapper writes them to the interfaces [IT-R5].
 
 use omnes_topo::network::in_transit::{Ends, Route};
 use omnes_topo::network::up_down::{Rule, Toward, UpDown};
@@ -7,29 +7,29 @@ use omnes_topo::network::{Draw, HostId, Network, NetworkError, SwitchId, header}
 /// How routes are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
-    /// Shortest paths that up*/down* allows.
+    /// Shortest paths permitted by up*/down*.
     UpDown,
     /// Minimal paths, through in-transit buffers where up*/down* forbids a turn.
     InTransit,
-    /// Minimal paths as they are. They can deadlock.
+    /// Minimal paths without in-transit buffers. They can deadlock.
     Minimal,
 }
 
-/// One way from a host to the next: the links, and the bytes of its head at the start.
+/// Path from a host to the next: its links, and the bytes of its head at the start.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub links: Vec<u32>,
     pub head_bytes: u32,
 }
 
-/// A route for each ordered pair of hosts, or the few that were given.
+/// A route for each ordered pair of hosts, or a given list of routes.
 #[derive(Clone, Debug)]
 pub struct Routes {
     hosts: u32,
     pub(super) pieces: Vec<Vec<Piece>>,
 }
 
-/// Bytes of a route byte for each switch, of tag and length for each further piece, of the type.
+/// Head bytes: one route byte per switch, tag and length per further piece, and the type.
 fn compiled(route: &Route) -> Vec<Piece> {
     let mut head_bytes = header::TYPE_BYTES;
     let mut pieces = Vec::with_capacity(route.pieces.len());
@@ -46,7 +46,7 @@ fn compiled(route: &Route) -> Vec<Piece> {
 }
 
 impl Routes {
-    /// One route for each pair of hosts, drawn among the shortest of the scheme. The root of the
+    /// One route for each pair of hosts, drawn from the shortest of the scheme. The root of the
     /// labels is switch 0. Cost: O(hosts^2 * hops).
     ///
     /// Errors with [`NetworkError::NoHostAt`] if an in-transit host is needed where there is none.
@@ -78,7 +78,7 @@ impl Routes {
         Ok(Self { hosts, pieces })
     }
 
-    /// These routes only; they are numbered in this order.
+    /// Creates a table of these routes only, numbered in this order.
     pub fn given(routes: &[Route]) -> Self {
         Self { hosts: 0, pieces: routes.iter().map(compiled).collect() }
     }
@@ -88,7 +88,7 @@ impl Routes {
         from * self.hosts + to
     }
 
-    /// Mean number of in-transit buffers on the way, over pairs of different hosts.
+    /// Mean number of in-transit buffers per route, over pairs of different hosts.
     pub fn in_transit(&self) -> f64 {
         let turns: usize = self.pieces.iter().map(|pieces| pieces.len().saturating_sub(1)).sum();
         let pairs = self.hosts * self.hosts.saturating_sub(1);

@@ -1,10 +1,10 @@
-//! How much a network delivers at most, under up*/down* and with in-transit buffers.
+//! Maximum throughput of a network under up*/down* and with in-transit buffers.
 //!
-//! What it is: the load is raised by half until twice more packets are under way in the end than
-//! there are hosts; two more loads lie below the first of these. The most that was delivered at
-//! any load counts as throughput, since a wormhole network delivers less again in overload.
+//! The load is raised by half until, twice, more packets are in flight at the end than there are
+//! hosts; two more loads lie below the first of these. The most that was delivered at any load
+//! counts as throughput, since a wormhole network delivers less in overload.
 //! Conditions: irregular networks as [`IrregularOptions::eight_ports`], packets of 512 bytes,
-//! one fixed route per pair of hosts, drawn among the shortest; interfaces at the costs that the
+//! one fixed route per pair of hosts, drawn from the shortest; interfaces at the costs that the
 //! earlier studies assumed ([`Interface::ESTIMATED`]), or those that were measured.
 //! Validation only: nothing here was calibrated. Wires are general knowledge about Myrinet.
 //! Not done: several routes per pair in turn, the best root, other patterns of traffic.
@@ -16,21 +16,21 @@ use super::routes::{Routes, Scheme};
 use super::traffic::{Afterwards, Outcome, Setting, Traffic, run};
 use crate::engine::Span;
 
-/// Bytes of a packet in all studies of throughput.
+/// Payload of a packet in all studies of throughput, in bytes.
 pub const PAYLOAD_BYTES: u32 = 512;
 const WARM_UP: Span = Span::from_ns(60_000);
 const COUNTED: Span = Span::from_ns(160_000);
-/// First load, in bytes per microsecond and switch; below what any of the networks takes.
+/// First load, in bytes per microsecond and switch; below the saturation of any of the networks.
 const LOAD_FIRST: f64 = 10.0;
 const LOAD_FACTOR: f64 = 1.5;
-/// Where the loads between the last two lie, as factors of the lower: even steps.
+/// Loads between the last two, as factors of the lower one: even steps.
 const BETWEEN: [f64; 2] = [1.1447, 1.3104];
-/// Loads above saturation: small networks still deliver more under the second.
+/// Loads above saturation: small networks still deliver more at the second one.
 const OVERLOADS: u32 = 2;
-/// A host's link carries no more than 160 bytes per microsecond, so no load needs more raises.
+/// A host's link carries at most 160 bytes per microsecond, so no load needs more raises.
 const RAISES_MAX: usize = 12;
 
-/// What one network delivers at most under each scheme.
+/// Maximum throughput of one network under each scheme.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Saturation {
     /// Switches of the network.
@@ -44,7 +44,7 @@ pub struct Saturation {
 }
 
 impl Saturation {
-    /// How many times more in-transit buffers deliver.
+    /// Ratio of the throughput with in-transit buffers to that under up*/down*.
     pub fn ratio(&self) -> f64 {
         self.in_transit / self.up_down
     }
@@ -66,7 +66,7 @@ pub fn load_point(setting: Setting<'_>, load: f64, seed: u64) -> Outcome {
     run(setting, traffic)
 }
 
-/// The points of a network's curve up to saturation, in rising order of load.
+/// The points of a network's curve up to saturation, in ascending order of load.
 pub fn sweep(setting: Setting<'_>, seed: u64) -> Vec<Outcome> {
     let (mut load, mut points, mut overloads) = (LOAD_FIRST, Vec::new(), 0);
     for _ in 0..RAISES_MAX {

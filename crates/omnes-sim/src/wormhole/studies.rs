@@ -1,4 +1,4 @@
-//! One function for each target of the paper on in-transit buffers: what a run says of it.
+//! One function for each target of the paper on in-transit buffers: the result of a run.
 //!
 //! | targets IT- | function | from |
 //! |---|---|---|
@@ -11,9 +11,10 @@
 //! | S05 | [`cut_through_ns`] | the marks of one message in transit |
 //! | P01, P02, P03 | [`early_bytes`], [`overflows`], [`bytes_per_switch`] | a burst, a header |
 //!
-//! Calibrated are two constants of [`latency`](super::latency), at the shortest message: the first
-//! values of IT-M03 (as 12.5 us of latency) and of IT-M05 (as 1.25 us). All else is validation.
-//! Cost: [`throughput`] runs some 20 million events; [`cycles`] and the others far below a second.
+//! Two constants of [`latency`](super::latency) are calibrated, at the shortest message: with the
+//! first values of IT-M03 (as 12.5 us of latency) and of IT-M05 (as 1.25 us). All else is
+//! validation. Cost: [`throughput`] runs some 20 million events; [`cycles`] and the others take far
+//! below a second.
 
 use omnes_topo::network::balance::{Load, load};
 use omnes_topo::network::dependence::Dependences;
@@ -43,17 +44,18 @@ fn shortest_and_longest(samples: &[Sample]) -> [f64; 2] {
 
 /// IT-M01: cost of the check on ordinary packets, mean over lengths, in nanoseconds.
 ///
-/// Errors, as all functions here, only by a mistake in this crate.
+/// Errors, as in all functions here, only by a mistake in this crate.
 pub fn check_ns() -> Result<f64, NetworkError> {
     Ok(mean(check_costs()?.iter().map(|sample| sample.cost_ns)))
 }
 
-/// IT-M02: the largest such cost, in nanoseconds.
+/// IT-M02: the largest cost of the check, in nanoseconds.
 pub fn check_ns_max() -> Result<f64, NetworkError> {
     Ok(check_costs()?.iter().map(|sample| sample.cost_ns).fold(0.0, f64::max))
 }
 
-/// IT-M03: the same in percent of the latency, for the shortest and the longest message.
+/// IT-M03: the cost of the check in percent of the latency, for the shortest and the longest
+/// message.
 pub fn check_percent() -> Result<[f64; 2], NetworkError> {
     Ok(shortest_and_longest(&check_costs()?))
 }
@@ -63,19 +65,19 @@ pub fn stop_us() -> Result<f64, NetworkError> {
     Ok(mean(transit_costs()?.iter().map(|sample| sample.cost_ns)) / 1e3)
 }
 
-/// IT-M05: the same in percent of the latency, for the shortest and the longest message.
+/// IT-M05: the same added latency in percent, for the shortest and the longest message.
 pub fn stop_percent() -> Result<[f64; 2], NetworkError> {
     Ok(shortest_and_longest(&transit_costs()?))
 }
 
-/// Switches of the networks of IT-M06, IT-M07 and IT-D01.
+/// Numbers of switches of the networks of IT-M06, IT-M07 and IT-D01.
 pub const SIZES: [u32; 4] = [8, 16, 32, 64];
-/// Networks of the studies of throughput: each of [`SIZES`] with these seeds.
+/// Networks of the throughput studies: each of [`SIZES`] with this many seeds.
 const THROUGHPUT_SEEDS: u64 = 3;
-/// From this size on at least half as much again is expected of in-transit buffers.
+/// Size from which in-transit buffers are expected to deliver at least half as much again.
 const LARGE: u32 = 32;
 
-/// What all networks of a study deliver at most.
+/// Maximum throughput of all networks of a study.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Throughput {
     /// One entry per network, small ones first.
@@ -83,7 +85,7 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// Mean of the ratios of networks of so many switches; NaN if there are none.
+    /// Mean of the ratios of networks with `switches` switches; NaN if there are none.
     pub fn mean_ratio(&self, switches: u32) -> f64 {
         let of_size = self.networks.iter().filter(|one| one.switches == switches);
         mean(of_size.map(Saturation::ratio))
@@ -98,19 +100,19 @@ impl Throughput {
         mean(self.large())
     }
 
-    /// The least ratio among those.
+    /// The least ratio among networks of 32 or more switches.
     pub fn large_ratio_min(&self) -> f64 {
         self.large().fold(f64::INFINITY, f64::min)
     }
 
-    /// IT-M07: the best of all.
+    /// IT-M07: the best ratio of all networks.
     pub fn best_ratio(&self) -> f64 {
         self.networks.iter().map(Saturation::ratio).fold(0.0, f64::max)
     }
 }
 
-/// IT-M06, IT-M07: throughput of in-transit buffers over that of up*/down*, with interfaces of
-/// these costs; the paper's claim is of [`Interface::ESTIMATED`].
+/// IT-M06, IT-M07: throughput of in-transit buffers relative to that of up*/down*, with interfaces
+/// of these costs; the paper's claim is for [`Interface::ESTIMATED`].
 pub fn throughput(interface: Interface) -> Result<Throughput, NetworkError> {
     let all =
         SIZES.into_iter().flat_map(|size| (0..THROUGHPUT_SEEDS).map(move |seed| (size, seed)));
@@ -118,7 +120,7 @@ pub fn throughput(interface: Interface) -> Result<Throughput, NetworkError> {
     Ok(Throughput { networks: networks.collect::<Result<_, _>>()? })
 }
 
-/// Networks of each size of IT-D01 and IT-D02.
+/// Number of networks of each size of IT-D01 and IT-D02.
 const SEEDS: u64 = 20;
 
 fn loads(switches: u32) -> Result<Vec<(Load, Load)>, NetworkError> {
@@ -132,8 +134,8 @@ fn loads(switches: u32) -> Result<Vec<(Load, Load)>, NetworkError> {
     (0..SEEDS).map(one).collect()
 }
 
-/// IT-D01: paths on the busiest link under up*/down* over those of minimal routes, mean for each of
-/// [`SIZES`].
+/// IT-D01: paths on the busiest link under up*/down* relative to those of minimal routes, mean for
+/// each of [`SIZES`].
 pub fn bottleneck_ratios() -> Result<[f64; 4], NetworkError> {
     let mut ratios = [0.0; SIZES.len()];
     for (ratio, switches) in ratios.iter_mut().zip(SIZES) {
@@ -145,8 +147,8 @@ pub fn bottleneck_ratios() -> Result<[f64; 4], NetworkError> {
     Ok(ratios)
 }
 
-/// IT-D02: at 64 switches, mean length of legal paths, of minimal ones, and in-transit buffers of
-/// those.
+/// IT-D02: at 64 switches, mean length of legal paths, mean length of minimal paths, and mean
+/// number of in-transit buffers on the latter.
 pub fn path_means() -> Result<[f64; 3], NetworkError> {
     let loads = loads(64)?;
     let per_path = |sum: u32, load: Load| f64::from(sum) / f64::from(load.paths);
@@ -170,7 +172,8 @@ impl Ring {
         Self { network, labels }
     }
 
-    /// The links along switches by the paper's numbers; shorter if two are not joined.
+    /// The links along switches given by the paper's numbers; shorter if two switches are not
+    /// connected.
     fn walk(&self, numbers: &[u32]) -> Vec<LinkId> {
         let step = |pair: &[u32]| {
             let mut neighbours = self.network.neighbours(numbered(pair[0]));
@@ -180,13 +183,13 @@ impl Ring {
     }
 }
 
-/// The switch of the ring that the paper gives this number.
+/// The switch of the ring that has this number in the paper.
 fn numbered(number: u32) -> SwitchId {
     let place = RING_NUMBERS.iter().position(|known| *known == number);
     SwitchId(place.unwrap_or_default() as u32)
 }
 
-/// Which links of a path go up, and whether up*/down* allows it.
+/// The links of a path that go up, and whether up*/down* permits the path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Legality {
     /// True for each link that goes up.
@@ -209,7 +212,7 @@ pub fn ring_legality() -> [Legality; 2] {
 /// IT-S02: the switches, by the paper's numbers, at which 4-6-1 stops in transit.
 pub fn ring_stops() -> Result<Vec<u32>, NetworkError> {
     let ring = Ring::new();
-    // One host sits on each switch and has its number.
+    // One host is attached to each switch and has its number.
     let ends = Ends { from: HostId(numbered(4).0), to: HostId(numbered(1).0), flow: 0 };
     let route = Route::split(&ring.network, &ring.labels, ends, &ring.walk(&[4, 6, 1]))?;
     let stops = route.pieces.iter().skip(1).filter_map(|piece| piece.first());
@@ -223,23 +226,23 @@ pub fn ring_hops() -> [u16; 2] {
     [hops(Rule::Legal(&ring.labels)), hops(Rule::Minimal)]
 }
 
-/// Networks whose channels wait for each other in a circle.
+/// Networks whose channels have cyclic dependences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cycles {
-    /// Networks looked at, the ring first.
+    /// Networks examined, the ring first.
     pub networks: u32,
     /// Under up*/down*.
     pub up_down: u32,
     /// On minimal routes with in-transit buffers.
     pub in_transit: u32,
-    /// On minimal routes as they are.
+    /// On minimal routes without in-transit buffers.
     pub minimal: u32,
-    /// The same on the ring alone.
+    /// On minimal routes without in-transit buffers, on the ring alone.
     pub minimal_on_ring: u32,
 }
 
-/// IT-S04: circles in the dependences of one route per pair of hosts, on the ring and on five
-/// random networks each of 8, 16 and 32 switches.
+/// IT-S04: cycles in the dependences of one route per pair of hosts, on the ring and on five random
+/// networks each of 8, 16 and 32 switches.
 pub fn cycles() -> Result<Cycles, NetworkError> {
     let mut found = Cycles::default();
     let sizes = [8, 16, 32].into_iter().flat_map(|size| (0..5).map(move |seed| (size, seed)));
@@ -269,8 +272,9 @@ fn circle(network: &Network, scheme: Scheme) -> Result<bool, NetworkError> {
     Ok(dependences.has_cycle())
 }
 
-/// IT-S05: how long before the last byte of a packet of 4,096 bytes arrived at an idle in-transit
-/// host its first byte left again, in nanoseconds; negative if it was after.
+/// IT-S05: time from the departure of a packet's first byte at an idle in-transit host to the
+/// arrival of its last byte there, for 4,096 bytes, in nanoseconds; negative if the first byte left
+/// later.
 pub fn cut_through_ns() -> Result<f64, NetworkError> {
     let row = Row::new()?;
     let route = row.in_transit();
@@ -283,8 +287,8 @@ pub fn cut_through_ns() -> Result<f64, NetworkError> {
     Ok(when(What::Tail) - when(What::Head))
 }
 
-/// IT-P01: bytes of a packet that had arrived when the early-receive event fired, by the time from
-/// there to its last byte.
+/// IT-P01: bytes of a packet that had arrived when the early-receive event fired, derived from the
+/// time from the event to the last byte.
 pub fn early_bytes() -> Result<u64, NetworkError> {
     let row = Row::new()?;
     let route = row.direct(2);
@@ -294,18 +298,18 @@ pub fn early_bytes() -> Result<u64, NetworkError> {
     Ok(Row::flit_bytes(&route, 100) - rest)
 }
 
-/// Packets of a burst through one in-transit host, and how many of them were lost there.
+/// A burst of packets through one in-transit host, and its losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overflows {
     /// Packets of the burst.
     pub packets: u64,
-    /// Lost with two buffers per direction.
+    /// Packets lost with two buffers per direction.
     pub with_two: u64,
-    /// Lost with a pool beside them.
+    /// Packets lost with an additional pool.
     pub with_pool: u64,
 }
 
-/// IT-P02: sixteen packets come in at once for a host whose sender is busy.
+/// IT-P02: sixteen packets arrive together for a host whose sender is busy.
 pub fn overflows() -> Result<Overflows, NetworkError> {
     const PACKETS: u32 = 16;
     let row = Row::new()?;
@@ -326,7 +330,7 @@ pub fn overflows() -> Result<Overflows, NetworkError> {
     Ok(Overflows { packets, with_two: lost(0), with_pool: lost(PACKETS) })
 }
 
-/// IT-P03: bytes that a header loses at each switch of a route, which must all be the same.
+/// IT-P03: bytes that a header loses at each switch of a route, which must be equal.
 pub fn bytes_per_switch() -> Result<Vec<usize>, NetworkError> {
     let row = Row::new()?;
     let head = encode(row.network(), &row.direct(5), 8)?;

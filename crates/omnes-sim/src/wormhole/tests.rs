@@ -14,7 +14,7 @@ fn way(network: &Network, from: u32, to: u32) -> Vec<LinkId> {
     network.path(HostId(from), HostId(to), 0).collect()
 }
 
-/// A free network of interfaces without costs.
+/// Interfaces without costs.
 const FREE: Interface =
     Interface { claim: Span::ZERO, dma_setup: Span::ZERO, ..Interface::ESTIMATED };
 
@@ -55,8 +55,8 @@ fn two_worms_for_one_host_follow_each_other_at_the_rate_of_its_link() {
 
 #[test]
 fn a_worm_that_waits_blocks_the_links_behind_it_and_lets_go_when_it_leaves() {
-    // Host 0 sends to 4, which 3 keeps busy; a packet of 1 for 2 must wait behind that of 0,
-    // although nobody else wants its way.
+    // Host 0 sends to 4, which 3 keeps busy; a packet from 1 to 2 must wait behind that of 0,
+    // although no other packet needs its path.
     let row = Row::new().unwrap();
     let network = row.network();
     let ends = [(3, 4), (0, 4), (1, 2)];
@@ -88,7 +88,7 @@ fn a_worm_that_waits_blocks_the_links_behind_it_and_lets_go_when_it_leaves() {
 fn an_idle_in_transit_host_sends_on_before_the_tail_has_arrived() {
     // [IT-R11, R12], IT-S05.
     let lead = studies::cut_through_ns().unwrap();
-    // All but what arrives until it is recognised and the DMA is set up.
+    // Everything except the bytes that arrive until the packet is recognised and the DMA is set up.
     assert!(lead > 4096.0 * 6.25 - 2_000.0 && lead < 4096.0 * 6.25, "{lead}");
 }
 
@@ -147,7 +147,7 @@ fn the_mapper_gives_every_host_a_route_to_every_other() {
     assert!(routes.in_transit() > 0.0);
 }
 
-/// A load far above what a network delivers, then silence.
+/// A load far above the network's capacity, then silence.
 fn overload(network: &Network, scheme: Scheme) -> Outcome {
     let routes = Routes::drawn(network, scheme, 1).unwrap();
     let setting = Setting { network, routes: &routes, wires: Wires::MYRINET, interface: FREE };

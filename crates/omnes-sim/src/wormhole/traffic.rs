@@ -1,9 +1,9 @@
-//! Loads: hosts that send to random others, and what the network delivers of that.
+//! Loads: hosts that send to random other hosts, and the resulting delivery.
 //!
-//! Hosts send packets of one length at random intervals to hosts drawn evenly. The source's queue
-//! has no end, so a load above what the network takes fills it with packets (overload). Counting
-//! starts after a warm-up and stops with the load; then nothing new is born and what is left must
-//! come out: what does not is in a deadlock.
+//! Hosts send packets of one length at random intervals to hosts drawn uniformly. The source's
+//! queue is unbounded, so a load above the network's capacity fills it with packets (overload).
+//! Counting starts after a warm-up and stops with the load; then no packets are created any more
+//! and the remaining ones must be delivered: packets that are not delivered are in a deadlock.
 
 use omnes_topo::network::Network;
 
@@ -12,7 +12,7 @@ use super::fabric::{Counters, Event, Fabric};
 use super::routes::Routes;
 use crate::engine::{Random, Span, Time};
 
-/// What hosts send, and for how long.
+/// Load of the hosts, and its duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traffic {
     /// Bytes of a packet without its head.
@@ -21,11 +21,11 @@ pub struct Traffic {
     pub interval: Span,
     /// Time before counting.
     pub warm_up: Span,
-    /// Time of counting.
+    /// Duration of counting.
     pub counted: Span,
     /// Seed of intervals and destinations.
     pub seed: u64,
-    /// What comes after the counted time.
+    /// What happens after the counted time.
     pub afterwards: Afterwards,
 }
 
@@ -38,40 +38,40 @@ pub enum Afterwards {
     RunEmpty,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outcome {
-    /// Of the counted time, births and what was delivered then.
+    /// Counters of the counted time: packets created, and packets delivered then.
     pub counted: Counters,
-    /// Of the whole run.
+    /// Counters of the whole run.
     pub all: Counters,
-    /// Packets that have not come out: those of a deadlock, if the network ran until nothing moved.
+    /// Packets not delivered: the packets of a deadlock, if the network ran until nothing moved.
     pub left: u64,
-    /// Bytes per microsecond and switch that were delivered.
+    /// Bytes delivered per microsecond and switch.
     pub accepted: f64,
-    /// Bytes per microsecond and switch that were born.
+    /// Bytes created per microsecond and switch.
     pub offered: f64,
-    /// Events of the run.
+    /// Number of events of the run.
     pub events: u64,
 }
 
 impl Outcome {
-    /// Mean time from birth to delivery.
+    /// Mean time from creation to delivery.
     pub fn latency_us(&self) -> f64 {
         self.counted.latency.as_us() / self.counted.delivered.max(1) as f64
     }
 }
 
-/// A network that is run under loads.
+/// A network to run under loads.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
-    /// Who is linked to whom.
+    /// Topology.
     pub network: &'a Network,
-    /// Which way packets go.
+    /// Routes of the packets.
     pub routes: &'a Routes,
-    /// What links and switches cost.
+    /// Costs of links and switches.
     pub wires: Wires,
-    /// What interfaces cost.
+    /// Costs of interfaces.
     pub interface: Interface,
 }
 
@@ -110,7 +110,7 @@ impl Load<'_> {
     }
 }
 
-/// Runs the load, then lets the network run empty.
+/// Runs the load, then, if so configured, until nothing moves.
 ///
 /// # Panics
 /// If there are fewer than two hosts.

@@ -1,4 +1,4 @@
-//! The figures: gains and times over the size of a message.
+//! Figures: gains and times over the size of a message.
 
 use super::machine::{BREAK_EVEN_BYTES, Machine};
 use super::study::{Multicast, ToEach};
@@ -28,7 +28,7 @@ fn over_size(title: &str, y: (&str, Scale), series: Vec<Series>, stated: Vec<Mar
     }
 }
 
-/// Where two things take equally long by the paper, which states the size only.
+/// The size at which two times are equal according to the paper, which states only the size.
 fn equal_at(id: &str, bytes: u64) -> Mark {
     Mark { id: id.to_owned(), x: bytes as f64, y: 1.0, bar: (1.0, 1.0) }
 }
@@ -43,7 +43,7 @@ fn to_each() -> Figure {
     over_size(title, ("speed-up", Scale::Linear), series.into(), stated)
 }
 
-/// A curve for each group.
+/// One curve per group.
 fn groups(value: impl Fn(Multicast) -> f64) -> Vec<Series> {
     let series =
         |nodes| Series::solid(&format!("{nodes} nodes"), curve(|bytes| value(piped(nodes, bytes))));

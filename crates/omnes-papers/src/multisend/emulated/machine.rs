@@ -1,20 +1,20 @@
-//! What host, NIC and layer cost and hold, in the variants that are compared.
+//! Costs and capacities of host, NIC and layer, in the variants that are compared.
 
 use omnes_sim::engine::{Cost, Span};
 use omnes_sim::testbed::{self, Processors, Testbed};
 
 const PARTED: &str = include_str!("../../../../../testbeds/fm-lanai4-parted.toml");
 
-/// Packets that a sender may have under way to a receiver [MS-R5]. The paper gives no number;
-/// assumed, and enough for a whole message of 16 KB: a test has more of them and finds no change.
+/// Packets that a sender may have in flight to a receiver [MS-R5]. The paper gives no number;
+/// assumed, and enough for a whole message of 16 KB: a test uses more and finds no change.
 const CREDITS: u32 = 32;
-/// A receiver that owes so many credits returns them by a packet of their own; assumed.
+/// A receiver that owes this many credits returns them in a separate packet; assumed.
 const CREDITS_OWED_MAX: u32 = CREDITS / 2;
 /// Frames of the send queue in the NIC's memory [MS-R4]. The paper gives no number; assumed, as
 /// the credits.
 const FRAMES: usize = 16;
-/// Below so many bytes multi-send loses [MS-M02]: the one point that [`Machine::whole`] is fitted
-/// to.
+/// Below this size, in bytes, multi-send loses [MS-M02]: the only point that [`Machine::whole`] is
+/// fitted to.
 pub(super) const BREAK_EVEN_BYTES: u64 = 32;
 
 /// Changing the header of a packet for its next destination [MS-R10].
@@ -22,9 +22,9 @@ pub(super) const BREAK_EVEN_BYTES: u64 = 32;
 pub(super) enum Patch {
     /// Takes no time.
     None,
-    /// Goes on while a copy is being sent: the next one leaves when both have ended.
+    /// Overlaps the transmission of a copy: the next copy leaves when both have ended.
     Beside(Span),
-    /// Begins when a copy has been sent.
+    /// Begins after a copy has been sent.
     After(Span),
 }
 
@@ -35,43 +35,43 @@ pub(super) struct Machine {
     pub(super) send: Cost,
     /// The NIC sends a copy of a frame.
     pub(super) transmit: Cost,
-    /// It looks for a further destination, while it sends a copy.
+    /// The NIC looks for a further destination while it sends a copy.
     pub(super) look: Span,
-    /// It makes the next copy ready.
+    /// The NIC prepares the next copy.
     pub(super) patch: Patch,
-    /// A NIC takes a packet in, from its head until it lies in the host's memory.
+    /// A NIC receives a packet, from the arrival of its head until it is in the host's memory.
     pub(super) nic_receive: Cost,
-    /// The host copies it to the user's memory.
+    /// The host copies the packet to the user's memory.
     pub(super) host_receive: Cost,
-    /// Whether the NIC's two ways keep each other waiting.
+    /// Whether the NIC's two directions block each other.
     pub(super) processors: Processors,
-    /// From the start of a transmission until the head is at the receiver.
+    /// From the start of a transmission until the head reaches the receiver.
     pub(super) latency: Span,
-    /// Data of a full packet.
+    /// Data bytes of a full packet.
     pub(super) payload_bytes: u64,
-    /// Credits for each receiver in the beginning.
+    /// Initial credits for each receiver.
     pub(super) credits: u32,
-    /// Credits that a receiver owes at most before it returns them by a packet.
+    /// Most credits that a receiver owes before it returns them in a packet.
     pub(super) credits_owed_max: u32,
     /// Frames in the send queue.
     pub(super) frames: usize,
 }
 
-/// The testbed whose receiving is parted between NIC and host.
+/// The testbed that divides receiving between NIC and host.
 pub(super) fn parted() -> Testbed {
     Testbed::parse(PARTED).expect("a test reads it too")
 }
 
 impl Machine {
-    /// The three fits and nothing else: receiving keeps no host busy, and a NIC's two ways do not
-    /// keep each other waiting.
+    /// The three fits and nothing else: receiving does not occupy the host, and a NIC's two
+    /// directions do not block each other.
     pub(super) fn fits() -> Self {
         let testbed = testbed::named("fm-lanai4").expect("it is built in");
         Self { processors: Processors::Two, ..Self::of(&testbed) }.with_host_share(0)
     }
 
-    /// As it may have been: receiving parted, one processor, and patching as long as lets
-    /// multi-send and repeated unicast take equally long at [`BREAK_EVEN_BYTES`] [MS-F14].
+    /// A plausible machine: divided receiving, one processor, and a patch time for which multi-send
+    /// and repeated unicast take equally long at [`BREAK_EVEN_BYTES`] [MS-F14].
     pub(super) fn whole() -> Self {
         let machine = Self::of(&parted());
         let patch = Patch::Beside(machine.send.of(BREAK_EVEN_BYTES));
@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// With so many percent of t_recv done by the host [MS-F30].
+    /// With `percent` percent of t_recv done by the host [MS-F30].
     #[must_use]
     pub(super) fn with_host_share(self, percent: u64) -> Self {
         let (nic, host) = (self.nic_receive, self.host_receive);
@@ -107,8 +107,8 @@ impl Machine {
         Self { nic_receive: part(100 - percent), host_receive: part(percent), ..self }
     }
 
-    /// With a patch after each copy in place of one beside it, as long as gives the same time at
-    /// [`BREAK_EVEN_BYTES`].
+    /// With a patch after each copy instead of one that overlaps it, of a length that gives the
+    /// same time at [`BREAK_EVEN_BYTES`].
     #[must_use]
     pub(super) fn patching_after(self) -> Self {
         let [send, transmit] = [self.send, self.transmit].map(|cost| cost.of(BREAK_EVEN_BYTES));
@@ -116,7 +116,7 @@ impl Machine {
         Self { patch, ..self }
     }
 
-    /// From the start of a copy until the next can start.
+    /// Time from the start of a copy until the next copy can start.
     pub(super) fn copying(&self, bytes: u64) -> Span {
         let transmit = self.transmit.of(bytes);
         match self.patch {
@@ -126,7 +126,7 @@ impl Machine {
         }
     }
 
-    /// The sizes of a message's packets [MS-R2]; an empty message is a packet too.
+    /// The sizes of a message's packets [MS-R2]; an empty message also takes a packet.
     pub(super) fn packets(&self, bytes: u64) -> Vec<u64> {
         let full = self.payload_bytes;
         let count = bytes.div_ceil(full).max(1);

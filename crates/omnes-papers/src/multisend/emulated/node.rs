@@ -1,30 +1,30 @@
-//! What a node holds: its host, its NIC, and what lies between them.
+//! State of a node: its host, its NIC, and the queues between them.
 
 use omnes_sim::engine::{Server, Time};
 use std::collections::VecDeque;
 
-/// What a packet is for.
+/// Purpose of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// A part of the message.
     Data,
     /// The empty message with which one receiver answers the root [MS-R23].
     Reply,
-    /// Nothing but credits [MS-R5].
+    /// Credits only [MS-R5].
     Credits,
 }
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Packet {
     pub(super) kind: Kind,
     pub(super) from: usize,
     pub(super) bytes: u64,
-    /// Credits that go back to its receiver with it.
+    /// Credits that the packet returns to its receiver.
     pub(super) credits: u32,
 }
 
-/// To whom a frame goes.
+/// Destination of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum To {
     /// One node.
@@ -33,7 +33,7 @@ pub(super) enum To {
     Children,
 }
 
-/// What a host wants to send.
+/// A packet that a host wants to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outgoing {
     pub(super) kind: Kind,
@@ -41,27 +41,27 @@ pub(super) struct Outgoing {
     pub(super) bytes: u64,
 }
 
-/// A place in the send queue, in the NIC's memory: a packet complete for its first destination,
-/// and what the list says of the others [MS-R9].
+/// A place in the send queue, in the NIC's memory: a packet complete for its first destination, and
+/// the list entries for the others [MS-R9].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Frame {
     pub(super) outgoing: Outgoing,
-    /// Its first destination, for which it is complete.
+    /// First destination, for which the frame is complete.
     pub(super) first: usize,
     /// The credits for each destination, in the order of the list.
     pub(super) credits: Vec<u32>,
 }
 
-/// What a host is doing.
+/// Current action of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     /// Writing a frame.
     Write(Frame),
-    /// Taking a packet in.
+    /// Receiving a packet.
     Take(Packet),
 }
 
-/// What a NIC has to do.
+/// A job of a NIC.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Job {
     /// Sending all copies of a frame, one after the other [MS-R10].
@@ -70,7 +70,7 @@ pub(super) enum Job {
     Move(Packet),
 }
 
-/// What a NIC is doing.
+/// Current work of a NIC.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Work {
     /// Sending the copy at `place`; the next one is for `next`.
@@ -83,19 +83,20 @@ pub(super) enum Work {
 #[derive(Debug, Default)]
 pub(super) struct Host {
     pub(super) doing: Option<Action>,
-    /// What its program wants to send, in order. While there is something, a stream is open.
+    /// Packets that its program wants to send, in order. While the queue is not empty, a stream is
+    /// open.
     pub(super) outgoing: VecDeque<Outgoing>,
-    /// To whom credits go back by a packet of their own.
+    /// Nodes to which credits return in a separate packet.
     pub(super) returns: VecDeque<usize>,
-    /// Packets in its memory that it has not taken in.
+    /// Packets in its memory that it has not received.
     pub(super) arrived: VecDeque<Packet>,
-    /// Packets of the message that it has taken in.
+    /// Packets of the message that it has received.
     pub(super) received: usize,
-    /// Credits that it has for each node.
+    /// Credits available for each node.
     pub(super) credits: Vec<u32>,
-    /// Credits that it owes each node.
+    /// Credits owed to each node.
     pub(super) owed: Vec<u32>,
-    /// When it had all of the message first.
+    /// Time at which it first had the whole message.
     pub(super) delivered: Option<Time>,
     /// Bytes of data that it has written to the NIC.
     pub(super) bytes_written: u64,
@@ -106,15 +107,15 @@ pub(super) struct Host {
 pub(super) struct Nic {
     pub(super) jobs: VecDeque<Job>,
     pub(super) doing: Option<Work>,
-    /// Frames that the host may not write to: being written, waiting, or being sent.
+    /// Frames that the host may not write to: being written, queued, or being sent.
     pub(super) frames_used: usize,
-    /// Moves to the host's memory, where they do not wait for what is sent.
+    /// Moves to the host's memory, if they do not wait for transmissions.
     pub(super) mover: Server,
-    /// Copies that it has sent.
+    /// Number of copies sent.
     pub(super) copies: u32,
 }
 
-/// Both.
+/// A host and its NIC.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) host: Host,
@@ -122,17 +123,17 @@ pub(super) struct Node {
 }
 
 impl Host {
-    /// One with so many credits for each of `nodes`.
+    /// A host with `credits` credits for each of `nodes`.
     pub(super) fn new(nodes: usize, credits: u32) -> Self {
         Self { credits: vec![credits; nodes], owed: vec![0; nodes], ..Self::default() }
     }
 
-    /// Takes what is owed to a node, to go with a packet to it.
+    /// Takes the credits owed to a node, to be sent with a packet to it.
     pub(super) fn take_owed(&mut self, to: usize) -> u32 {
         std::mem::take(&mut self.owed[to])
     }
 
-    /// To whom to return credits, if they have not gone with other packets meanwhile.
+    /// The node to return credits to, unless they have gone with other packets meanwhile.
     pub(super) fn take_return(&mut self) -> Option<usize> {
         while let Some(to) = self.returns.pop_front() {
             if self.owed[to] > 0 {
@@ -142,7 +143,7 @@ impl Host {
         None
     }
 
-    /// Takes out the first packet that has nothing but credits.
+    /// Removes the first packet that has only credits.
     pub(super) fn take_credits(&mut self) -> Option<Packet> {
         let place = self.arrived.iter().position(|packet| packet.kind == Kind::Credits)?;
         self.arrived.remove(place)

@@ -1,4 +1,4 @@
-//! Who sends to whom: a tree of `omnes-topo`, as the tables of the firmware.
+//! Receivers of each node: a tree of `omnes-topo`, as the tables of the firmware.
 
 use omnes_firmware::multisend::Table;
 use omnes_topo::{Tree, TreeTable};
@@ -10,12 +10,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The tables of `tree` for so many nodes.
+    /// Creates the tables of `tree` for `nodes` nodes.
     pub(super) fn new(tree: Tree, nodes: u32) -> Self {
         Self::of(&TreeTable::new(tree, nodes).expect("trees of a few nodes exist"))
     }
 
-    /// The tables of a tree that is laid out already.
+    /// Creates the tables of an existing tree table.
     pub(super) fn of(tree: &TreeTable) -> Self {
         Self { tables: (0..tree.size()).map(|own| Table::new(tree, own)).collect() }
     }
@@ -24,7 +24,7 @@ impl Plan {
         self.tables.len()
     }
 
-    /// The children of a node, in the order of sending.
+    /// The children of a node, in sending order.
     pub(super) fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.tables[node].children(0).map(|child| child as usize)
     }
@@ -34,8 +34,8 @@ impl Plan {
         self.children(node).nth(place)
     }
 
-    /// The leaves that are the last children of their parents: one of them has the message last
-    /// [MS-R24].
+    /// The leaves that are the last children of their parents: one of them receives the message
+    /// last [MS-R24].
     pub(super) fn last_leaves(&self) -> Vec<usize> {
         let last = (0..self.nodes()).filter_map(|node| self.children(node).last());
         last.filter(|child| self.child(*child, 0).is_none()).collect()

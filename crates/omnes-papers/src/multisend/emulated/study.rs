@@ -6,7 +6,7 @@ use super::world::{Forwarding, Primitive, Test, World};
 use omnes_sim::engine::Span;
 use omnes_topo::{Lambda, Tree, TreeTable};
 
-/// The root sends to each of so many destinations, and the last answers [MS-R23].
+/// The root sends to each of `destinations` destinations, and the last one answers [MS-R23].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ToEach {
     pub(super) machine: Machine,
@@ -16,7 +16,7 @@ pub(super) struct ToEach {
 }
 
 impl ToEach {
-    /// One iteration.
+    /// A test of one iteration.
     pub(super) fn new(machine: Machine, destinations: u32, bytes: u64) -> Self {
         Self { machine, destinations, bytes, iterations: 1 }
     }
@@ -35,13 +35,13 @@ impl ToEach {
         })
     }
 
-    /// What multi-send gains over repeated unicast.
+    /// Gain of multi-send over repeated unicast.
     pub(super) fn gain(self) -> f64 {
         ratio(self.time(Primitive::Unicast), self.time(Primitive::MultiSend))
     }
 }
 
-/// One multicast, but for its tree.
+/// One multicast, without its tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Multicast {
     pub(super) machine: Machine,
@@ -51,34 +51,34 @@ pub(super) struct Multicast {
     pub(super) forwarding: Forwarding,
 }
 
-/// The best of the trees with a whole lambda.
+/// The best of the trees with an integer lambda.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Best {
-    /// The smallest of those that are equally good.
+    /// The smallest of the equally good values.
     pub(super) lambda: u16,
     pub(super) time: Span,
 }
 
 impl Multicast {
-    /// By multi-send, packet by packet.
+    /// Multicast by multi-send, forwarded packet by packet.
     pub(super) fn assisted(machine: Machine, nodes: u32, bytes: u64) -> Self {
         let (primitive, forwarding) = (Primitive::MultiSend, Forwarding::Packetwise);
         Self { machine, nodes, bytes, primitive, forwarding }
     }
 
-    /// By the host alone.
+    /// The same by the host alone.
     #[must_use]
     pub(super) fn by_host(self) -> Self {
         Self { primitive: Primitive::Unicast, ..self }
     }
 
-    /// With the whole message passed on at once.
+    /// The same with the message forwarded only as a whole.
     #[must_use]
     pub(super) fn not_pipelined(self) -> Self {
         Self { forwarding: Forwarding::WholeMessage, ..self }
     }
 
-    /// Until the worst leaf has answered [MS-R24].
+    /// Time until the worst leaf has answered [MS-R24].
     pub(super) fn time(self, plan: &Plan) -> Span {
         let Self { machine, bytes, primitive, forwarding, .. } = self;
         let answer = |replier| {
@@ -87,12 +87,12 @@ impl Multicast {
         plan.last_leaves().into_iter().map(answer).max().unwrap_or_default()
     }
 
-    /// With the binomial tree.
+    /// Time with the binomial tree.
     pub(super) fn binomial(self) -> Span {
         self.time(&Plan::new(Tree::Binomial, self.nodes))
     }
 
-    /// The best of all whole lambda up to the number of nodes [MS-R20]; each tree is tried once.
+    /// The best of all integer lambdas up to the number of nodes [MS-R20]; each tree is tried once.
     pub(super) fn best(self) -> Best {
         let mut tried: Vec<TreeTable> = Vec::new();
         let mut best = Best { lambda: 0, time: Span::from_ps(u64::MAX) };
@@ -112,13 +112,13 @@ impl Multicast {
         best
     }
 
-    /// What the best tree by multi-send gains over the host's binomial tree, which passes whole
-    /// messages on.
+    /// Gain of the best tree by multi-send over the host's binomial tree, which forwards whole
+    /// messages.
     pub(super) fn gain(self) -> f64 {
         ratio(self.by_host().not_pipelined().binomial(), self.best().time)
     }
 
-    /// What it gains over the best tree by the host, passed on in the same way.
+    /// Gain over the best tree by the host, forwarded in the same way.
     pub(super) fn gain_over_best(self) -> f64 {
         ratio(self.by_host().best().time, self.best().time)
     }

@@ -18,7 +18,7 @@ fn flat(machine: Machine, plan: &Plan, bytes: u64, primitive: Primitive) -> Test
     Test { machine, plan, bytes, primitive, forwarding, replier, iterations: 1 }
 }
 
-/// When the last of six destinations has a full packet.
+/// Time at which the last of six destinations has a full packet.
 fn last_of_six(machine: Machine, primitive: Primitive) -> Time {
     let plan = Plan::new(Tree::Flat, 7);
     World::new(flat(machine, &plan, 1536, primitive)).run_out().unwrap()
@@ -30,7 +30,7 @@ fn events_give_the_worked_example_of_the_paper_to_the_picosecond() {
     let fits = Machine::fits();
     assert_eq!(last_of_six(fits, Primitive::MultiSend), Time::from_ps(153_208_900));
     assert_eq!(last_of_six(fits, Primitive::Unicast), Time::from_ps(333_729_400));
-    // Whoever receives.
+    // The same wherever receiving is done.
     let host = fits.with_host_share(100);
     assert_eq!(last_of_six(host, Primitive::MultiSend), Time::from_ps(153_208_900));
     let whole = Machine::whole();
@@ -68,7 +68,7 @@ fn a_destination_without_credit_blocks_the_whole_multi_send() {
     world.nodes[0].host.credits = vec![1, 1, 1, 0, 1];
     assert_eq!(world.run(), None);
     assert_eq!(world.nodes[0].nic.copies, 0);
-    // And nothing is reserved meanwhile [MS-R14].
+    // Nothing is reserved meanwhile, either [MS-R14].
     assert_eq!(world.nodes[0].host.credits, [1, 1, 1, 0, 1]);
     assert_eq!(world.nodes[0].nic.frames_used, 0);
 }
@@ -79,7 +79,7 @@ fn a_multi_send_goes_on_when_the_missing_credit_comes() {
     let machine = Machine { credits: 4, credits_owed_max: 2, ..Machine::fits() };
     let mut world = World::new(flat(machine, &plan, 20 * 1536, Primitive::MultiSend));
     assert!(world.run().is_some());
-    // 20 packets with 4 credits: they came back many times, each time by a packet of its own.
+    // 20 packets with 4 credits: the credits returned many times, each time in a separate packet.
     assert!(world.nodes[1].nic.copies >= 8, "{}", world.nodes[1].nic.copies);
     let total = |world: &World<'_>, of: usize| {
         let host = &world.nodes[0].host;
@@ -95,7 +95,7 @@ fn credits_ride_with_packets_that_go_that_way() {
     let plan = Plan::new(Tree::Flat, 2);
     let mut world = World::new(flat(Machine::fits(), &plan, 3 * 1536, Primitive::MultiSend));
     world.run().unwrap();
-    // The answer had all three with it, and no other packet was sent.
+    // The answer carried all three credits, and no other packet was sent.
     assert_eq!(world.nodes[0].host.credits[1], Machine::fits().credits);
     assert_eq!(world.nodes[1].nic.copies, 1);
 }
@@ -176,7 +176,7 @@ fn nothing_hangs_on_the_number_of_credits_and_frames() {
 
 #[test]
 fn one_iteration_stands_for_the_mean_of_many() {
-    // With so many credits that none has to come back by a packet of its own.
+    // With enough credits that none must return in a separate packet.
     let (credits, credits_owed_max) = (1 << 20, 1 << 20);
     let machine = Machine { credits, credits_owed_max, ..Machine::whole() };
     let test = ToEach::new(machine, 15, 4096);

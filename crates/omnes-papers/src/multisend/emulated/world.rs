@@ -7,10 +7,10 @@
 //!                         host: take it in ◀─ host's memory ◀─ NIC: move it to the host
 //! ```
 //!
-//! A receiver takes a packet in while it is being sent [MS §2]: what its NIC does begins with the
-//! transmission. Off the network it comes as fast as it is sent, by an engine that nothing keeps
-//! waiting; the rest of the NIC's part is the work of its processor, which sends nothing meanwhile
-//! if there is one processor only.
+//! A receiver receives a packet while it is being sent [MS §2]: the work of its NIC begins with the
+//! transmission. An engine that nothing blocks takes the packet off the network as fast as it is
+//! sent; the remaining NIC time is work of its processor, which sends nothing meanwhile if there is
+//! only one processor.
 
 use super::machine::Machine;
 use super::node::{Action, Frame, Host, Job, Kind, Nic, Node, Outgoing, Packet, To, Work};
@@ -21,22 +21,22 @@ use omnes_sim::testbed::Processors;
 /// How a node sends to its children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Primitive {
-    /// By one frame for all [MS-R8].
+    /// By one frame for all children [MS-R8].
     MultiSend,
-    /// By a message to each [MS-R22].
+    /// By a separate message to each child [MS-R22].
     Unicast,
 }
 
-/// When a node passes on what it receives [MS-R21].
+/// When a node forwards what it receives [MS-R21].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Forwarding {
-    /// When it has the whole message.
+    /// When the node has the whole message.
     WholeMessage,
-    /// Packet by packet, by streams that are open meanwhile without a lock.
+    /// Packet by packet, by streams that stay open meanwhile without a lock.
     Packetwise,
 }
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Test<'a> {
     pub(super) machine: Machine,
@@ -46,17 +46,17 @@ pub(super) struct Test<'a> {
     pub(super) forwarding: Forwarding,
     /// The node that answers the root.
     pub(super) replier: usize,
-    /// Each begins when the root has the answer of the last.
+    /// Each iteration begins when the root has the answer of the previous one.
     pub(super) iterations: u32,
 }
 
 #[derive(Debug)]
 enum Event {
-    /// A host has done what it was doing.
+    /// A host has finished its action.
     Host(usize),
-    /// A NIC has done what it was doing.
+    /// A NIC has finished its work.
     Nic(usize),
-    /// The head of a packet is at a NIC.
+    /// The head of a packet has reached a NIC.
     Head(usize, Packet),
     /// A packet is in a NIC's memory.
     Inside(usize, Packet),
@@ -86,7 +86,7 @@ impl<'a> World<'a> {
 
     /// Runs until the root has the last answer, or nothing can happen any more.
     ///
-    /// The mean time of an iteration; `None` if it came to a stop before.
+    /// Returns the mean time of an iteration; `None` if the run stopped early.
     pub(super) fn run(&mut self) -> Option<Span> {
         self.send_message(0);
         self.step_host(0);
@@ -98,7 +98,8 @@ impl<'a> World<'a> {
         Some(Span::from_ps(self.now.as_ps() / u64::from(self.test.iterations)))
     }
 
-    /// Runs until nothing happens any more; when the last receiver had the message.
+    /// Runs until nothing happens any more; returns the time at which the last receiver had the
+    /// message.
     #[cfg(test)]
     pub(super) fn run_out(&mut self) -> Option<Time> {
         self.run()?;
@@ -127,11 +128,11 @@ impl<'a> World<'a> {
 
     // The host.
 
-    /// All of the message, to all children of `node`.
+    /// Queues the whole message for all children of `node`.
     fn send_message(&mut self, node: usize) {
         let whole = self.test.forwarding == Forwarding::WholeMessage;
         if self.test.primitive == Primitive::Unicast && whole {
-            // One stream after the other.
+            // The streams follow one another.
             for child in self.test.plan.children(node) {
                 let stream = self.sizes.iter().map(|bytes| data(To::One(child), *bytes));
                 self.nodes[node].host.outgoing.extend(stream);
@@ -143,7 +144,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// One packet of the message, to all children of `node`.
+    /// Queues one packet of the message for all children of `node`.
     fn send_packet(&mut self, node: usize, index: usize) {
         let (bytes, plan) = (self.sizes[index], self.test.plan);
         let outgoing = &mut self.nodes[node].host.outgoing;
@@ -158,7 +159,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets an idle host begin with something, if there is something that it may do.
+    /// Starts the next action of an idle host, if any is permitted.
     fn step_host(&mut self, node: usize) {
         if self.nodes[node].host.doing.is_some() {
             return;
@@ -173,10 +174,10 @@ impl<'a> World<'a> {
         self.after(span, Event::Host(node));
     }
 
-    /// What an idle host does next: return credits, go on with a stream, take a packet in.
+    /// Next action of an idle host: return credits, continue a stream, receive a packet.
     ///
-    /// While a stream is open under its lock, nothing is taken in but packets that have only
-    /// credits, and these when the stream is blocked [MS-R6, R14].
+    /// While a stream is open under its lock, a host receives only packets that carry nothing but
+    /// credits, and these only when the stream is blocked [MS-R6, R14].
     fn choose_action(&mut self, node: usize) -> Option<Action> {
         if self.has_frame(node)
             && let Some(to) = self.nodes[node].host.take_return()
@@ -200,7 +201,7 @@ impl<'a> World<'a> {
         self.nodes[node].nic.frames_used < self.test.machine.frames
     }
 
-    /// True if every destination has a credit [MS-R12]; takes none.
+    /// True if every destination has a credit [MS-R12]; consumes none.
     fn has_credits(&self, node: usize, to: To) -> bool {
         let credits = &self.nodes[node].host.credits;
         match to {
@@ -209,7 +210,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Takes the credits and the frame that there are, and what is owed to its destinations.
+    /// Takes the credits and a frame, which must be available, and the credits owed to the
+    /// destinations.
     fn begin_frame(&mut self, node: usize, outgoing: Outgoing) -> Frame {
         let plan = self.test.plan;
         let Node { host, nic } = &mut self.nodes[node];
@@ -244,7 +246,7 @@ impl<'a> World<'a> {
         self.step_host(node);
     }
 
-    /// The host has a packet: its credits first, then what it is for.
+    /// The host has received a packet: handles its credits, then its content.
     fn take_in(&mut self, node: usize, packet: Packet) {
         let owed_max = self.test.machine.credits_owed_max;
         let host = &mut self.nodes[node].host;
@@ -292,7 +294,7 @@ impl<'a> World<'a> {
 
     // The NIC.
 
-    /// Time off the network, as long as the transmission, within the NIC's part.
+    /// Part of the NIC's time that overlaps the transmission.
     fn network(&self, bytes: u64) -> Span {
         let machine = &self.test.machine;
         machine.nic_receive.of(bytes).min(machine.transmit.of(bytes))
@@ -308,7 +310,7 @@ impl<'a> World<'a> {
         self.queue.push(moved.as_ps(), Event::Moved(node, packet));
     }
 
-    /// Time to the host's memory: the rest of the NIC's part.
+    /// Time to the host's memory: the remaining part of the NIC's time.
     fn moving(&self, bytes: u64) -> Span {
         let whole = self.test.machine.nic_receive.of(bytes);
         Span::from_ps(whole.as_ps() - self.network(bytes).as_ps())
@@ -319,7 +321,7 @@ impl<'a> World<'a> {
         self.step_host(node);
     }
 
-    /// Lets an idle NIC begin with its next job.
+    /// Starts the next job of an idle NIC.
     fn step_nic(&mut self, node: usize) {
         if self.nodes[node].nic.doing.is_some() {
             return;
@@ -337,7 +339,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Starts the transmission of a copy, and looks for the next destination only then [MS-R10].
+    /// Starts the transmission of a copy, and only then looks for the next destination [MS-R10].
     fn send_copy(&mut self, node: usize, frame: Frame, place: usize, to: usize) {
         let machine = self.test.machine;
         let Outgoing { kind, bytes, .. } = frame.outgoing;
@@ -353,7 +355,7 @@ impl<'a> World<'a> {
         self.after(span.max(machine.look), Event::Nic(node));
     }
 
-    /// The destination of the copy after the one that is being sent, by the firmware.
+    /// The destination of the copy after the current one, according to the firmware.
     fn look_for_next(&mut self, node: usize) -> Option<usize> {
         let plan = self.test.plan;
         let nic = &mut self.nodes[node].nic;

@@ -24,7 +24,7 @@ fn all_that_is_simulated_is_met() {
         assert_eq!(finding.verdict, Verdict::Met, "{id}: {:?}", finding.ours);
     }
 }
-/// A guess, by its name, and how to halve and double it.
+/// A guessed constant, with its name and how to scale it.
 type Guess = (&'static str, fn(&mut Constants, u64, u64));
 
 const GUESSES: [Guess; 11] = [
@@ -49,7 +49,7 @@ fn scaled(span: Span, by: u64, over: u64) -> Span {
     Span::from_ps(span.as_ps() * by / over)
 }
 
-/// With as many instructions of flow control as make 8 bytes take 24 us again.
+/// Adjusts the instructions of flow control so that 8 bytes take 24 us again.
 fn refitted(constants: &Constants) -> Constants {
     let with = |flow| {
         let mut constants = constants.clone();
@@ -83,7 +83,7 @@ fn hardly_a_result_hangs_on_a_guess() {
             let of = |design, bytes| rate(&constants, design, bytes);
             let pm = |bytes| of(Design::PM, bytes);
             let half = pm(PAGE) / 2.0;
-            // Within 20 % of 300 bytes, or 25 % where starting an engine takes twice as long.
+            // Within 20 % of 300 bytes, or 25 % if starting an engine takes twice as long.
             let is_engine = name == "nic.engine_instructions" && by > over;
             let most = if is_engine { 375 } else { 360 };
             assert!(pm(240) < half && half < pm(most), "{name} {by}/{over}");

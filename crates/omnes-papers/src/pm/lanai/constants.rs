@@ -7,91 +7,91 @@ use std::collections::BTreeMap;
 
 const FILE: &str = include_str!("../../../../../testbeds/pm-lanai2.toml");
 
-/// What a host needs.
+/// Costs of a host.
 #[derive(Clone, Debug)]
 pub(in crate::pm) struct Host {
-    /// Making a message and its descriptor.
+    /// Creating a message and its descriptor.
     pub(in crate::pm) send: Span,
-    /// Taking a message.
+    /// Receiving a message.
     pub(in crate::pm) receive: Span,
     /// Words of a descriptor, written into SRAM.
     pub(in crate::pm) descriptor_words: u64,
-    /// Words with which a receive buffer is given back.
+    /// Words written to return a receive buffer.
     pub(in crate::pm) return_words: u64,
 }
 
-/// What the bus between memory and SRAM needs.
+/// Costs of the bus between memory and SRAM.
 #[derive(Clone, Debug)]
 pub(in crate::pm) struct Bus {
     /// The host writes a word of SRAM.
     pub(in crate::pm) write_word: Span,
-    /// The host reads one.
+    /// The host reads a word of SRAM.
     pub(in crate::pm) read_word: Span,
-    /// Bytes that a DMA moves in one turn on the bus.
+    /// Bytes that a DMA moves per bus transaction.
     pub(in crate::pm) burst_bytes: u64,
-    /// Before the first burst of a DMA.
+    /// Delay before the first burst of a DMA.
     pub(in crate::pm) dma_start: Span,
-    /// For each byte, from memory to SRAM.
+    /// Time per byte, from memory to SRAM.
     pub(in crate::pm) dma_down_byte: Span,
-    /// For each byte, from SRAM to memory.
+    /// Time per byte, from SRAM to memory.
     pub(in crate::pm) dma_up_byte: Span,
 }
 
-/// The NIC.
+/// Costs and memory of the NIC.
 #[derive(Clone, Debug)]
 pub(in crate::pm) struct Nic {
-    /// One instruction.
+    /// Time per instruction.
     pub(in crate::pm) instruction: Span,
-    /// Instructions to find the next thing to do.
+    /// Instructions to find the next task.
     pub(in crate::pm) dispatch: u64,
     /// Instructions to start an engine.
     pub(in crate::pm) engine: u64,
     /// Instructions of flow control for a packet.
     pub(in crate::pm) flow: u64,
-    /// Its memory.
+    /// Size of its memory.
     pub(in crate::pm) sram_bytes: u64,
-    /// What program and variables take of it.
+    /// Part of the memory used by program and variables.
     pub(in crate::pm) program_bytes: u64,
 }
 
 /// Links and switches.
 #[derive(Clone, Debug)]
 pub(in crate::pm) struct Link {
-    /// For each byte.
+    /// Time per byte.
     pub(in crate::pm) byte: Span,
-    /// Bytes around each message; an answer is nothing else.
+    /// Bytes around each message; an answer consists of these alone.
     pub(in crate::pm) frame_bytes: u64,
-    /// From the sender's link to the receiver's.
+    /// Latency from the sender's link to the receiver's.
     pub(in crate::pm) switch: Span,
 }
 
-/// A channel's buffers.
+/// Sizes of a channel's buffers.
 #[derive(Clone, Debug)]
 pub(in crate::pm) struct Buffers {
     /// Longest message.
     pub(in crate::pm) message_bytes: u64,
-    /// Messages that may be unanswered.
+    /// Most unanswered messages.
     pub(in crate::pm) send_records: u64,
-    /// Bytes of each.
+    /// Bytes of a send record.
     pub(in crate::pm) send_record_bytes: u64,
-    /// Messages of 8 bytes that fill the receive buffer.
+    /// Number of messages of 8 bytes that fill the receive buffer.
     pub(in crate::pm) receive_records: u64,
-    /// Bytes of each.
+    /// Bytes of a receive record.
     pub(in crate::pm) receive_record_bytes: u64,
 }
 
-/// What a context switch needs beside the records.
+/// Costs of a context switch besides the records.
 #[derive(Clone, Debug)]
 pub(in crate::pm) struct Switching {
     /// Words of a channel without messages.
     pub(in crate::pm) structure_words: u64,
-    /// The call.
+    /// Time of the call.
     pub(in crate::pm) call: Span,
     /// The host's work on a record of the send buffer.
     pub(in crate::pm) send_record: Span,
 }
 
-/// All of them.
+/// All constants.
 #[derive(Clone, Debug)]
 pub(in crate::pm) struct Constants {
     /// See [`Host`].
@@ -106,7 +106,7 @@ pub(in crate::pm) struct Constants {
     pub(in crate::pm) buffers: Buffers,
     /// See [`Switching`].
     pub(in crate::pm) switching: Switching,
-    /// As they stand in the file, with sources.
+    /// All constants as given in the file, with sources.
     pub(in crate::pm) all: Vec<Constant>,
 }
 
@@ -140,7 +140,7 @@ struct File {
     tables: BTreeMap<String, Table>,
 }
 
-/// Takes entries out of the tables; what is left in the end has no use.
+/// Removes entries from the tables; entries left at the end are unknown keys.
 struct Reader {
     tables: BTreeMap<String, Table>,
     all: Vec<Constant>,
@@ -230,10 +230,10 @@ impl Reader {
 }
 
 impl Constants {
-    /// Those of the file that is built in.
+    /// The constants of the built-in file.
     ///
     /// # Panics
-    /// If it is not as it must be, which a test would have found.
+    /// If the file is invalid, which a test would have found.
     pub(in crate::pm) fn built_in() -> Self {
         let file: File = toml::from_str(FILE).expect("the testbed is tested");
         let mut reader = Reader { tables: file.tables, all: Vec::new() };

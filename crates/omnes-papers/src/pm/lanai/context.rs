@@ -1,8 +1,8 @@
 //! Context switch, steps C6 and C7 [PM-R21]: the host moves a channel word by word over the bus.
 //!
-//! Source: PM §4.4 and table 2. A word is read or written at the price that the bus asks of the
-//! host anywhere else; reading waits for an answer, which is why saving takes longer. Records of
-//! the send buffer cost the host some work beside, since its buffers are taken up one by one; the
+//! Source: PM §4.4 and table 2. Reading or writing a word costs the host as much as any other
+//! access over the bus; reading waits for an answer, which is why saving takes longer. Records of
+//! the send buffer cost the host additional work, since its buffers are handled one by one; the
 //! receive buffer is one piece.
 
 use super::Constants;
@@ -10,7 +10,7 @@ use omnes_sim::engine::{Random, Server, Span, Time};
 
 const WORD_BYTES: u64 = 4;
 
-/// What a channel has in SRAM, in words.
+/// Contents of a channel in SRAM, in words.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in crate::pm) struct Context {
     structure: Vec<u32>,
@@ -19,7 +19,7 @@ pub(in crate::pm) struct Context {
 }
 
 impl Context {
-    /// A channel with so many messages in its buffers [PM-C08].
+    /// A channel with `sends` and `receives` messages in its buffers [PM-C08].
     pub(in crate::pm) fn with(constants: &Constants, sends: u64, receives: u64) -> Self {
         let buffers = &constants.buffers;
         let mut random = Random::named(1, "context", 0);
@@ -31,7 +31,7 @@ impl Context {
         }
     }
 
-    /// Bytes of its messages.
+    /// Bytes of the channel's messages.
     #[cfg(test)]
     pub(in crate::pm) fn message_bytes(&self) -> u64 {
         (self.sends.len() + self.receives.len()) as u64 * WORD_BYTES
@@ -77,12 +77,12 @@ impl<'a> Mover<'a> {
     }
 }
 
-/// Saves what is in SRAM to memory; the copy, and how long it took.
+/// Saves the contents of SRAM to memory; returns the copy and the time taken.
 pub(in crate::pm) fn save(constants: &Constants, sram: &Context) -> (Context, Span) {
     Mover::new(constants, constants.bus.read_word).context(sram)
 }
 
-/// Restores what was saved into SRAM; what is there then, and how long it took.
+/// Restores saved contents to SRAM; returns the contents of SRAM and the time taken.
 pub(in crate::pm) fn restore(constants: &Constants, saved: &Context) -> (Context, Span) {
     Mover::new(constants, constants.bus.write_word).context(saved)
 }

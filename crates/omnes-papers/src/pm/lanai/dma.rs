@@ -1,11 +1,11 @@
-//! The DMA engine between memory and SRAM: one for both ways, burst by burst on the bus that it
-//! shares with the host.
+//! The DMA engine between memory and SRAM: one engine for both directions, which transfers burst by
+//! burst on the bus that it shares with the host.
 
 use super::{What, World};
 use omnes_sim::engine::Span;
 use std::collections::VecDeque;
 
-/// Which way data go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// From memory to SRAM.
@@ -14,24 +14,24 @@ pub(super) enum Way {
     Up,
 }
 
-/// Something to move.
+/// A transfer of the DMA engine.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     way: Way,
     left: u64,
-    /// Bytes on the bus at present.
+    /// Bytes currently on the bus.
     burst: u64,
     has_begun: bool,
 }
 
-/// The engine with what is asked of it.
+/// The engine with its queue of transfers.
 #[derive(Default)]
 pub(super) struct Dma {
     transfers: VecDeque<Transfer>,
 }
 
 impl World {
-    /// Asks for a transfer, which begins when those before it are done.
+    /// Requests a transfer, which begins when all earlier ones are done.
     pub(super) fn start_dma(&mut self, node: usize, way: Way, bytes: u64) {
         let transfer = Transfer { way, left: bytes, burst: 0, has_begun: false };
         self.nodes[node].dma.transfers.push_back(transfer);
@@ -63,7 +63,7 @@ impl World {
         if is_done {
             transfers.pop_front();
         }
-        // The engine asks for the bus again before anybody learns of this burst.
+        // The engine requests the bus again before anything reacts to this burst.
         self.next_burst(node);
         match way {
             Way::Down => self.on_brought(node, burst, is_done),

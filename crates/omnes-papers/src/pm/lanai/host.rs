@@ -6,7 +6,7 @@ use omnes_proto::channel::{Event as ChannelEvent, Pattern};
 use omnes_proto::endpoint::Event as EndpointEvent;
 use omnes_sim::engine::{Span, Time};
 
-/// What a host does.
+/// Program of a host.
 #[derive(Clone, Debug)]
 pub(in crate::pm) enum Program {
     /// Sends each message back.
@@ -14,36 +14,36 @@ pub(in crate::pm) enum Program {
         /// Length of messages.
         bytes: u64,
     },
-    /// Sends a message, waits for its return, and again.
+    /// Sends a message, waits for its return, and repeats.
     Ping {
-        /// Who sends it back.
+        /// The node that sends it back.
         to: usize,
         /// Length of messages.
         bytes: u64,
-        /// How often.
+        /// Number of rounds.
         rounds: u32,
     },
-    /// Sends messages as fast as it can, each to all of some nodes.
+    /// Sends messages as fast as possible, each to all of several nodes.
     Stream {
         /// The receivers.
         to: Vec<usize>,
         /// Length of messages.
         bytes: u64,
-        /// How many, for each receiver.
+        /// Number of messages for each receiver.
         count: u32,
-        /// How multicast treats them.
+        /// How multicast handles them.
         copies: Copies,
     },
-    /// Takes messages.
+    /// Receives messages.
     Sink {
-        /// How many it waits for.
+        /// Number of messages to wait for.
         count: u32,
-        /// It takes none before.
+        /// Time before which it receives none.
         from: Time,
     },
 }
 
-/// What the host is at.
+/// Current action of the host.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Take,
@@ -54,13 +54,13 @@ enum Deed {
 pub(super) struct Host {
     program: Program,
     doing: Option<Deed>,
-    /// Messages in memory that it has not taken.
+    /// Messages in memory that the host has not received.
     waiting: u32,
-    /// Messages that have no answer yet.
+    /// Messages without an answer so far.
     unanswered: u64,
-    /// Sends that the program has begun.
+    /// Number of sends that the program has begun.
     begun: u32,
-    /// When it took each message.
+    /// Times at which the host received each message.
     pub(super) received: Vec<Time>,
 }
 
@@ -77,7 +77,7 @@ impl Host {
         }
     }
 
-    /// The next send, if the program wants one.
+    /// The next send, if the program has one.
     fn next_send(&self) -> Option<Command> {
         let received = self.received.len() as u32;
         match &self.program {
@@ -103,7 +103,7 @@ impl Host {
         }
     }
 
-    /// When it may take messages.
+    /// Time from which the host may receive messages.
     fn takes_from(&self) -> Time {
         match self.program {
             Program::Sink { from, .. } => from,
@@ -120,7 +120,7 @@ impl Host {
 }
 
 impl World {
-    /// Lets a host begin something, if it is idle.
+    /// Starts the next action of a host that is idle.
     pub(super) fn kick_host(&mut self, node: usize) {
         if self.nodes[node].host.doing.is_some() {
             return;
@@ -135,7 +135,7 @@ impl World {
         self.at(self.now + span, node, What::HostWorked);
     }
 
-    /// A message is in memory.
+    /// A message has reached memory.
     pub(super) fn notify_host(&mut self, node: usize) {
         let host = &mut self.nodes[node].host;
         host.waiting += 1;
@@ -175,7 +175,8 @@ impl World {
         self.kick_host(node);
     }
 
-    /// Takes the oldest message and gives its buffer back, so that a rejected one may come again.
+    /// Receives the oldest message and returns its buffer, so that a rejected message can be
+    /// retransmitted.
     fn take_message(&mut self, node: usize) {
         let now = self.now.instant();
         let pattern = Pattern { communicator: super::nic::COMMUNICATOR, source: None, tag: None };

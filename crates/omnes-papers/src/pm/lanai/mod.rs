@@ -9,19 +9,20 @@
 //! ```
 //!
 //! Flow control and order are those of `omnes-proto`: each NIC holds an endpoint whose channel
-//! sends, answers and rejects [PM-R13–R18]; its packets are what goes over the wire, and its
-//! processor pays instructions for each. What is charged on the link is PM's length of a packet,
-//! not ours.
+//! sends, answers and rejects [PM-R13–R18]; its packets are sent over the wire, and the NIC's
+//! processor spends instructions on each. The link is charged for the length of PM's packet, not
+//! ours.
 //!
-//! Guarantees: the wire never sends a byte that the DMA has not brought [PM-R7]; SRAM holds no
+//! Guarantees: the wire never sends a byte that the DMA has not brought [PM-R7]; SRAM never holds
 //! more packets than it has buffers; bus, DMA engine, processor and links do one thing at a time;
-//! equal runs are equal to the picosecond. Assumes: links lose nothing [PM-R3]; the host looks at
-//! a word in its own memory, which a DMA sets with the message, so waiting costs no bus time.
+//! equal runs are equal to the picosecond. Assumes: links lose nothing [PM-R3]; the host polls a
+//! word in its own memory, which a DMA sets together with the message, so waiting costs no bus
+//! time.
 //!
-//! Deviations: a rejected packet is repeated as our channel does (D-01, D-02). Not done:
+//! Deviations: a rejected packet is retransmitted as in our channel (D-01, D-02). Not done:
 //! interrupts, several channels, the reset of a link that is blocked for 50 ms.
 //!
-//! Cost: about 12 events for a message and one for each 64 bytes of it.
+//! Cost: about 12 events per message and one per 64 bytes of it.
 
 mod constants;
 mod context;
@@ -48,18 +49,18 @@ use omnes_sim::engine::{Queue, Server, Time};
 use omnes_wire::{ENVELOPE_BYTES, Instant, JobId, JobKey, Rank};
 use wire::{Input, Output};
 
-/// How a message gets through the sender's SRAM.
+/// How a message passes through the sender's SRAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sending {
     /// One buffer; the wire begins when the DMA is done.
     Plain,
-    /// Two buffers of that sort [PM-R8].
+    /// Two such buffers [PM-R8].
     Double,
     /// One buffer; the wire follows the DMA [PM-R7].
     Immediate,
 }
 
-/// How a message gets through the receiver's SRAM.
+/// How a message passes through the receiver's SRAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Receiving {
     /// One buffer.
@@ -68,16 +69,16 @@ pub(super) enum Receiving {
     Double,
 }
 
-/// How multicast treats a message that goes to several receivers.
+/// How multicast handles a message to several receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Copies {
-    /// Each time it is brought into SRAM anew.
+    /// The message is fetched into SRAM for each receiver.
     Fetched,
-    /// What lies in SRAM is sent again [PM-R25].
+    /// The copy in SRAM is sent again [PM-R25].
     Resident,
 }
 
-/// What is compared with each other.
+/// A combination of designs to be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Design {
     /// At the sender.
@@ -87,7 +88,7 @@ pub(super) struct Design {
 }
 
 impl Design {
-    /// As PM is, with all it has.
+    /// PM as published, with all its features.
     pub(super) const PM: Self = Self { sending: Sending::Immediate, receiving: Receiving::Double };
 }
 
@@ -117,15 +118,15 @@ pub(super) struct Packet {
     data_bytes: u64,
 }
 
-/// What happens, at a node.
+/// An event at a node.
 enum What {
-    /// The host's processor has done its work; the bus comes next.
+    /// The host's processor has finished its work; the bus follows.
     HostWorked,
-    /// The host is done with it.
+    /// The host has finished its action.
     HostDone,
-    /// The host looks whether there is something to do.
+    /// The host checks for work.
     HostLooks,
-    /// The NIC's processor has done its work.
+    /// The NIC's processor has finished its work.
     NicDone,
     /// A burst of the DMA has crossed the bus.
     Burst,
@@ -133,7 +134,7 @@ enum What {
     Left,
     /// A packet is in SRAM, with its checksum.
     Arrived(Box<Packet>),
-    /// A deadline of the endpoint.
+    /// A deadline of the endpoint has passed.
     Deadline,
 }
 
@@ -142,7 +143,7 @@ struct Event {
     what: What,
 }
 
-/// One machine.
+/// One host with its NIC and links.
 struct Node {
     endpoint: Endpoint,
     host: Host,
@@ -153,7 +154,7 @@ struct Node {
     input: Input,
 }
 
-/// All machines; see the module header.
+/// All nodes; see the module header.
 pub(super) struct World {
     constants: Constants,
     design: Design,
@@ -165,7 +166,7 @@ pub(super) struct World {
 const JOB: JobId = JobId(2);
 const KEY: JobKey = JobKey::new(*b"simulated secret");
 
-/// Messages of `bytes` fill the receive buffer when there are so many [PM-C08].
+/// Number of messages of `bytes` that fill the receive buffer [PM-C08].
 fn receive_slots(constants: &Constants, bytes: u64) -> u32 {
     let buffers = &constants.buffers;
     let framing = buffers.receive_record_bytes - 8;
@@ -219,21 +220,21 @@ impl World {
         Self { constants, design, queue: Queue::new(), now: Time::ZERO, nodes }
     }
 
-    /// Runs until all programs have what they wait for.
+    /// Runs until all programs have finished.
     ///
     /// # Panics
-    /// If nothing happens any more before that.
+    /// If no event is left before that.
     pub(super) fn run(&mut self) {
         for node in 0..self.nodes.len() {
             self.kick_host(node);
         }
         while self.nodes.iter().any(|node| !node.host.is_done()) {
-            // Only what a host has done can end a program.
+            // Only an action of a host can end a program.
             while !self.step() {}
         }
     }
 
-    /// Lets the next thing happen; whether a host has done something.
+    /// Handles the next event; returns whether a host has finished an action.
     fn step(&mut self) -> bool {
         let (at, Event { node, what }) = self.queue.pop().expect("programs end");
         self.now = Time::from_ps(at);
@@ -255,12 +256,12 @@ impl World {
         self.queue.push(at.as_ps(), Event { node, what });
     }
 
-    /// When a node's host took each message.
+    /// Times at which a node's host received each message.
     pub(super) fn received(&self, node: usize) -> &[Time] {
         &self.nodes[node].host.received
     }
 
-    /// What a node's channel has counted.
+    /// Counters of a node's channel.
     #[cfg(test)]
     fn counters(&self, node: usize) -> omnes_proto::channel::ChannelCounters {
         *self.nodes[node].endpoint.channels()[0].counters()

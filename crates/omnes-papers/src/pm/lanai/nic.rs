@@ -1,7 +1,7 @@
-//! The LANai's processor: one loop that does the next thing, and pays instructions for it.
+//! The LANai's processor: one loop that performs the next task, at a cost in instructions.
 //!
-//! What is finished comes first, since it frees buffers; then what has arrived; then what is to be
-//! sent. So while messages stand in SRAM no answer leaves, and a run of adjacent messages gets one
+//! Finished transfers come first, since they free buffers; then arrived packets; then packets to be
+//! sent. So no answer is sent while messages are in SRAM, and a run of adjacent messages gets one
 //! answer for all [PM-R15].
 
 use super::constants::Constants;
@@ -16,16 +16,16 @@ use std::collections::VecDeque;
 
 pub(super) const COMMUNICATOR: CommunicatorId = CommunicatorId(0);
 
-/// A message that a host wants to be sent.
+/// A message that a host wants to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Command {
     pub(super) to: usize,
     pub(super) bytes: u64,
-    /// The host's buffer: equal ones hold the same message.
+    /// The host's buffer: equal values mean the same message.
     pub(super) buffer: u64,
 }
 
-/// An engine that is done.
+/// An engine that has finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Engine {
     /// A packet has left; its buffer is free.
@@ -36,28 +36,28 @@ enum Engine {
     Up,
 }
 
-/// What the processor is at.
+/// Current task of the processor.
 enum Work {
     Finish(Engine),
     Receive(Box<Packet>),
     Deadline,
-    /// Sending a packet whose data lie in SRAM already, or which has none.
+    /// Sending a packet whose data are in SRAM already, or that has none.
     Again(Box<Packet>),
-    /// Sending a packet whose data must be brought.
+    /// Sending a packet whose data must be fetched.
     Fetch(Box<Packet>),
 }
 
-/// The NIC's state beside the endpoint.
+/// State of the NIC besides the endpoint.
 pub(super) struct Nic {
     work: Option<Work>,
     finished: VecDeque<Engine>,
     arrived: VecDeque<Box<Packet>>,
     pub(super) commands: VecDeque<Command>,
-    /// What the host asked for, by the endpoint's name of it.
+    /// The host's commands, by the endpoint's id.
     messages: Vec<Option<Command>>,
     send_free: u32,
     pub(super) receive_free: u32,
-    /// The message that lies in the only send buffer.
+    /// The message in the only send buffer.
     resident: Option<u64>,
     deadline_at: Option<Time>,
     is_deadline_due: bool,
@@ -65,7 +65,7 @@ pub(super) struct Nic {
 
 impl Nic {
     /// # Panics
-    /// If the buffers do not fit into SRAM beside program and tables.
+    /// If the buffers do not fit into SRAM in addition to program and tables.
     pub(super) fn new(constants: &Constants, design: Design) -> Self {
         let (send_free, receive_free) = (design.sending.buffers(), design.receiving.buffers());
         let taken = sram_bytes(constants, send_free + receive_free);
@@ -87,13 +87,13 @@ impl Nic {
 
 #[cfg(test)]
 impl Nic {
-    /// Packets that have come and not been looked at.
+    /// Packets that have arrived and not been processed.
     pub(super) fn arrived_count(&self) -> usize {
         self.arrived.len()
     }
 }
 
-/// SRAM that is needed with so many buffers of a packet each.
+/// SRAM needed with `packets` buffers of one packet each.
 pub(super) fn sram_bytes(constants: &Constants, packets: u32) -> u64 {
     let Constants { nic, link, buffers, .. } = constants;
     let packet = buffers.message_bytes + link.frame_bytes;
@@ -103,7 +103,7 @@ pub(super) fn sram_bytes(constants: &Constants, packets: u32) -> u64 {
 }
 
 impl World {
-    /// Lets the processor begin something, if it is idle.
+    /// Starts the next task of an idle processor.
     pub(super) fn kick_nic(&mut self, node: usize) {
         if self.nodes[node].nic.work.is_some() {
             return;
@@ -118,12 +118,12 @@ impl World {
         let nic = &self.constants.nic;
         let has_own_start = self.design.sending == Sending::Immediate;
         match work {
-            // What is filled is sent; a buffer that is free is offered again.
+            // A filled buffer is sent; a free buffer is offered again.
             Work::Finish(_) => nic.dispatch + nic.engine,
             Work::Receive(packet) if packet.data_bytes == 0 => nic.dispatch + nic.flow,
             Work::Receive(_) | Work::Again(_) => nic.dispatch + nic.flow + nic.engine,
             Work::Deadline => nic.dispatch,
-            // Two engines, the second of which else is started when the first is done.
+            // Two engines; without Immediate Sending the second is started when the first is done.
             Work::Fetch(_) if has_own_start => nic.dispatch + nic.flow + 2 * nic.engine,
             Work::Fetch(_) => nic.dispatch + nic.flow + nic.engine,
         }
@@ -143,7 +143,7 @@ impl World {
         self.next_send(node)
     }
 
-    /// What the endpoint wants to send, while there is a buffer for it.
+    /// The next packet of the endpoint, if a buffer is free for it.
     fn next_send(&mut self, node: usize) -> Option<Work> {
         if self.nodes[node].nic.send_free == 0 {
             return None;
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    // ---- what engines and clock tell --------------------------------------------------------
+    // ---- events of engines and clock --------------------------------------------------------
 
     fn finish(&mut self, node: usize, engine: Engine) {
         self.nodes[node].nic.finished.push_back(engine);
@@ -253,7 +253,7 @@ impl World {
         self.finish(node, Engine::Down);
     }
 
-    /// A message is in memory: the host sees it at once, the NIC when it has time.
+    /// A message is in memory: the host sees it immediately, the NIC when its processor is free.
     pub(super) fn on_raised(&mut self, node: usize) {
         self.notify_host(node);
         self.finish(node, Engine::Up);

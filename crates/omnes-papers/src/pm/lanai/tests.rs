@@ -1,4 +1,4 @@
-//! The mechanics: who waits for whom, and what nothing may exceed.
+//! Mechanics: order of waiting, and limits.
 
 use super::nic::sram_bytes;
 use super::*;
@@ -10,7 +10,8 @@ fn design(sending: Sending, receiving: Receiving) -> Design {
     Design { sending, receiving }
 }
 
-/// A stream of `count` messages from each of `senders` to node 0, which takes them from a time on.
+/// A stream of `count` messages from each of `senders` to node 0, which receives them from time
+/// `from` on.
 fn to_one(design: Design, bytes: u64, senders: usize, count: u32, from: Time) -> World {
     let mut programs = vec![Program::Sink { count: count * senders as u32, from }];
     let stream = Program::Stream { to: vec![0], bytes, count, copies: Copies::Fetched };
@@ -18,7 +19,7 @@ fn to_one(design: Design, bytes: u64, senders: usize, count: u32, from: Time) ->
     World::new(&Constants::built_in(), design, bytes, programs)
 }
 
-/// A stream of `count` messages of a page from node 0 to each of some others.
+/// A stream of `count` messages of one page from node 0 to each of `receivers` others.
 fn to_some(constants: &Constants, copies: Copies, receivers: usize, count: u32) -> World {
     let stream = Program::Stream { to: (1..=receivers).collect(), bytes: PAGE, count, copies };
     let mut programs = vec![stream];
@@ -26,7 +27,7 @@ fn to_some(constants: &Constants, copies: Copies, receivers: usize, count: u32) 
     World::new(constants, Design::PM, PAGE, programs)
 }
 
-/// Runs to the end and looks at the world after each thing that happens.
+/// Runs to the end and calls `look` after each event.
 fn watch(world: &mut World, mut look: impl FnMut(&World)) {
     for node in 0..world.nodes.len() {
         world.kick_host(node);
@@ -69,7 +70,7 @@ fn without_immediate_sending_nothing_leaves_before_all_is_there() {
 
 #[test]
 fn immediate_sending_saves_what_the_wire_would_take() {
-    // All of the page's time on the wire, but for what is left behind the last burst, and one
+    // The page's whole time on the wire, except for the remainder after the last burst and one
     // start of an engine.
     let constants = Constants::built_in();
     let first = |sending| {
@@ -125,7 +126,7 @@ fn the_bus_carries_each_byte_once_and_is_shared_with_the_host() {
     let message = bus.dma_start + bus.dma_down_byte * PAGE;
     let command = bus.write_word * host.descriptor_words;
     assert_eq!(world.nodes[0].bus.busy(), (message + command) * 20);
-    // A host that writes more holds the DMA up.
+    // A host that writes more delays the DMA.
     let mut chatty = constants.clone();
     chatty.host.descriptor_words = 200;
     let mut slower = to_some(&chatty, Copies::Fetched, 1, 20);
@@ -174,7 +175,7 @@ fn nothing_is_repeated_where_the_host_keeps_up() {
 // [PM-R15]
 #[test]
 fn a_run_of_messages_gets_one_answer() {
-    // Several senders keep the receiver's buffers full, so that it answers last of all.
+    // Several senders keep the receiver's buffers full, so that answers come last.
     let mut world = to_one(Design::PM, 8, 3, 200, Time::ZERO);
     world.run();
     let answers = world.counters(0).acks_sent;

@@ -1,5 +1,5 @@
-//! Links: a packet leaves as far as it is in SRAM, through a switch that cuts through, and only
-//! when the receiver has a buffer for it; else it stands, and whatever is behind it [PM-R3].
+//! Links: a packet leaves as far as it is in SRAM, through a cut-through switch, and only when the
+//! receiver has a buffer for it; otherwise it blocks, and so does every packet behind it [PM-R3].
 
 use super::{Packet, Sending, What, World};
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 struct Leaving {
     packet: Box<Packet>,
     bytes: u64,
-    /// How much of it is in SRAM.
+    /// Bytes of it in SRAM.
     ready: u64,
     sent: u64,
 }
@@ -17,9 +17,9 @@ struct Leaving {
 #[derive(Default)]
 pub(super) struct Output {
     queue: VecDeque<Leaving>,
-    /// Packets that wait for their DMA before they may leave.
+    /// Packets that must wait for their DMA before they may leave.
     filling: VecDeque<Leaving>,
-    /// Bytes on the link at present.
+    /// Bytes currently on the link.
     leaving: u64,
     has_path: bool,
     is_waiting: bool,
@@ -27,7 +27,7 @@ pub(super) struct Output {
 
 #[cfg(test)]
 impl Output {
-    /// Of the packet that is on its way: bytes in SRAM, bytes that have left or are leaving, all.
+    /// For the packet in progress: bytes in SRAM, bytes that have left or are leaving, total bytes.
     pub(super) fn progress(&self) -> Option<(u64, u64, u64)> {
         let front = self.queue.front()?;
         Some((front.ready, front.sent + self.leaving, front.bytes))
@@ -42,14 +42,14 @@ pub(super) struct Input {
 }
 
 impl World {
-    /// Sends a packet that is in SRAM as a whole.
+    /// Sends a packet that is entirely in SRAM.
     pub(super) fn send_resident(&mut self, node: usize, packet: Box<Packet>) {
         let bytes = packet.data_bytes + self.constants.link.frame_bytes;
         self.nodes[node].output.queue.push_back(Leaving { packet, bytes, ready: bytes, sent: 0 });
         self.pump(node);
     }
 
-    /// Sends a packet whose data a DMA is going to bring.
+    /// Sends a packet whose data a DMA will fetch.
     pub(super) fn send_filling(&mut self, node: usize, packet: Box<Packet>) {
         let ready = self.constants.link.frame_bytes; // the NIC has made the frame itself
         let bytes = packet.data_bytes + ready;
@@ -61,7 +61,7 @@ impl World {
         self.pump(node);
     }
 
-    /// More of the oldest packet that is not in SRAM has come.
+    /// More data of the oldest incomplete packet have arrived in SRAM.
     pub(super) fn on_brought(&mut self, node: usize, bytes: u64, is_all: bool) {
         let output = &mut self.nodes[node].output;
         let mut packets = output.queue.iter_mut().chain(&mut output.filling);
@@ -83,7 +83,7 @@ impl World {
         self.pump(node);
     }
 
-    /// Sends what can be sent.
+    /// Sends as much as possible.
     fn pump(&mut self, node: usize) {
         let output = &self.nodes[node].output;
         let Some(front) = output.queue.front() else { return };
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Lets the next packet in, if the link is free and there is a buffer.
+    /// Admits the next packet if the link is free and a buffer is available.
     pub(super) fn admit(&mut self, node: usize) {
         let input = &mut self.nodes[node].input;
         if input.is_taken || self.nodes[node].nic.receive_free == 0 {

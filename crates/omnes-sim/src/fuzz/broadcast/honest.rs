@@ -1,5 +1,5 @@
-//! An honest rank among broadcasts: its endpoint, what it has sent and expects, and what the third
-//! rank has heard from it.
+//! An honest rank in broadcasts: its endpoint, its sent and expected messages, and what the third
+//! rank has received from it.
 
 use super::Stream;
 use crate::fuzz::{HONEST, endpoint, must};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 const POOL_SLOTS: u32 = 16;
 const WINDOW_PACKETS: u32 = 16;
 
-/// What the third rank has heard of a stream: enough to hit its window.
+/// What the third rank has received of a stream: enough to hit its window.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Heard {
     pub(super) expects: Seq,
@@ -27,18 +27,18 @@ pub(super) struct Heard {
 pub(super) struct Honest {
     pub(super) endpoint: Endpoint,
     pub(super) memory: Memory,
-    /// Of the channel, whose messages may carry acknowledgements.
+    /// Memory of the channel, whose messages may carry acknowledgements.
     pub(super) channel_memory: Memory,
     pub(super) heard: BTreeMap<Stream, Heard>,
-    /// Messages under way, with their group.
+    /// Messages in progress, with their group.
     pub(super) sends: BTreeMap<SendId, GroupId>,
-    /// Receives under way, with what is expected.
+    /// Receives in progress, with the expected message.
     pub(super) receives: BTreeMap<ReceiveId, Expected>,
-    /// Receives posted for each stream, which is the number of the next message.
+    /// Number of receives posted for each stream, which is the number of the next message.
     pub(super) posted: BTreeMap<Stream, usize>,
-    /// Messages of this rank to the group of the honest, by length.
+    /// Messages of this rank to the honest ranks' group, by length.
     pub(super) sent: Vec<usize>,
-    /// Somebody was declared dead or gone, so that messages may be missing.
+    /// A rank was declared dead or gone, so that messages may be missing.
     pub(super) has_lost: bool,
 }
 
@@ -86,7 +86,7 @@ impl Honest {
         }
     }
 
-    /// The memory that transmits, placements and previews mean by an index.
+    /// The memory that transmits, placements and previews refer to by this index.
     pub(super) fn memory(&mut self, channel: usize) -> &mut Memory {
         match channel {
             0 => &mut self.channel_memory,
@@ -94,7 +94,7 @@ impl Honest {
         }
     }
 
-    /// The third rank hears what is meant for it or for all.
+    /// The third rank records a packet that is addressed to it or to all.
     pub(super) fn overhear(&mut self, packet: &[u8], to: Destination) {
         let Ok((header, _)) = Header::parse(packet) else { return };
         if to == Destination::Rank(Rank(1 - header.source.0)) {
@@ -116,7 +116,8 @@ impl Honest {
         }
     }
 
-    /// A receive that is complete, with the length of its message and what it holds.
+    /// The receive that the event completes, if any, with the length of its message and its
+    /// content.
     pub(super) fn take(&mut self, event: Event) -> Option<(Expected, u64, Vec<u8>)> {
         match event {
             Event::Broadcast(CastEvent::Sent { id } | CastEvent::SendFailed { id, .. }) => {
@@ -131,7 +132,7 @@ impl Honest {
                 must(self.memory.abandon_receive(id));
                 self.receives.remove(&id);
             }
-            // The third rank never answers pings, so it is found to have failed now and then.
+            // The third rank never answers pings, so it is occasionally found to have failed.
             Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
                 self.has_lost |= rank.0 < HONEST;
             }

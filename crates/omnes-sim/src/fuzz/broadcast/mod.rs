@@ -1,11 +1,11 @@
-//! Broadcasts: bytes are a list of operations on two honest ranks and one that has the right key
-//! and says whatever the bytes tell it to.
+//! Fuzzing of broadcasts: bytes are a list of operations on two honest ranks and on a third that
+//! has the right key and sends whatever the bytes say.
 //!
 //! One group has all three ranks, one only the honest two. Nothing may panic, no data may be placed
 //! outside of posted memory, nothing may be sent from memory that was given back, and the state of
-//! a rank stays bounded. At the end the honest ranks are left alone: unless somebody was declared
-//! dead or gone or a third rank's data were passed off as theirs, all that they have sent in their
-//! own group must arrive, whatever was acknowledged or reported in their names.
+//! a rank stays bounded. At the end the honest ranks are left alone: unless a rank was declared
+//! dead or gone or the third rank's data were passed off as theirs, all that they have sent in
+//! their own group must arrive, whatever was acknowledged or reported in their names.
 
 mod honest;
 
@@ -30,9 +30,9 @@ use omnes_wire::{
 };
 use std::time::Duration;
 
-/// Of all three ranks.
+/// Group of all three ranks.
 const ALL: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
-/// Of the honest ones.
+/// Group of the honest ranks.
 const OWN: GroupId = GroupId { communicator: CommunicatorId(1), number: 1 };
 /// Longest message, in bytes.
 const BYTES_MAX: u32 = 20_000;
@@ -44,12 +44,12 @@ struct Rig {
     now: Instant,
     ranks: Vec<Honest>,
     wire: Wire<u32>,
-    /// Data of the third rank may have gone into the honest ones' own group.
+    /// Data of the third rank may have entered the honest ranks' own group.
     is_tampered: bool,
 }
 
 /// Runs a list of operations on broadcasts: two honest ranks, and one that has the right key and
-/// says whatever the bytes tell it to.
+/// sends whatever the bytes say.
 pub fn broadcast(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let mut rig = Rig::new(&mut bytes);
@@ -82,7 +82,7 @@ fn policy(bytes: &mut Bytes) -> Policy {
     }
 }
 
-/// What the content of a message to the group of the honest follows from.
+/// Identity of a message to the honest ranks' group, from which its content is derived.
 fn identity(root: Rank, number: usize) -> u64 {
     u64::from(root.0) << 32 | number as u64
 }
@@ -102,7 +102,7 @@ impl Rig {
         let mut rig = Self { now: Instant::ZERO, ranks, wire: Wire::new(), is_tampered: false };
         rig.ranks[0].open(&groups);
         if is_late {
-            // What comes before a group is open must not be lost for ever.
+            // Packets that arrive before a group is open must not be lost forever.
             rig.send(0, bytes);
             rig.drain_all();
             while let Some((to, packet)) = rig.wire.pop() {
@@ -180,7 +180,7 @@ impl Rig {
         }
     }
 
-    /// A small message on the channel, from one honest rank to the other.
+    /// Sends a small message on the channel, from one honest rank to the other.
     fn talk(&mut self, rank: u32, bytes: &mut Bytes) {
         let (from, to) = (Rank(rank), Rank(1 - rank));
         let length = u64::from(bytes.byte());
@@ -205,7 +205,7 @@ impl Rig {
         }
     }
 
-    /// The third rank says something with the right tag, to one rank or to all.
+    /// The third rank sends an arbitrary packet with a valid tag, to one rank or to all.
     fn craft(&mut self, to: u32, bytes: &mut Bytes) {
         let (header, (group, root)) = self.made_up_header(to, bytes);
         let kind = header.kind;
@@ -222,7 +222,7 @@ impl Rig {
             bytes.fill(&mut packet);
             let heard = self.ranks[to as usize].heard.entry((group, root)).or_default();
             if header.seq == heard.expects {
-                // Taken in, most likely; answers will tell.
+                // Probably accepted; acknowledgements will show.
                 heard.expects = heard.expects.plus(1);
             }
         }
@@ -232,7 +232,7 @@ impl Rig {
         }
     }
 
-    /// A header as the third rank makes it up, with the stream that it is of.
+    /// A header made up by the third rank, with the stream that it claims.
     fn made_up_header(&self, to: u32, bytes: &mut Bytes) -> (Header, Stream) {
         let usual =
             [Kind::Cast, Kind::CastCoded, Kind::CastAck, Kind::CastNack, Kind::Data, Kind::Pong];
@@ -322,7 +322,7 @@ impl Rig {
         }
     }
 
-    /// What is received in the honest ones' own group is what was sent.
+    /// Checks that the message received in the honest ranks' own group is the one that was sent.
     fn compare(&self, expected: Expected, bytes: u64, received: &[u8]) {
         if expected.group != OWN || self.is_tampered {
             return;
@@ -370,11 +370,11 @@ fn is_data(kind: Kind) -> bool {
     matches!(kind, Kind::Cast | Kind::CastCoded)
 }
 
-/// What the third rank says that its packet is of.
+/// The stream that the third rank claims for its packet.
 fn stream(kind: Kind, bytes: &mut Bytes) -> Stream {
     let group = match bytes.byte() {
         255 => GroupId { communicator: CommunicatorId(9), number: bytes.byte() },
-        // Data passed off as the honest ones' own spoil what can be compared at the end.
+        // Data passed off as the honest ranks' own prevent the comparison at the end.
         254 => OWN,
         group if group.is_multiple_of(4) && !is_data(kind) => OWN,
         _ => ALL,
@@ -386,7 +386,7 @@ fn stream(kind: Kind, bytes: &mut Bytes) -> Stream {
     (group, root)
 }
 
-/// Envelope or gap map, as the third rank makes them up.
+/// Envelope or gap map, made up by the third rank.
 fn covered_body(header: &Header, bytes: &mut Bytes) -> Vec<u8> {
     match header.kind {
         Kind::Cast | Kind::Data if header.flags.has(Flags::FIRST) => {
@@ -401,7 +401,7 @@ fn covered_body(header: &Header, bytes: &mut Bytes) -> Vec<u8> {
     }
 }
 
-/// An acknowledgement that a message carries, as the third rank makes it up.
+/// An acknowledgement that a message carries, made up by the third rank.
 fn report(bytes: &mut Bytes) -> CastReport {
     let group = if bytes.byte().is_multiple_of(2) { OWN } else { ALL };
     CastReport {

@@ -1,11 +1,11 @@
 //! Checker of barriers, judged from commands, events and packets alone.
 //!
-//! - *Safety*: nobody leaves a barrier before every member has entered it.
-//! - Barriers of a group end at each member in the order of entering, each once.
-//! - A barrier ends with an error only if a member has failed, and names one that has.
-//! - Where barriers combine words, each member gets what those of all make.
-//! - Nobody says, by a packet or through its NIC, that it has entered what it has not, or that a
-//!   barrier is done that somebody has not entered.
+//! - *Safety*: no member leaves a barrier before every member has entered it.
+//! - Barriers of a group end at each member in entering order, each once.
+//! - A barrier ends with an error only if a member has failed, and the error names a failed member.
+//! - If barriers combine words, each member gets the combined words of all.
+//! - No member claims, by a packet or through its NIC, to have entered a barrier that it has not,
+//!   or that a barrier is done that some member has not entered.
 //!
 //! A communicator has one group of barriers in a run.
 
@@ -21,9 +21,9 @@ use std::rc::Rc;
 pub(super) struct Crossing {
     rank: Rank,
     group: Rc<BarrierGroupConfig>,
-    /// `None` where the machine has refused it.
+    /// `None` if the machine has refused it.
     epoch: Option<u32>,
-    /// Who is named as the cause, if it has failed.
+    /// The rank named as the cause, if the barrier has failed.
     culprit: Option<Rank>,
 }
 
@@ -51,14 +51,14 @@ impl Crossing {
     }
 }
 
-/// How many barriers of a group a member has entered and left.
+/// Number of barriers of a group that a member has entered, and number that it has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) entered: u32,
     pub(crate) done: u32,
 }
 
-/// All groups' members, and where they stand.
+/// Members of all groups, and their progress.
 #[derive(Debug, Default)]
 pub(super) struct Standings {
     progress: BTreeMap<(CommunicatorId, Rank), Progress>,
@@ -66,8 +66,8 @@ pub(super) struct Standings {
 }
 
 impl Ledger {
-    /// A rank has entered the barrier that the machine calls `epoch`. The error says that it is
-    /// not the next one.
+    /// A rank has entered the barrier that the machine calls `epoch`; an error if that is not the
+    /// next one.
     pub(crate) fn add_barrier(
         &mut self,
         rank: Rank,
@@ -88,7 +88,7 @@ impl Ledger {
         (self.add(Sort::Barrier(crossing)), numbered)
     }
 
-    /// A barrier that the machine of `rank` did not take on, with the member that it blames.
+    /// Adds a barrier that the machine of `rank` refused, with the member that it blames.
     pub(crate) fn add_refused_barrier(
         &mut self,
         now: Instant,
@@ -140,7 +140,7 @@ impl Ledger {
         self.settle(operation, State::Failed(now));
     }
 
-    /// Where a member of a group stands.
+    /// Progress of a member of a group.
     pub(crate) fn progress(&self, communicator: CommunicatorId, rank: Rank) -> Progress {
         self.standings.progress.get(&(communicator, rank)).copied().unwrap_or_default()
     }
@@ -159,7 +159,7 @@ impl Ledger {
         }
     }
 
-    /// A packet of `rank` leaves its node: the error says what in it is not so.
+    /// A packet of `rank` leaves its node; the error names a false claim in it.
     pub(crate) fn check_claim(&self, rank: Rank, packet: &[u8]) -> Result<(), String> {
         let Ok((header, _)) = Header::parse(packet) else { return Ok(()) };
         if !matches!(header.kind, Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell) {
@@ -180,8 +180,8 @@ impl Ledger {
             .map_err(|text| format!("says that barrier {done} is done, but {text}"))
     }
 
-    /// `missing` is what the machine of `rank` says of the barrier that is under way there: the
-    /// error names a member that has not entered it and is left out, or one that is no member.
+    /// `missing` is what the machine of `rank` reports for the barrier in progress there; the error
+    /// names a rank that has not entered it and is left out, or one that is not a member.
     pub(crate) fn check_missing(
         &self,
         communicator: CommunicatorId,
@@ -230,7 +230,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Describes a barrier that is under way at a living rank.
+    /// Describes a barrier that is pending at a living rank.
     pub(crate) fn missing_barrier(&self) -> Option<String> {
         let mut pending = self.crossings().filter(|(operation, ..)| self.is_pending(*operation));
         pending.next().map(|(_, crossing, _)| crossing.describe())
@@ -279,7 +279,7 @@ mod tests {
         })
     }
 
-    /// Two ranks have entered barrier 1, and as many of the third as is said.
+    /// Two ranks have entered barrier 1; the third has entered `third` barriers.
     fn entered(third: u32) -> (Ledger, [Operation; 2]) {
         let mut ledger = Ledger::default();
         let operations = [0, 1].map(|rank| {

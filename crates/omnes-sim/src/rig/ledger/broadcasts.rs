@@ -1,7 +1,7 @@
-//! Checker of delivery, the part about broadcasts.
+//! Checker of delivery, for broadcasts.
 //!
-//! Of one *cast stream* (group and root) the n-th receive that a rank has posted gets the n-th
-//! message, byte for byte and as long as it was: so each message comes once and in order.
+//! In one *cast stream* (group and root), the n-th receive that a rank has posted holds the n-th
+//! message, byte for byte and at full length: so each message arrives once and in order.
 
 use super::{Entry, Ledger, Operation, Sort, State};
 use omnes_proto::broadcast::{CastGroupConfig, Collection, GroupId};
@@ -10,7 +10,7 @@ use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Broadcasts that must stay in order: those of one root in one group.
+/// Broadcasts that must stay in order: all of one root in one group.
 #[derive(Clone, Debug)]
 pub(crate) struct CastStream {
     pub(crate) group: Rc<CastGroupConfig>,
@@ -22,8 +22,8 @@ impl CastStream {
         (self.group.id, self.root)
     }
 
-    /// Ranks that get this stream from the network: the leaders of the other nodes, from the root's
-    /// node on. Empty if the root is no member.
+    /// Ranks that receive this stream from the network: the leaders of the other nodes, beginning
+    /// after the root's node. Empty if the root is not a member.
     pub(crate) fn receivers(&self) -> Vec<Rank> {
         let nodes = &self.group.nodes;
         let Some(own) = nodes.place(self.root).map(|place| place.node) else {
@@ -32,7 +32,7 @@ impl CastStream {
         (own + 1..nodes.count()).chain(0..own).map(|node| nodes.leader(node)).collect()
     }
 
-    /// Those of the receivers that acknowledge to the root for themselves.
+    /// The receivers that acknowledge directly to the root.
     pub(crate) fn direct_receivers(&self) -> Vec<Rank> {
         let receivers = self.receivers();
         let Collection::CoRoots { count } = self.group.policy.collection else { return receivers };
@@ -48,7 +48,7 @@ impl CastStream {
         numbered.filter(|(at, _)| is_direct(*at)).map(|(_, rank)| rank).collect()
     }
 
-    /// True if the root ends a message only when all ranks have it.
+    /// True if the root completes a message only when all ranks have it.
     fn is_acknowledged_by_all(&self) -> bool {
         !matches!(self.group.policy.collection, Collection::CoRoots { .. })
     }
@@ -58,14 +58,14 @@ impl CastStream {
     }
 }
 
-/// What a broadcast operation is.
+/// A broadcast operation.
 #[derive(Debug)]
 pub(super) enum Cast {
-    /// The root's.
+    /// The root's operation.
     Send { stream: CastStream, content: Rc<[u8]> },
-    /// A receiver's, with length and content of the message when it is complete.
+    /// A receiver's operation, with length and content of the message once complete.
     Receive { rank: Rank, stream: CastStream, capacity: u64, got: Option<(u64, Vec<u8>)> },
-    /// One that the machine did not take on.
+    /// An operation that the machine refused.
     Refused { rank: Rank, stream: CastStream },
 }
 
@@ -100,7 +100,7 @@ impl Cast {
 }
 
 impl Ledger {
-    /// The root's operation, and how many of the stream came before it.
+    /// Adds the root's operation; returns it and the number of earlier broadcasts of the stream.
     pub(crate) fn add_broadcast(
         &mut self,
         stream: CastStream,
@@ -123,7 +123,7 @@ impl Ledger {
         self.add(Sort::Cast(Cast::Receive { rank, stream, capacity, got: None }))
     }
 
-    /// An operation that the machine of `rank` did not take on; it has failed.
+    /// Adds an operation that the machine of `rank` refused; it has failed.
     pub(crate) fn add_refused(
         &mut self,
         now: Instant,
@@ -190,7 +190,7 @@ impl Ledger {
         sent
     }
 
-    /// Compares what was received of broadcasts with what was sent.
+    /// Compares the received broadcasts with those sent.
     pub(crate) fn check_broadcasts(&self) -> Result<(), String> {
         let sent = self.sent_casts();
         let mut posted: BTreeMap<(GroupId, Rank, Rank), usize> = BTreeMap::new();
@@ -212,8 +212,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many messages of each stream, from the first one on, have ended well at their root,
-    /// which all ranks then have: also where the root has left since.
+    /// For each stream, the number of messages, from the first on, that have completed at their
+    /// root without error, so that all ranks have them: also if the root has left since.
     fn kept_casts(&self) -> BTreeMap<(GroupId, Rank), usize> {
         let mut kept = BTreeMap::new();
         let mut ended = BTreeSet::new();
@@ -231,7 +231,7 @@ impl Ledger {
     }
 
     /// Names a broadcast operation that failed although none of the ranks in `failed` is in its
-    /// group, nor its root in `left` before all had the message.
+    /// group, and although its root is not in `left`, or left only after all ranks had the message.
     pub(crate) fn check_broadcast_failures(
         &self,
         failed: &BTreeSet<Rank>,
@@ -253,8 +253,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Describes a message that a living receiver has not got, in a group that no rank of `failed`
-    /// is in: of a living root, or one that all ranks had when the root, of `dead`, left.
+    /// Describes a message that a living receiver has not got, in a group without a rank of
+    /// `failed`: of a living root, or one that all ranks had when the root, of `dead`, left.
     pub(crate) fn missing_broadcast(
         &self,
         failed: &BTreeSet<Rank>,
@@ -285,7 +285,7 @@ impl Ledger {
                 Cast::Receive { .. } | Cast::Refused { .. } => {}
             }
         }
-        // What a root that has left did not see arrive may have arrived all the same.
+        // Messages whose arrival a root had not seen when it left may have arrived all the same.
         missing.retain(|(_, root, rank), count| {
             let is_wrong = if dead.contains(root) { *count > 0 } else { *count != 0 };
             is_wrong && !dead.contains(rank)

@@ -1,12 +1,12 @@
-//! Checker of delivery: what was asked for, what came of it, and whether the two agree.
+//! Checker of delivery: the operations requested, their results, and whether the two agree.
 //!
 //! It sees commands and events only. Messages of one *stream* (sender, receiver, channel,
-//! communicator, tag) must be matched in the order of sending: taken in the order in which they
-//! were posted, the receives that completed hold the stream's messages, each once, byte for byte.
-//! Zero bytes have no content to compare, so there the count decides. Nor may a message overtake
-//! one with another tag ([`order`]).
+//! communicator, tag) must be matched in sending order: taken in posting order, the completed
+//! receives hold the stream's messages, each once, byte for byte. Empty messages have no content to
+//! compare, so only their number is checked. Nor may a message overtake one with another tag
+//! ([`order`]).
 //!
-//! [`broadcasts`] does the same for broadcasts, [`barriers`] looks at barriers.
+//! [`broadcasts`] does the same for broadcasts, [`barriers`] checks barriers.
 
 mod barriers;
 mod broadcasts;
@@ -21,7 +21,7 @@ use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The rig's name for one send or receive, or for one rank's part in a barrier.
+/// The rig's identifier of a send or receive, or of one rank's part in a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Operation(pub usize);
 
@@ -40,22 +40,22 @@ pub struct Stream {
     pub tag: u32,
 }
 
-/// How an operation stands.
+/// State of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Under way.
+    /// In progress.
     Pending,
     /// Complete.
     Done(Instant),
-    /// Ended with an error, as a rank has failed.
+    /// Ended with an error because a rank has failed.
     Failed(Instant),
-    /// A receive that was taken back, or a barrier that nobody waits for any more.
+    /// A receive that was cancelled, or a barrier that no rank waits for any more.
     Cancelled,
 }
 
 #[derive(Debug)]
 enum Sort {
-    /// `is_ready`: all of it was in memory from the start.
+    /// `is_ready`: all of the message was in memory from the start.
     Send {
         stream: Stream,
         content: Rc<[u8]>,
@@ -78,7 +78,7 @@ struct Got {
     stream: Stream,
     bytes: u64,
     content: Vec<u8>,
-    /// The sender has given the message up; it has no content.
+    /// The sender has given the message up; the message has no content.
     is_cut: bool,
 }
 
@@ -143,14 +143,14 @@ impl Ledger {
         self.entries[operation.0].state = state;
     }
 
-    /// The sender gives a message up before all of it is there.
+    /// The sender gives a message up before all of it is available.
     pub(crate) fn cut(&mut self, send: Operation) {
         if let Sort::Send { is_cut, .. } = &mut self.entries[send.0].sort {
             *is_cut = true;
         }
     }
 
-    /// A receive is over without its message, which was given up.
+    /// A receive has ended without its message, which was given up.
     pub(crate) fn on_cut(
         &mut self,
         now: Instant,
@@ -164,7 +164,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A receive is complete; the error says what is wrong with what it holds.
+    /// A receive is complete; the error describes what is wrong with its content.
     pub(crate) fn on_received(
         &mut self,
         now: Instant,
@@ -191,7 +191,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A message has come that needs no receive.
+    /// A notice has arrived, which needs no receive.
     pub(crate) fn on_notice(&mut self, now: Instant, stream: Stream) -> Result<(), String> {
         let Stream { from, to, channel, communicator, tag } = stream;
         let pattern = Pattern { communicator, source: Some(from), tag: Some(tag) };
@@ -213,7 +213,7 @@ impl Ledger {
         self.entries[operation.0].state
     }
 
-    /// What a completed receive holds.
+    /// Content of a completed receive.
     pub(crate) fn content(&self, operation: Operation) -> Option<(&Stream, &[u8])> {
         match &self.entries[operation.0].sort {
             Sort::Receive { got: Some(got), .. } => Some((&got.stream, &got.content)),
@@ -233,7 +233,7 @@ impl Ledger {
         !self.pending.is_empty()
     }
 
-    /// What an operation is, for reports.
+    /// Description of an operation, for reports.
     pub(crate) fn describe(&self, operation: Operation) -> String {
         match &self.entries[operation.0].sort {
             Sort::Send { stream, content, .. } => {
@@ -256,13 +256,13 @@ impl Ledger {
         self.pending.retain(|operation| entries[operation.0].rank() != rank);
     }
 
-    /// True if an operation of a rank is under way.
+    /// True if an operation of a rank is in progress.
     pub(crate) fn has_pending_of(&self, rank: Rank) -> bool {
         self.pending().any(|operation| self.entries[operation.0].rank() == rank)
     }
 
-    /// Compares what was received with what was sent. Messages of the ranks in `dead`, and
-    /// those that the receiver never asked for, may be missing, but only as a whole.
+    /// Compares what was received with what was sent. Messages of the ranks in `dead`, and messages
+    /// that the receiver never asked for, may be missing, but only as a whole.
     pub(crate) fn check_delivery(&self, dead: &BTreeSet<Rank>) -> Result<(), String> {
         let mut sent: BTreeMap<Stream, Vec<Option<&[u8]>>> = BTreeMap::new();
         let mut received: BTreeMap<Stream, Vec<(&Got, u64)>> = BTreeMap::new();
@@ -287,7 +287,7 @@ impl Ledger {
     }
 
     /// Names an operation that failed although none of the ranks in `dead` was part of it. A
-    /// receive from anyone may fail as soon as one rank has died.
+    /// receive from any source may fail as soon as one rank has died.
     pub(crate) fn check_failures(&self, dead: &BTreeSet<Rank>) -> Result<(), String> {
         let is_wrong = |entry: &Entry| {
             let may_fail = match &entry.sort {
@@ -309,7 +309,7 @@ impl Ledger {
         }
     }
 
-    /// Receives from anyone, with their ranks.
+    /// Receives from any source, with their ranks.
     pub(crate) fn receives_from_any(&self) -> Vec<(Operation, u32, usize, Pattern, u64)> {
         let of = |(index, entry): (usize, &Entry)| match &entry.sort {
             Sort::Receive { rank, channel, pattern, capacity, .. } if pattern.source.is_none() => {
@@ -320,8 +320,8 @@ impl Ledger {
         self.entries.iter().enumerate().filter_map(of).collect()
     }
 
-    /// Messages to ranks not in `dead` that no receive has got, as streams with counts; of those in
-    /// `dead`, what the ranks in `delivered` have sent.
+    /// Messages to ranks not in `dead` that no receive has got, as streams with counts; messages
+    /// from ranks in `dead` count only if the sender is in `delivered`.
     pub(crate) fn missing(
         &self,
         dead: &BTreeSet<Rank>,
@@ -345,8 +345,8 @@ impl Ledger {
     }
 }
 
-/// The receives of one stream, in order of posting, against its messages in order of sending, of
-/// which those that were given up are `None`.
+/// Compares the receives of one stream, in posting order, with its messages, in sending order;
+/// messages that were given up are `None`.
 fn check_stream(
     messages: &[Option<&[u8]>],
     received: &[(&Got, u64)],

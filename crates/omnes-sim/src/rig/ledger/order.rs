@@ -1,10 +1,10 @@
 //! Order between tags: messages from one rank to another in one channel and communicator match in
-//! the order of sending. Of the messages that have been received, a receive that several would have
-//! fitted holds the first. One that was not all in memory, and those that wait behind it with its
-//! tag, may be overtaken (D-10).
+//! sending order. Among the received messages, a receive that matches several holds the first of
+//! them. A message that was not all in memory, and those queued behind it with its tag, may be
+//! overtaken (D-10).
 //!
-//! Which message a receive holds is known of streams without holes alone: the receives of a stream
-//! hold its messages one after the other.
+//! The message of a receive can be identified only in streams without holes: there the receives
+//! hold the messages in sequence.
 
 use super::{Entry, Sort, Stream};
 use omnes_proto::channel::Pattern;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Sender, receiver, channel and communicator.
 type Path = (Rank, Rank, usize, CommunicatorId);
 
-/// A message and the receive that holds it, by their places among the operations.
+/// A message and the receive that holds it, by their indices among the operations.
 struct Match {
     sent: usize,
     is_ready: bool,
@@ -23,7 +23,7 @@ struct Match {
     tag: u32,
 }
 
-/// Names two messages of which the later one took a receive that the earlier one fits.
+/// Names two messages of which the later one took a receive that the earlier one matches.
 pub(super) fn check(entries: &[Entry], dead: &BTreeSet<Rank>) -> Result<(), String> {
     for (path, matches) in matches(entries, dead) {
         let overtakes = |later: &&Match, earlier: &Match| {
@@ -88,8 +88,8 @@ mod tests {
         Stream { from: Rank(0), to: Rank(1), channel: 0, communicator, tag }
     }
 
-    /// Messages of tags 0 and 1 go in this order, the first one whole or not; receives of these
-    /// tags or any hold the ones with these tags.
+    /// Messages of tags 0 and 1 are sent in this order, the first one all in memory or not;
+    /// receives of these tags, or of any, hold the messages with the given tags.
     fn exchange(is_ready: bool, receives: [(Option<u32>, u32); 2]) -> Ledger {
         let mut ledger = Ledger::default();
         ledger.add_send(stream(0), [].into(), is_ready);

@@ -13,29 +13,29 @@ use omnes_wire::CommunicatorId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The communicators of the groups of scripts, from this one on.
+/// First communicator of the groups of scripts.
 const SCRIPT_BARRIERS: u32 = 0x6200;
 
-/// How a rank learns what the NIC of its node has done.
+/// How a rank learns about the progress of its node's NIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Looking {
-    /// It looks at the page all the time, unless it looks away from the network.
+    /// The rank polls the page all the time, unless it ignores the network.
     Always,
-    /// It sleeps until a packet or a timer wakes it.
+    /// The rank sleeps until a packet or a timer wakes it.
     WhenWoken,
 }
 
-/// What a rank has to do with barriers.
+/// A rank's state for barriers.
 pub(crate) struct Barriers {
     /// Groups that have been opened and not closed.
     pub(crate) groups: BTreeMap<CommunicatorId, Rc<BarrierGroupConfig>>,
-    /// Barriers under way, by the machine's name.
+    /// Barriers in progress, by the machine's identifier.
     pending: BTreeMap<(CommunicatorId, u32), Operation>,
     nic: Nic,
     looking: Looking,
 }
 
-/// The group that all ranks use for barriers of scripts with the `number`-th of their groups.
+/// The group that all ranks use for barriers in the `number`-th group of the scripts.
 pub(crate) fn script_barriers(number: usize, group: &BarrierGroup) -> BarrierGroupConfig {
     let BarrierGroup { nodes, algorithm, runner, is_multicast } = group.clone();
     let communicator = CommunicatorId(SCRIPT_BARRIERS + number as u32);
@@ -52,7 +52,7 @@ impl Barriers {
         self.pending.keys().any(|(of, _)| *of == communicator)
     }
 
-    /// What the slot of a group has counted, if it is open.
+    /// Counters of a group's slot, if the slot is open.
     pub(crate) fn nic_counters(&self, communicator: CommunicatorId) -> Option<&NicCounters> {
         self.nic.counters(communicator)
     }
@@ -81,7 +81,7 @@ impl Node {
         world.check(self.rank, is_open);
     }
 
-    /// Forgets a group; its barriers under way are taken back.
+    /// Forgets a group; its barriers in progress are cancelled.
     pub(crate) fn close_barriers(&mut self, world: &mut World, communicator: CommunicatorId) {
         self.barriers.groups.remove(&communicator);
         self.barriers.nic.close(communicator);
@@ -97,10 +97,10 @@ impl Node {
         }
     }
 
-    /// Enters the next barrier of a group; a failed operation where the machine refuses.
+    /// Enters the next barrier of a group; the operation has failed if the machine refuses.
     ///
     /// # Panics
-    /// If this rank has not opened the group: a mistake of the test.
+    /// If this rank has not opened the group: an error in the test.
     pub(crate) fn enter(&mut self, world: &mut World, communicator: CommunicatorId) -> Operation {
         let Some(group) = self.barriers.groups.get(&communicator).cloned() else {
             panic!("barriers of {} are not open at {}", communicator.0, self.rank)
@@ -171,7 +171,7 @@ impl Node {
         goes_on
     }
 
-    /// True if the rank is to look at the network because its NIC has something to show.
+    /// True if the rank must check the network because its NIC has news.
     pub(crate) fn is_called_by_nic(&self, world: &World) -> bool {
         let is_looking = self.barriers.looking == Looking::Always || self.attentive_at > world.now;
         is_looking && self.has_nic_news()
@@ -208,7 +208,7 @@ impl Node {
         world.network.send(world.now, sent);
     }
 
-    /// Shows the machine what the NIC has done; true if anything was news.
+    /// Shows the machine the progress of the NIC; true if any of it was new.
     pub(super) fn look_at_pages(&mut self, world: &mut World) -> bool {
         if self.attentive_at > world.now {
             return false;
@@ -229,7 +229,7 @@ impl Node {
     /// Does a script's step.
     ///
     /// # Panics
-    /// If the group of the step has not been opened: a mistake of the rig.
+    /// If the group of the step has not been opened: an error in the rig.
     pub(super) fn begin_barrier(&mut self, world: &mut World, group: &BarrierGroup) -> Operation {
         let is_it = |config: &&Rc<BarrierGroupConfig>| {
             config.communicator.0 >= SCRIPT_BARRIERS && group.is_of(config)

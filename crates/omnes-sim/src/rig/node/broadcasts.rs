@@ -21,9 +21,9 @@ pub(crate) fn script_group(ranks: u32, number: u8, policy: Policy) -> CastGroupC
 /// Whether a script waits for the end of an operation that it has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Begun {
-    /// It does: the memory is in use.
+    /// The script waits: the memory is in use.
     Pending,
-    /// It does not: the message was copied.
+    /// The script does not wait: the message was copied.
     Copied,
 }
 
@@ -31,7 +31,7 @@ impl Node {
     /// The broadcast machine.
     ///
     /// # Panics
-    /// If the cluster was built without: the test has forgotten it.
+    /// If the cluster was built without broadcasts: an error in the test.
     pub(crate) fn machine(&mut self) -> &mut Broadcast {
         match self.endpoint.broadcast_mut() {
             Some(machine) => machine,
@@ -67,13 +67,13 @@ impl Node {
     /// The stream of a root in a group.
     ///
     /// # Panics
-    /// If this rank has not opened the group: a mistake of the test.
+    /// If this rank has not opened the group: an error in the test.
     fn cast_stream(&self, group: GroupId, root: Rank) -> CastStream {
         let Some(group) = self.groups.get(&group) else { panic!("{group:?} is not open") };
         CastStream { group: group.clone(), root }
     }
 
-    /// Begins to broadcast; a failed operation where the machine refuses.
+    /// Begins to broadcast; the operation has failed if the machine refuses.
     pub(crate) fn broadcast(
         &mut self,
         world: &mut World,
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// Posts a receive; a failed operation where the machine refuses.
+    /// Posts a receive; the operation has failed if the machine refuses.
     pub(crate) fn receive_broadcast(
         &mut self,
         world: &mut World,
@@ -178,7 +178,7 @@ impl Node {
         groups.find(|group| group.policy == policy).map(|group| group.id)
     }
 
-    /// Does a script's step: the root sends the buffer, all others receive into it.
+    /// Runs a step of a script: the root sends the buffer, all others receive into it.
     pub(super) fn begin_broadcast(
         &mut self,
         world: &mut World,

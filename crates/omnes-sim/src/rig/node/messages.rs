@@ -1,4 +1,4 @@
-//! Messages on channels: commands, and the events that they lead to.
+//! Messages on channels: commands, and the resulting events.
 
 use super::{Node, World};
 use crate::rig::ledger::{Operation, State, Stream};
@@ -46,7 +46,7 @@ impl Node {
         operation
     }
 
-    /// Takes a receive back; false if a message has come for it.
+    /// Cancels a receive; false if a message has already matched it.
     pub(crate) fn cancel(&mut self, world: &mut World, channel: usize, what: Operation) -> bool {
         let Some(id) = self.memory[channel].receive_id(what) else { return false };
         if !self.endpoint.channel_mut(channel).cancel(id) {
@@ -58,7 +58,7 @@ impl Node {
         true
     }
 
-    /// Gives a message up, if not all of it is there.
+    /// Gives a message up, if not all of it is available.
     pub(crate) fn cut(&mut self, world: &mut World, channel: usize, send: Operation) {
         let Some((id, bytes)) = self.memory[channel].incomplete_send(send) else { return };
         world.ledger.cut(send);

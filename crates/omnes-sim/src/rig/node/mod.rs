@@ -1,9 +1,9 @@
-//! One rank: its endpoint, its user memory, its socket buffer and what it is doing.
+//! One rank: its endpoint, its user memory, its socket buffer and its current activity.
 //!
-//! This is the rig's driver; it keeps the machines' contract to the letter, in each of the orders
-//! that the contract allows ([`Draining`]), with packets one by one or in runs ([`Runs`]), and
-//! looks at whether the machines keep theirs: nothing is placed outside of posted memory, nothing
-//! is sent from memory that was given back.
+//! This is the rig's driver. It keeps the machines' contract to the letter, in each of the orders
+//! that the contract allows ([`Draining`]), with single packets or runs ([`Runs`]), and checks that
+//! the machines keep their side: nothing is placed outside of posted memory, nothing is sent from
+//! memory that was given back.
 
 mod barriers;
 mod broadcasts;
@@ -36,16 +36,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Packets and events handled in one go, beyond which a machine is taken to be in a loop.
+/// Limit of packets and events handled in one go, beyond which a machine is taken to be in a loop.
 const ROUNDS_MAX: u32 = 1_000_000;
-/// Timers that may be due at one instant.
+/// Limit of timers that may be due at one instant.
 const TIMERS_MAX: u32 = 10_000;
-/// Time before a rank that has stopped sending goes on.
+/// Delay before a rank that has stopped sending continues.
 const SENDING_PAUSE: Duration = Duration::from_micros(1);
 /// The communicator of scripts.
 const SCRIPT_COMMUNICATOR: CommunicatorId = CommunicatorId(1);
 
-/// What the rest of the rig lends to a rank while it acts.
+/// The parts of the rig that are lent to a rank while it acts.
 pub(crate) struct World<'a> {
     pub(crate) now: Instant,
     pub(crate) network: &'a mut Network,
@@ -58,25 +58,25 @@ pub(crate) struct World<'a> {
     pub(crate) packet_time: Duration,
 }
 
-/// In what order a rank drains its machines after an input.
+/// Order in which a rank drains its machines after an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Draining {
-    /// All packets go before events are taken, and again until there is nothing left.
+    /// All packets are sent before events are taken; repeated until nothing is left.
     PacketsFirst,
-    /// Events are taken before packets go, and only so many of those at a time: then the rank looks
-    /// for others. So do socket drivers.
+    /// Events are taken before packets are sent, and at most `packets_max` packets are sent before
+    /// the rank checks for incoming ones. Socket drivers do the same.
     EventsFirst {
-        /// Packets at a time, at least 1.
+        /// Most packets sent at a time, at least 1.
         packets_max: u32,
     },
 }
 
-/// Whether a rank asks where data would go before it handles a packet, as socket drivers do.
+/// Whether a rank asks where data would be placed before it handles a packet, as socket drivers do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Previews {
-    /// Asked, and compared with the placement.
+    /// Previews are asked for and compared with the placements.
     Compared,
-    /// Not asked.
+    /// Previews are not asked for.
     Unused,
 }
 
@@ -93,10 +93,10 @@ impl World<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Membership {
     Member,
-    /// It counts as dead, as it is stopped for long, but goes on until it hears so.
+    /// A rank that counts as dead, as it is stopped for long, but runs until it hears so.
     Revenant,
     Dead,
-    /// In good order; when it left, all that it had sent had arrived, or not.
+    /// Left in good order, with or without all of its sent data having arrived by then.
     Left {
         has_delivered: bool,
     },
@@ -108,27 +108,27 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) memory: Vec<Memory>,
     socket: VecDeque<InFlight>,
-    /// Truesize of what stands in the rank's own socket, the group's and the NIC's.
+    /// Truesize of the packets queued in the rank's own socket, the group's and the NIC's.
     socket_bytes: [u32; 3],
-    /// It looks at the network again from then on.
+    /// Time from which the rank attends to the network again.
     attentive_at: Instant,
-    /// It is stopped until then.
+    /// Time until which the rank is stopped.
     resumes_at: Option<Instant>,
     wake_at: Option<Instant>,
-    /// It has stopped sending before all was sent.
+    /// The rank has stopped sending before everything was sent.
     has_more: bool,
     pub(crate) membership: Membership,
     pub(crate) program: Program,
     pub(crate) probes: Probes,
     pub(crate) groups: BTreeMap<GroupId, Rc<CastGroupConfig>>,
     pub(crate) barriers: Barriers,
-    /// Broadcasts of this rank under way, by their number in the stream.
+    /// Broadcasts of this rank in progress, by their number in the stream.
     casts: BTreeMap<Operation, usize>,
     pub(crate) failed: BTreeMap<Rank, Instant>,
     pub(crate) departed: BTreeMap<Rank, Instant>,
     pub(crate) excluded_by: BTreeMap<Rank, Instant>,
     pub(crate) stable_at: Vec<Option<Instant>>,
-    /// Of the packets that are handed out.
+    /// Heads of the packets that are handed out.
     heads: Vec<Head>,
 }
 
@@ -164,24 +164,24 @@ impl Node {
 
     // ---- commands -------------------------------------------------------------------------
 
-    /// True if no machine has anything left to say.
+    /// True if no machine has anything left to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.endpoint.channels().iter().all(Channel::is_idle)
             && self.endpoint.broadcast().is_none_or(Broadcast::is_idle)
             && self.endpoint.collective().is_idle()
     }
 
-    /// True if the others should hear it and finish with it.
+    /// True if the other ranks should hear from this one and finish with it.
     pub(crate) fn is_member(&self) -> bool {
         self.membership == Membership::Member
     }
 
-    /// False if it will never do anything any more.
+    /// False if the rank will never do anything again.
     pub(crate) fn acts(&self) -> bool {
         matches!(self.membership, Membership::Member | Membership::Revenant)
     }
 
-    /// True if it has left in good order.
+    /// True if the rank has left in good order.
     pub(crate) fn has_left(&self) -> bool {
         matches!(self.membership, Membership::Left { .. })
     }
@@ -196,7 +196,7 @@ impl Node {
         self.wake_when_attentive(world);
     }
 
-    /// It must come back by itself, also where nothing else wakes it.
+    /// The rank must wake by itself even if nothing else wakes it.
     fn wake_when_attentive(&mut self, world: &mut World) {
         self.wake_at = Some(self.attentive_at);
         world.network.queue.push(self.attentive_at.as_ns(), Happening::Wake(self.rank));
@@ -204,7 +204,7 @@ impl Node {
 
     // ---- in -------------------------------------------------------------------------------
 
-    /// A packet reaches the socket buffer; false if that is full.
+    /// A packet reaches the socket buffer; false if the buffer is full.
     pub(crate) fn enqueue(&mut self, packet: InFlight, bytes_max: u32) -> bool {
         let charge = truesize(packet.bytes.len() as u32);
         let used = &mut self.socket_bytes[packet.way as usize];
@@ -216,7 +216,7 @@ impl Node {
         true
     }
 
-    /// Handles whatever there is to handle now: packets, then timers.
+    /// Handles everything that is pending: packets, then timers.
     pub(crate) fn run(&mut self, world: &mut World) {
         if !self.acts() {
             return;
@@ -242,7 +242,7 @@ impl Node {
 
     fn run_timers(&mut self, world: &mut World) {
         self.drain(world);
-        // Again and again, as a second rank may be found to have failed at the same time.
+        // In a loop, as a second rank may be found to have failed at the same time.
         for _ in 0..TIMERS_MAX {
             if self.endpoint.poll_timeout().is_none_or(|at| at > world.now) {
                 return;
@@ -253,7 +253,7 @@ impl Node {
         world.check(self.rank, Err("has a timer that never rests".to_owned()));
     }
 
-    /// Takes in the next packet of the socket.
+    /// Handles the next packet of the socket.
     fn take_in_next(&mut self, world: &mut World) -> Option<Vec<InFlight>> {
         let packet = self.socket.pop_front()?;
         self.take_in(world, &packet);
@@ -296,7 +296,7 @@ impl Node {
         }
     }
 
-    /// What the machines say to be in place of a receive's message is there.
+    /// Checks that the bytes that the machines report as received are in place.
     fn check_received(&self, world: &mut World, last: &Placement) {
         let Placement { channel, target: Target::Receive(id), .. } = *last else { return };
         let bytes = match self.endpoint.channels().get(channel) {
@@ -306,7 +306,7 @@ impl Node {
         world.check(self.rank, self.memory[channel].check_received(id, bytes));
     }
 
-    /// The endpoint takes a packet for one of a rank.
+    /// The endpoint accepts a packet; complains unless a rank has sent the packet as it is.
     fn note_accepted(&mut self, world: &mut World, packet: &InFlight) {
         match packet.from {
             Some(from) if !packet.is_corrupt => {
@@ -346,7 +346,7 @@ impl Node {
 
     // ---- out ------------------------------------------------------------------------------
 
-    /// Drains the machine after an input and lets the script go on, until both rest.
+    /// Drains the machine after an input and advances the script, until neither has anything to do.
     pub(crate) fn drain(&mut self, world: &mut World) {
         for _ in 0..ROUNDS_MAX {
             self.apply_moves(world);
@@ -372,7 +372,7 @@ impl Node {
         }
     }
 
-    /// Sends at most so many packets; how many.
+    /// Sends at most `packets_max` packets; returns how many.
     fn send_packets(&mut self, world: &mut World, packets_max: u32) -> u32 {
         let mut sent = 0;
         while sent < packets_max {
@@ -391,7 +391,7 @@ impl Node {
         packets_max
     }
 
-    /// Sends a packet whose head is the one of that index.
+    /// Sends a packet whose head is at `index`.
     fn send_packet(&mut self, world: &mut World, transmit: &Transmit, index: usize) {
         let mut bytes = self.heads[index].as_bytes().to_vec();
         let head_bytes = bytes.len();
@@ -451,7 +451,7 @@ impl Node {
 
     // ---- the script -----------------------------------------------------------------------
 
-    /// Does the next step of the script; false if there is none to do now.
+    /// Does the next step of the script; false if no step can be done now.
     fn take_step(&mut self, world: &mut World) -> bool {
         if self.attentive_at > world.now {
             return false;

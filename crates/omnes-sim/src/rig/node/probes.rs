@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 /// See the module header.
 #[derive(Default)]
 pub(crate) struct Probes {
-    /// Index of the channel and what is sought there.
+    /// Index of the channel and the pattern sought there.
     sought: Vec<(usize, Pattern)>,
-    /// Sender, tag and length of what has been found, by its receive.
+    /// Sender, tag and length of each message found, by its receive.
     found: BTreeMap<Operation, (Rank, u32, u64)>,
 }
 
@@ -24,7 +24,7 @@ impl Probes {
         self.sought.clear();
     }
 
-    /// A receive is over. The error says that another message has come than the probe has found.
+    /// A receive has ended; an error if its message is not the one that the probe found.
     pub(super) fn on_received(
         &mut self,
         receive: Operation,
@@ -38,8 +38,8 @@ impl Probes {
 }
 
 impl Node {
-    /// Receives one message that is sought and here, or seeks what is not; false if nothing has
-    /// changed. What it does may lead to events, which come first.
+    /// Posts a receive for one message that is sought and has arrived, or begins to seek one that
+    /// has not; false if nothing has changed. This may produce events, which are handled first.
     pub(super) fn probe(&mut self, world: &mut World) -> bool {
         let mut is_new = false;
         let mut sought = std::mem::take(&mut self.probes.sought);
@@ -50,7 +50,7 @@ impl Node {
             }
             is_new = true;
             let Some(found) = there.probe(pattern) else {
-                // Otherwise nobody can send it any more.
+                // On an error no rank can send the message any more.
                 return there.seek(world.now, pattern).is_ok();
             };
             let (from, tag, bytes) = found;

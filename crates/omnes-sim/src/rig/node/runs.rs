@@ -1,4 +1,4 @@
-//! Packets that continue one another, handed out and taken in as one, as socket drivers do.
+//! Runs of packets, sent and received as one, as socket drivers do.
 
 use super::{Node, World};
 use crate::rig::network::InFlight;
@@ -6,21 +6,21 @@ use crate::rig::trace::What;
 use omnes_proto::packet::{Segment, Transmit};
 use omnes_wire::PACKET_OVERHEAD_BYTES;
 
-/// Most packets that are handed out as one, and taken in as one.
+/// Most packets that are sent or received as one run.
 pub(super) const RUN_PACKETS: usize = 20;
 
-/// Whether a rank handles packets that continue one another as one.
+/// Whether a rank handles consecutive packets as one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Runs {
-    /// Each packet by itself.
+    /// Each packet separately.
     Off,
-    /// As many at once as do.
+    /// As many as possible together.
     On,
 }
 
 impl Node {
-    /// Hands out what continues `first`, which was handed out last with the first head: at most so
-    /// many packets. They are the first and those behind it, each with its head's place.
+    /// Sends the packets that continue `first`, whose head is the first one; returns `first` and
+    /// these packets, at most `most` in all, the n-th of them with the n-th head.
     pub(super) fn run_of(&mut self, world: &World, first: Transmit, most: u32) -> Vec<Transmit> {
         let mut run = vec![first];
         if world.runs == Runs::On && most > 1 {
@@ -37,7 +37,7 @@ impl Node {
         run
     }
 
-    /// Takes in the first packets of the socket as one, if they are a run.
+    /// Receives the first packets of the socket as one, if they form a run.
     pub(super) fn take_in_run(&mut self, world: &mut World) -> Option<Vec<InFlight>> {
         let first = self.socket.front().filter(|_| world.runs == Runs::On)?;
         let key = |packet: &InFlight| (packet.from, packet.way, packet.bytes.len());
