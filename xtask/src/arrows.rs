@@ -79,13 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crates_of_this_workspace_need_only_earlier_layers() {
+    fn workspace_crates_depend_only_on_earlier_layers() {
         let findings = findings(&Workspace::load().unwrap());
         assert!(findings.is_empty(), "{findings:#?}");
     }
 
     #[test]
-    fn only_earlier_layers_may_be_needed() {
+    fn dependencies_on_later_layers_are_rejected() {
         let allowed = |from, to| judge(&Edge { from, to, only_tests: false }).is_none();
         assert!(allowed("omnes-topo", "omnes-wire"));
         assert!(allowed("omnes-cli", "omnes-wire"));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_use_the_simulator_from_beside_it() {
+    fn tests_may_depend_on_the_simulator_of_the_same_layer() {
         let allowed = |from, to| judge(&Edge { from, to, only_tests: true }).is_none();
         assert!(allowed("omnes-net", "omnes-sim"));
         assert!(allowed("omnes", "omnes-sim"));

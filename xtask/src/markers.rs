@@ -248,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn markers_of_this_workspace_name_what_exists() {
+    fn workspace_markers_cite_existing_requirements() {
         let (_, findings) = collect(&Workspace::load().unwrap());
         assert!(findings.is_empty(), "{findings:#?}");
     }
 
     #[test]
-    fn lists_and_ranges_are_taken_apart() {
+    fn marker_lists_and_ranges_are_expanded() {
         assert_eq!(names("// [PM-R13] and [BC-R1]"), ["PM-R13", "BC-R1"]);
         assert_eq!(names("// [PM-R13, R14]"), ["PM-R13", "PM-R14"]);
         assert_eq!(names("// [PM-R13–R15, BC-R2]"), ["PM-R13", "PM-R14", "PM-R15", "BC-R2"]);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn citations_of_what_does_not_exist_are_refused() {
+    fn citations_of_missing_requirements_are_rejected() {
         for line in
             ["[PM-R26]", "[PM-R0]", "[CB-R13–R15]", "[PM-R5–R4]", "[PM-R1O]", "[PM-R1 R2]", "[PM-R"]
         {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_told_from_code_by_place_and_by_attribute() {
+    fn tests_are_distinguished_from_code_by_path_and_attribute() {
         let text = "// [PM-R1]\n#[cfg(test)]\nmod tests {\n// [PM-R2]\n}\n";
         let file = |path: &str| TextFile { path: path.to_owned(), text: text.to_owned() };
         let code = test_judge(&file("crates/a/src/b.rs"), &Compiled::new());
@@ -286,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_literal_says_is_no_marker() {
+    fn markers_inside_literals_are_ignored() {
         let text = without_literals("a(\"[PM-R1]\", r#\"[PM-R2]\"#); // [PM-R3–R4] \"[PM-R5]\"\n");
         assert_eq!(names(&text), ["PM-R3", "PM-R4", "PM-R5"]);
     }
 
     #[test]
-    fn table_is_written_between_its_comments_and_again_changes_nothing() {
+    fn table_is_written_between_its_comments_idempotently() {
         let row = Row { code: BTreeSet::from(["a.rs".to_owned()]), tests: BTreeSet::new() };
         let table = table(&BTreeMap::from([((2, 13), row)]));
         assert!(table.contains("| PM-R13 | `a.rs` | — |\n"));

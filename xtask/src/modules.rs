@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_lie_beside_roots_and_in_folders_of_others() {
+    fn module_paths_are_derived_from_their_parent_file() {
         let root =
             file("c/src/lib.rs", "pub mod a;\n#[cfg(test)]\nmod tests;\nmod b { fn f() {} }");
         let found = declarations(&root, Place::Root);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn test_lines_cover_test_modules_and_nothing_else() {
+    fn test_lines_cover_exactly_the_test_items() {
         let text = concat!(
             "fn a() {}\n#[cfg(test)]\n#[allow(x)]\nmod tests {\n}\n",
             "#[cfg(not(test))]\nfn b() {}\n#[test]\nfn c() {\n}\n",

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_crates_of_this_workspace_are_pure() {
+    fn pure_workspace_crates_use_no_impure_names() {
         let findings = findings(&Workspace::load().unwrap());
         assert!(findings.is_empty(), "{findings:#?}");
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_instant_and_harmless_names_pass() {
+    fn own_instant_and_harmless_names_are_accepted() {
         assert!(names("use omnes_wire::Instant; use std::time::Duration;").is_empty());
         assert!(names("use core::time::Duration; fn rand(net: u8) -> Instant {}").is_empty());
         assert!(names("// std::thread\nlet s = \"HashMap\"; x * Instant").is_empty());

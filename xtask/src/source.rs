@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn c_functions_are_found_by_their_braces() {
+    fn c_function_lengths_are_found_by_braces() {
         let text = concat!(
             "struct a {\n\tint b;\n};\n\n",
             "static inline enum act *step(struct a *b,\n\tint c)\n",

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn banned_words_are_found_whole_and_only_whole() {
+    fn banned_words_are_matched_only_as_whole_words() {
         let count = |line: &str| {
             let mut findings = Vec::new();
             check_words(&file("a.rs", line), &mut findings);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn width_counts_characters_and_tabs_and_spares_addresses() {
+    fn line_width_expands_tabs_and_exempts_urls() {
         let count = |line: String| {
             let mut findings = Vec::new();
             check_width(&file("a.rs", &line), &mut findings);
@@ -263,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn a_function_not_listed_may_not_pass_the_limit() {
+    fn unlisted_functions_may_not_exceed_the_limit() {
         assert_eq!(ratchet(&[long("f", 71)], "", 0).len(), 1);
         assert!(ratchet(&[long("f", 71)], "# old\na.rs f 71\n", 1).is_empty());
     }
 
     #[test]
-    fn the_list_may_only_shrink() {
+    fn list_of_long_functions_may_only_shrink() {
         assert_eq!(ratchet(&[long("f", 80)], "a.rs f 79\n", 1).len(), 1, "grown");
         assert_eq!(ratchet(&[long("f", 78)], "a.rs f 79\n", 1).len(), 1, "entry too large");
         assert_eq!(ratchet(&[], "a.rs f 79\n", 1).len(), 1, "entry for a short function");

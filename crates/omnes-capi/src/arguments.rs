@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_below_the_size_pass() {
+    fn ranks_outside_the_communicator_are_rejected() {
         assert_eq!(rank(0, 1, "to").unwrap(), 0);
         assert_eq!(rank(3, 4, "to").unwrap(), 3);
         for wrong in [-2, -1, 4, c_int::MAX, c_int::MIN] {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn minus_one_is_any_and_other_negative_numbers_are_refused() {
+    fn minus_one_is_a_wildcard_and_other_negative_values_are_rejected() {
         assert!(matches!(source(-1, 4), Ok(Source::Any)));
         assert!(matches!(source(2, 4), Ok(Source::Rank(2))));
         assert!(source(-2, 4).is_err());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_data_only_of_no_length() {
+    fn null_data_is_accepted_only_with_zero_length() {
         // SAFETY: NULL is allowed in each of these calls, and nothing else is passed.
         unsafe {
             assert_eq!(data(std::ptr::null(), 0, "data").unwrap(), &[] as &[u8]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_lengths_of_no_ranks() {
+    fn null_lengths_are_accepted_only_for_zero_ranks() {
         // SAFETY: NULL is allowed in each of these calls.
         unsafe {
             assert!(lengths(std::ptr::null(), 0, "lengths").unwrap().is_empty());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_above_the_address_space_are_refused() {
+    fn lengths_above_isize_max_are_rejected() {
         let mut byte = 0_u8;
         let pointer = std::ptr::from_mut(&mut byte).cast();
         // SAFETY: rejected before a slice is created.

@@ -467,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_the_header_name_types_and_operations() {
+    fn header_constants_map_to_element_types_and_reduce_operations() {
         assert_eq!(type_and_op(1, 1).unwrap(), (ElementType::I8, ReduceOp::Sum));
         assert_eq!(type_and_op(10, 7).unwrap(), (ElementType::F64, ReduceOp::Xor));
         for (element, op) in [(0, 1), (11, 1), (-1, 1), (1, 0), (1, 8), (1, c_int::MIN)] {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_no_memory_has_are_refused() {
+    fn byte_counts_that_overflow_are_rejected() {
         assert_eq!(bytes_of(3, 8).unwrap(), 24);
         assert!(bytes_of(usize::MAX, 8).is_err());
         assert_eq!(sum_of(&[3, 0, 4], "lengths").unwrap(), 7);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_library_keep_their_code_and_text() {
+    fn library_errors_keep_their_code_and_message() {
         let code = guard(|| Err(omnes::Error::PeerFailed { rank: 3 }.into()));
         let known = Code::ALL.iter().find(|known| known.number == code).unwrap();
         assert_eq!(known.name, "PEER_FAILED");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_of_the_library_is_known() {
+    fn every_library_error_code_is_listed() {
         let (rank, collective) = (0, omnes::Collective::Gather);
         let last = omnes::Error::CollectivesBroken { rank, collective }.code();
         let known = |number: c_int| Code::ALL.iter().any(|code| code.number == number);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_become_internal_errors_with_their_text() {
+    fn panics_become_internal_errors_with_the_panic_message() {
         assert_eq!(guard(|| panic!("left the path")), Code::INTERNAL);
         assert!(last().ends_with("left the path"), "{}", last());
         let rank = 7;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_that_panic_when_dropped_do_not_pass() {
+    fn panic_payloads_that_panic_on_drop_do_not_unwind_further() {
         struct Bomb;
         impl Drop for Bomb {
             fn drop(&mut self) {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_the_last_failure_stays_after_success_and_is_of_its_thread() {
+    fn last_error_message_survives_success_and_is_thread_local() {
         guard(|| Err(Failure::argument("first\0 part")));
         assert_eq!(guard(|| Ok(3)), 3);
         assert_eq!(last(), "first part");

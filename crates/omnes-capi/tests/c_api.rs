@@ -92,7 +92,7 @@ fn free_address() -> String {
 }
 
 #[test]
-fn messages_and_collectives_work_from_c_with_2_and_4_ranks() {
+fn messages_and_collectives_work_from_c_at_2_and_4_ranks() {
     if let Some(program) = Program::compile("collectives") {
         program.run(2);
         program.run(4);
@@ -100,7 +100,7 @@ fn messages_and_collectives_work_from_c_with_2_and_4_ranks() {
 }
 
 #[test]
-fn wrong_arguments_are_refused_and_named() {
+fn invalid_arguments_are_rejected_by_name() {
     if let Some(program) = Program::compile("arguments") {
         program.run(2);
     }
@@ -115,7 +115,7 @@ fn long_messages_and_dead_ranks_are_reported() {
 }
 
 #[test]
-fn requests_are_started_in_numbers_and_end_also_when_a_rank_has_died() {
+fn many_concurrent_requests_complete_even_after_a_rank_dies() {
     if let Some(program) = Program::compile("requests") {
         program.run(2);
         program.run(4);
@@ -123,7 +123,7 @@ fn requests_are_started_in_numbers_and_end_also_when_a_rank_has_died() {
 }
 
 #[test]
-fn a_rank_that_cannot_go_on_leaves_without_waiting_for_the_others() {
+fn failing_rank_leaves_without_waiting_and_the_others_see_the_error() {
     if let Some(program) = Program::compile("abandon") {
         program.run(2);
         program.run(4);
@@ -131,42 +131,42 @@ fn a_rank_that_cannot_go_on_leaves_without_waiting_for_the_others() {
 }
 
 #[test]
-fn ranks_that_exchange_share_a_job_and_leave_it_together() {
+fn communicators_from_an_exchange_share_one_job() {
     if let Some(program) = Program::compile("exchange") {
         program.run_alone("share");
     }
 }
 
 #[test]
-fn ranks_that_were_never_in_one_job_make_their_own() {
+fn ranks_without_a_common_job_create_a_new_one() {
     if let Some(program) = Program::compile("exchange") {
         program.run_alone("grow");
     }
 }
 
 #[test]
-fn what_one_rank_cannot_join_no_rank_does() {
+fn communicator_that_one_rank_cannot_join_fails_at_all_ranks() {
     if let Some(program) = Program::compile("exchange") {
         program.run_alone("fail");
     }
 }
 
 #[test]
-fn an_exchange_that_fails_is_an_error() {
+fn failed_exchange_is_reported_as_an_error() {
     if let Some(program) = Program::compile("exchange") {
         program.run_alone("breaks");
     }
 }
 
 #[test]
-fn a_rank_that_ends_without_leaving_is_named() {
+fn rank_that_exits_without_leaving_is_named() {
     if let Some(program) = Program::compile("exchange") {
         program.run_alone("die");
     }
 }
 
 #[test]
-fn a_job_that_has_given_up_on_a_rank_is_not_shared_with_it() {
+fn rank_that_timed_out_gets_a_new_job_instead_of_the_old_one() {
     if let Some(program) = Program::compile("exchange") {
         program.run_alone("give_up");
     }

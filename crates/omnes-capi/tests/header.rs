@@ -51,7 +51,7 @@ fn header_is_cpp17() {
 }
 
 #[test]
-fn library_exports_what_the_header_declares_and_nothing_else() {
+fn library_exports_exactly_the_functions_declared_in_the_header() {
     let Some(nm) = find("NM", &["nm", "llvm-nm"]) else { return };
     let symbols = output_of(
         Command::new(nm).args(["--dynamic", "--defined-only", "--format=posix"]).arg(library()),
@@ -62,7 +62,7 @@ fn library_exports_what_the_header_declares_and_nothing_else() {
 }
 
 #[test]
-fn library_is_known_to_the_loader_by_its_major_version() {
+fn library_soname_contains_the_major_version() {
     let Some(readelf) = find("READELF", &["readelf", "llvm-readelf"]) else { return };
     let dynamic = output_of(Command::new(readelf).arg("--dynamic").arg(library()));
     let soname = concat!("[libomnes.so.", env!("CARGO_PKG_VERSION_MAJOR"), "]");
@@ -71,7 +71,7 @@ fn library_is_known_to_the_loader_by_its_major_version() {
 }
 
 #[test]
-fn version_of_the_header_is_that_of_the_library() {
+fn header_version_matches_the_library() {
     let text = declarations();
     for (part, version) in [
         ("MAJOR", env!("CARGO_PKG_VERSION_MAJOR")),
@@ -84,7 +84,7 @@ fn version_of_the_header_is_that_of_the_library() {
 }
 
 #[test]
-fn codes_of_the_header_are_those_of_the_library() {
+fn header_error_codes_match_the_library() {
     let text = declarations();
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("OMNES_ERROR_"));
     let declared: BTreeMap<String, i32> = lines
@@ -98,7 +98,7 @@ fn codes_of_the_header_are_those_of_the_library() {
 }
 
 #[test]
-fn codes_are_negative_and_differ() {
+fn error_codes_are_negative_and_distinct() {
     let numbers: BTreeSet<i32> = Code::ALL.iter().map(|code| code.number).collect();
     assert_eq!(numbers.len(), Code::ALL.len());
     assert!(numbers.iter().all(|number| *number < 0));

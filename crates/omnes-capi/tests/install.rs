@@ -27,7 +27,7 @@ fn install(build: &Path, prefix: &Path) {
 }
 
 #[test]
-fn programs_are_built_and_started_with_what_is_installed() {
+fn programs_build_and_run_against_the_installed_files() {
     let Some(compiler) = find("CC", &["cc", "gcc", "clang"]) else { return };
     let Some(pkg_config) = find("PKG_CONFIG", &["pkg-config", "pkgconf"]) else { return };
     let (build, prefix) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -53,7 +53,7 @@ fn programs_are_built_and_started_with_what_is_installed() {
 }
 
 #[test]
-fn a_program_linked_statically_needs_no_library_of_ours() {
+fn statically_linked_program_does_not_need_the_shared_library() {
     let Some(compiler) = find("CC", &["cc", "gcc", "clang"]) else { return };
     let Some(pkg_config) = find("PKG_CONFIG", &["pkg-config", "pkgconf"]) else { return };
     let (build, prefix) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -76,7 +76,7 @@ fn a_program_linked_statically_needs_no_library_of_ours() {
 }
 
 #[test]
-fn a_prefix_may_have_any_name_and_what_was_installed_can_be_removed() {
+fn prefix_may_have_any_name_and_uninstall_removes_all_files() {
     let Some(pkg_config) = find("PKG_CONFIG", &["pkg-config", "pkgconf"]) else { return };
     let (build, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     build_folder(build.path());
@@ -108,7 +108,7 @@ fn a_prefix_may_have_any_name_and_what_was_installed_can_be_removed() {
 }
 
 #[test]
-fn libraries_of_mpis_lie_beside_the_library_that_they_need() {
+fn mpi_libraries_are_installed_beside_the_core_library() {
     let (build, prefix) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     build_folder(build.path());
     install(build.path(), prefix.path());

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_only_in_folders_that_are_there() {
+    fn output_files_need_an_existing_folder() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |path: &Path| check(path).unwrap_err().to_string();
         for path in ["new.svg", "./new.svg", "/dev/null"] {

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_ask_for_json_mean_the_same_and_exclude_each_other() {
+    fn json_flag_and_format_json_are_equivalent_and_exclusive() {
         let chosen = |words: &[&str]| {
             let words = std::iter::once(&"omnes").chain(words);
             Cli::try_parse_from(words).map(|cli| cli.format.chosen())

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_shown_as_they_are_written() {
+    fn help_examples_are_shown_verbatim() {
         check(&crate::Cli::command());
     }
 }

@@ -34,7 +34,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn mount_points_are_read_as_they_are_named() {
+    fn escaped_mount_points_are_decoded() {
         let mountinfo = b"22 1 0:5 / /proc rw shared:2 - proc proc rw\n\
             98 22 8:1 /x /a\\040b\\134c\\0 rw - ext4 /dev/sda1 rw\n";
         let points: Vec<_> = mount_points(mountinfo).collect();

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_some_refusals_are_logged_in_a_window() {
+    fn logged_refusals_are_limited_per_window() {
         let (mut log, start) = (Log::default(), Instant::now());
         let told = |log: &mut Log, at| (0..50).filter(|_| log.is_told_of_refusal(at)).count();
         assert_eq!(told(&mut log, start), REFUSALS_MAX as usize);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_loans_of_a_user_are_logged_in_a_window() {
+    fn logged_loans_are_limited_per_user_and_window() {
         let (mut log, start) = (Log::default(), Instant::now());
         let told = |log: &mut Log, uid, at| {
             (0..2 * LOANS_MAX).filter(|_| log.is_told_of_loan(uid, at)).count()
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_have_their_limits() {
+    fn out_of_range_arguments_are_rejected() {
         let parse = |words: &[&str]| Args::try_parse_from(["omnesd"].iter().chain(words));
         assert_eq!(parse(&[]).map(|args| args.slots_per_user).ok(), Some(32));
         let named = parse(&["--interface", "a", "--interface", "b"]);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_that_the_message_holds_is_not_told_again() {
+    fn cause_contained_in_the_message_is_not_repeated() {
         let refused =
             anyhow::anyhow!("Connection refused").context("no rank 0: Connection refused");
         assert_eq!(

@@ -142,13 +142,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_numbers_are_refused_where_a_unit_is_due() {
+    fn numbers_without_a_required_unit_are_rejected() {
         assert!(parse_rate("1000").unwrap_err().contains("1gbit"));
         assert!(parse_share("1").unwrap_err().contains("1%"));
     }
 
     #[test]
-    fn rates_are_powers_of_a_thousand() {
+    fn rate_units_are_powers_of_1000() {
         assert_eq!(parse_rate("1gbit"), Ok(1_000_000_000));
         assert_eq!(parse_rate("1.28Gbit/s"), Ok(1_280_000_000));
         assert_eq!(parse_rate("100mbit"), Ok(100_000_000));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_reach_from_nothing_to_all() {
+    fn shares_range_from_0_to_100_percent() {
         assert_eq!(parse_share("0%"), Ok(0.0));
         assert_eq!(parse_share("0.1%"), Ok(0.001));
         assert_eq!(parse_share("100%"), Ok(1.0));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_shown_by_their_largest_units() {
+    fn ages_are_shown_in_their_largest_units() {
         let shown = |ms| format_age(Duration::from_millis(ms));
         assert_eq!(shown(120), "0.1 s");
         assert_eq!(shown(59_900), "59 s");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_shown_as_people_read_them() {
+    fn values_are_formatted_for_humans() {
         assert_eq!(format_bytes(8), "8 B");
         assert_eq!(format_bytes(65_536), "64 KiB");
         assert_eq!(format_bytes(3 << 19), "1.5 MiB");

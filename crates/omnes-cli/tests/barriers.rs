@@ -57,7 +57,7 @@ fn least_packets(hosts: u32, link: &[&str]) -> [f64; 4] {
 }
 
 #[test]
-fn barriers_end_on_bad_links() {
+fn barriers_complete_on_lossy_links() {
     if !as_root::is_root() {
         return;
     }
@@ -76,7 +76,7 @@ fn barriers_end_on_bad_links() {
 }
 
 #[test]
-fn user_space_does_the_same_without_the_kernel() {
+fn user_space_barriers_end_despite_packet_loss() {
     if !as_root::is_root() {
         return;
     }

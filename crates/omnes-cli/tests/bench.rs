@@ -46,7 +46,7 @@ fn bench_until(signal: i32, wait: Duration) -> String {
 }
 
 #[test]
-fn what_has_been_measured_is_printed_when_a_signal_ends_it() {
+fn completed_measurements_are_printed_when_a_signal_ends_the_bench() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         // The other points take moments, unless the machine is busy.
         let mut waits = [2, 10, 60].map(Duration::from_secs).into_iter();
@@ -63,7 +63,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn json_has_a_line_per_point_with_all_fields() {
+fn json_output_has_one_line_per_point_with_all_fields() {
     let options = "latency,bandwidth,bcast,wbcast,copy,barrier --sizes 0,8,64k --format json \
                    --impl mine --tag net=loopback --tag loss=0";
     let (status, output, errors) = bench(4, options);
@@ -97,7 +97,7 @@ fn json_has_a_line_per_point_with_all_fields() {
 }
 
 #[test]
-fn the_head_line_measures_the_same_again() {
+fn command_line_in_the_header_reproduces_the_measurement() {
     let (_, _, first) = bench(2, "bcast --sizes 8 --format json --no-check");
     let head = first.lines().find(|line| line.starts_with('#')).unwrap();
     let version = env!("CARGO_PKG_VERSION");
@@ -112,7 +112,7 @@ fn the_head_line_measures_the_same_again() {
 }
 
 #[test]
-fn a_table_has_a_head_and_a_row_per_point() {
+fn table_has_a_header_and_one_row_per_point() {
     let (status, output, errors) = bench(2, "bcast,barrier --sizes 8,64k --algorithms chain,flat");
     assert_eq!((status, errors.as_str()), (0, ""));
     let lines: Vec<_> = output.lines().collect();
@@ -149,7 +149,7 @@ fn at_root_undisturbed(scheme: &str, acks_max: f64) -> impl Fn(&str) -> f64 + us
 }
 
 #[test]
-fn a_throughput_counts_packets_and_acknowledgements_at_the_root() {
+fn throughput_reports_packets_and_acknowledgements_at_the_root() {
     // [BC-R25, BC-R26]: 3 receivers; down a binomial tree the root has two children.
     let down_a_tree = at_root("binomial:store");
     assert!((1.9..2.1).contains(&down_a_tree("root_packets")), "{}", down_a_tree("root_packets"));
@@ -168,7 +168,7 @@ fn a_throughput_counts_packets_and_acknowledgements_at_the_root() {
 }
 
 #[test]
-fn a_skewed_broadcast_has_a_line_per_skew_with_the_time_of_the_root() {
+fn skewed_broadcast_has_one_line_per_skew_with_the_root_time() {
     let options = "skew --sizes 8 --skew 0s,2ms --scheme original,window --format json";
     let (status, output, errors) = bench(3, options);
     assert_eq!(status, 0, "{errors}");
@@ -183,7 +183,7 @@ fn a_skewed_broadcast_has_a_line_per_skew_with_the_time_of_the_root() {
 }
 
 #[test]
-fn every_scheme_can_be_measured_and_none_needs_multicast() {
+fn every_scheme_can_be_measured_without_multicast() {
     let schemes = "basic,window,tree-ack,co-root=2,ack-every,skewed,nack,combined,multicast";
     let options = format!("bcast --sizes 8,100k --scheme {schemes} --format json");
     let count = 2 * schemes.split(',').count();
@@ -208,7 +208,7 @@ fn every_scheme_can_be_measured_and_none_needs_multicast() {
 }
 
 #[test]
-fn both_directions_are_another_operation() {
+fn bidirectional_bandwidth_is_reported_as_its_own_operation() {
     let (status, output, errors) = bench(3, "bandwidth --bidirectional --sizes 8k --format json");
     assert_eq!(status, 0, "{errors}");
     let lines = lines(&output);
@@ -217,7 +217,7 @@ fn both_directions_are_another_operation() {
 }
 
 #[test]
-fn nonblocking_operations_tell_how_much_of_them_computation_hides() {
+fn nonblocking_operations_report_their_overlap_with_computation() {
     let ops = ["iallreduce", "ireduce", "iallgather", "ialltoall", "ibcast"];
     let (status, output, errors) =
         bench(3, &format!("{},allreduce --sizes 1,9,100k --format json", ops.join(",")));
@@ -248,7 +248,7 @@ fn nonblocking_operations_tell_how_much_of_them_computation_hides() {
 }
 
 #[test]
-fn ranks_that_may_make_no_files_do_without_shared_memory_and_live_counters() {
+fn ranks_that_cannot_create_files_run_without_shared_memory_or_stats() {
     let output = Command::new("sh")
         .args(["-c", "ulimit -f 0; exec \"$0\" run -n 2 -- \"$0\" bench barrier $1", OMNES, SHORT])
         .stdin(Stdio::null())
@@ -267,7 +267,7 @@ fn without_a_launcher_the_way_out_is_told() {
 }
 
 #[test]
-fn wrong_usage_is_told_once() {
+fn bench_usage_errors_are_reported_once() {
     for (options, part) in [
         ("latency", "latency needs 2 ranks"),
         ("bcast --algorithms dissemination", "none of the operations can use it"),

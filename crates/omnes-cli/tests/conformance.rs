@@ -72,14 +72,14 @@ fn processes_on_one_machine_conform() {
 }
 
 #[test]
-fn every_way_of_offloads_conforms() {
+fn every_offload_setting_conforms() {
     for offloads in ["gso", "gro", "none"] {
         conform(2, &format!("--env OMNES_OFFLOADS={offloads} --env OMNES_SHM=off"), &[]);
     }
 }
 
 #[test]
-fn unknown_bodies_are_refused() {
+fn unknown_test_bodies_are_rejected() {
     let done = Command::new(conformance()).arg("no-such-body").output().unwrap();
     assert_eq!(done.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&done.stderr).contains("no body 'no-such-body'"));
@@ -123,7 +123,7 @@ impl Drop for Lab {
 }
 
 #[test]
-fn hosts_conform_whose_links_take_packets_of_different_lengths() {
+fn hosts_conform_over_links_with_different_mtus() {
     if !is_root() {
         return;
     }
@@ -141,7 +141,7 @@ fn hosts_conform_whose_links_take_packets_of_different_lengths() {
 }
 
 #[test]
-fn hosts_conform_while_packets_are_lost_overtaken_and_doubled() {
+fn hosts_conform_with_lost_reordered_and_duplicated_packets() {
     for (ranks, seed) in [(2, 1), (4, 2), (8, 3)] {
         let flags = format!("--loss 1% --reorder 1% --duplicate 0.1% --fault-seed {seed}");
         let Some(counts) = conform_in_lab(ranks, &flags, &[]) else { return };
@@ -150,7 +150,7 @@ fn hosts_conform_while_packets_are_lost_overtaken_and_doubled() {
 }
 
 #[test]
-fn hosts_conform_whose_data_are_encrypted() {
+fn hosts_conform_with_encryption() {
     conform_in_lab(2, "--encrypt", &[]);
     let faults = "--encrypt --loss 1% --reorder 1% --duplicate 0.1% --fault-seed 9";
     let Some(counts) = conform_in_lab(4, faults, &[]) else { return };
@@ -158,7 +158,7 @@ fn hosts_conform_whose_data_are_encrypted() {
 }
 
 #[test]
-fn hosts_conform_while_one_packet_in_twenty_is_lost() {
+fn hosts_conform_with_5_percent_loss() {
     for (ranks, seed) in [(2, 4), (4, 5), (8, 6)] {
         let flags = format!("--loss 5% --fault-seed {seed}");
         let Some(counts) = conform_in_lab(ranks, &flags, &[]) else { return };
@@ -169,7 +169,7 @@ fn hosts_conform_while_one_packet_in_twenty_is_lost() {
 }
 
 #[test]
-fn trains_whose_packets_do_not_belong_together_are_taken_apart() {
+fn coalesced_trains_of_unrelated_packets_are_split_correctly() {
     // Repairs and new packets share trains here: data that are read ahead are in wrong places.
     for seed in [7, 8] {
         let flags = format!("--loss 12% --reorder 3% --duplicate 1% --fault-seed {seed}");
@@ -183,6 +183,6 @@ fn hosts_conform_over_slow_links() {
 }
 
 #[test]
-fn hosts_conform_over_long_links() {
+fn hosts_conform_over_high_latency_links() {
     conform_in_lab(4, "--delay 1ms", &SHORT);
 }

@@ -110,7 +110,7 @@ impl Outcome {
 }
 
 #[test]
-fn a_file_arrives_on_a_file_system_that_tells_no_size() {
+fn file_is_copied_to_a_file_system_that_reports_no_free_space() {
     if !is_root() {
         return;
     }
@@ -129,7 +129,7 @@ fn a_file_arrives_on_a_file_system_that_tells_no_size() {
 }
 
 #[test]
-fn a_failure_names_the_host_where_there_are_several() {
+fn copy_failure_names_the_host_in_jobs_of_several_hosts() {
     if !is_root() {
         return;
     }
@@ -142,7 +142,7 @@ fn a_failure_names_the_host_where_there_are_several() {
 }
 
 #[test]
-fn a_file_arrives_at_every_rank() {
+fn file_is_copied_to_every_rank() {
     let place = Place::new();
     let data = place.write("source", (9 << 20) + 5);
     let outcome = place.cp(&["source", "out/{rank}/copy", "--chunk", "1m", "--verify"]);
@@ -155,7 +155,7 @@ fn a_file_arrives_at_every_rank() {
 }
 
 #[test]
-fn an_empty_file_is_a_copy_too() {
+fn empty_file_is_copied() {
     let place = Place::new();
     place.write("source", 0);
     place.cp(&["source", "{rank}/", "--sync"]).assert_done("[0] 4 copies, 0 B, ");
@@ -165,7 +165,7 @@ fn an_empty_file_is_a_copy_too() {
 }
 
 #[test]
-fn files_of_the_kernel_are_copied_with_what_can_be_read() {
+fn procfs_and_sysfs_files_are_copied_with_their_contents() {
     let place = Place::new();
     for source in ["/proc/version", "/sys/class/net/lo/mtu"] {
         let expected = fs::read(source).unwrap();
@@ -178,7 +178,7 @@ fn files_of_the_kernel_are_copied_with_what_can_be_read() {
 }
 
 #[test]
-fn a_tree_arrives_with_links_modes_times_and_empty_directories() {
+fn tree_is_copied_with_links_modes_times_and_empty_directories() {
     let place = Place::new();
     for directory in ["tree/a/empty", "tree/b/c"] {
         fs::create_dir_all(place.path(directory)).unwrap();
@@ -233,7 +233,7 @@ fn a_sparse_file_stays_sparse() {
 }
 
 #[test]
-fn without_a_place_for_each_rank_rank_0_writes_nothing_and_a_clash_is_told() {
+fn destinations_that_collide_are_rejected_before_writing() {
     let place = Place::new();
     place.write("source", 100);
     let reason = "rank 2: writes to the same place as rank 1; put {rank} into DEST";
@@ -247,7 +247,7 @@ fn without_a_place_for_each_rank_rank_0_writes_nothing_and_a_clash_is_told() {
 }
 
 #[test]
-fn an_existing_destination_is_refused_unless_forced() {
+fn existing_destination_is_rejected_without_force() {
     let place = Place::new();
     let data = place.write("source", 1000);
     fs::write(place.path("copy-2"), "old").unwrap();
@@ -261,7 +261,7 @@ fn an_existing_destination_is_refused_unless_forced() {
 }
 
 #[test]
-fn a_tree_replaces_a_tree_and_nothing_else() {
+fn tree_replaces_only_another_tree() {
     let place = Place::new();
     fs::create_dir_all(place.path("tree")).unwrap();
     place.write("tree/new", 10);
@@ -278,7 +278,7 @@ fn a_tree_replaces_a_tree_and_nothing_else() {
 }
 
 #[test]
-fn the_source_and_the_directories_above_it_are_not_replaced() {
+fn source_and_its_parent_directories_are_never_replaced() {
     let place = Place::new();
     fs::create_dir_all(place.path("a/b")).unwrap();
     let data = place.write("a/b/file", 10);
@@ -300,7 +300,7 @@ fn the_source_and_the_directories_above_it_are_not_replaced() {
 }
 
 #[test]
-fn a_tree_of_an_overlays_lower_layer_is_refused_and_one_of_its_upper_is_replaced() {
+fn only_overlay_trees_of_the_upper_layer_are_replaced() {
     let place = Place::new();
     for directory in ["lower/0/old", "upper", "work", "merged", "lower/tree/new"] {
         fs::create_dir_all(place.path(directory)).unwrap();
@@ -328,7 +328,7 @@ fn a_tree_of_an_overlays_lower_layer_is_refused_and_one_of_its_upper_is_replaced
 }
 
 #[test]
-fn a_tree_with_mounts_below_it_is_refused_and_what_they_hold_stays() {
+fn replacing_a_tree_with_mounts_is_rejected_and_keeps_their_contents() {
     let place = Place::new();
     for directory in ["tree/new", "0/deep/a b", "1/old", "other"] {
         fs::create_dir_all(place.path(directory)).unwrap();
@@ -358,7 +358,7 @@ fn a_tree_with_mounts_below_it_is_refused_and_what_they_hold_stays() {
 }
 
 #[test]
-fn a_destination_that_cannot_be_made_names_the_rank_and_leaves_nothing() {
+fn destination_that_cannot_be_created_is_reported_without_leftovers() {
     let place = Place::new();
     place.write("source", 1000);
     // Even for root, a file is not a directory.
@@ -370,14 +370,14 @@ fn a_destination_that_cannot_be_made_names_the_rank_and_leaves_nothing() {
 }
 
 #[test]
-fn a_source_that_is_not_there_is_rank_0s_failure() {
+fn missing_source_is_reported_by_rank_0() {
     let place = Place::new();
     place.cp(&["absent", "out/{rank}"]).assert_refused("rank 0: cannot read absent: No such file");
     assert_eq!(place.tree(), [""; 0]);
 }
 
 #[test]
-fn a_disk_that_is_full_in_between_ends_all_ranks_and_leaves_nothing() {
+fn disk_full_during_the_copy_ends_all_ranks_without_leftovers() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     (0..8).for_each(|file| drop(place.write(&format!("tree/{file}"), 12 << 20)));
@@ -449,7 +449,7 @@ impl Running {
 }
 
 #[test]
-fn a_rank_that_is_killed_is_named_by_the_others_and_no_copy_appears() {
+fn rank_killed_during_a_copy_is_named_and_no_copy_appears() {
     let place = Place::new();
     place.write("source", 256 << 20);
     for victim in [0, 2] {
@@ -468,7 +468,7 @@ fn a_rank_that_is_killed_is_named_by_the_others_and_no_copy_appears() {
 }
 
 #[test]
-fn an_interrupt_leaves_nothing_also_not_of_a_tree() {
+fn interrupted_tree_copy_leaves_no_files() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     (0..256).for_each(|file| drop(place.write(&format!("tree/{file}"), 1 << 20)));
@@ -482,7 +482,7 @@ fn an_interrupt_leaves_nothing_also_not_of_a_tree() {
 }
 
 #[test]
-fn an_interrupt_leaves_no_directories_above_the_copy() {
+fn interrupted_copy_removes_its_new_parent_directories() {
     let place = Place::new();
     place.write("source", 256 << 20);
     let running = Running::start(&place, "source out/{rank}/deep/copy");
@@ -494,7 +494,7 @@ fn an_interrupt_leaves_no_directories_above_the_copy() {
 }
 
 #[test]
-fn a_rank_that_ignores_hangups_goes_on() {
+fn rank_that_ignores_sighup_continues_copying() {
     let place = Place::new();
     place.write("source", 128 << 20);
     let running = Running::start_after(&place, "trap '' HUP", "source {rank}");
@@ -506,7 +506,7 @@ fn a_rank_that_ignores_hangups_goes_on() {
 }
 
 #[test]
-fn a_signal_while_trees_appear_leaves_the_old_or_the_new_whole() {
+fn signal_during_the_commit_leaves_the_complete_old_or_new_tree() {
     const FILES: usize = 3000;
     const BYTES: usize = 2048;
     let place = Place::new();
@@ -546,7 +546,7 @@ fn without_a_launcher_the_way_out_is_told() {
 }
 
 #[test]
-fn unknown_placeholders_are_refused_before_anything_is_made() {
+fn unknown_placeholders_are_rejected_before_writing() {
     let place = Place::new();
     place.write("source", 10);
     for dest in ["out/{RANK}/f", "out/{rank"] {
@@ -559,7 +559,7 @@ fn unknown_placeholders_are_refused_before_anything_is_made() {
 }
 
 #[test]
-fn chunks_of_another_size_are_refused_with_the_sizes_that_there_are() {
+fn out_of_range_chunk_size_error_names_the_allowed_range() {
     let place = Place::new();
     place.write("source", 10);
     for (chunk, shown) in [("255k", "255 KiB"), ("2g", "2 GiB")] {

@@ -92,7 +92,7 @@ fn counts(output: &str, name: &str) -> [u64; 3] {
 }
 
 #[test]
-fn sixteen_ranks_on_one_machine_need_few_more_packets_than_the_closed_form() {
+fn sixteen_local_ranks_send_few_packets_beyond_the_closed_form() {
     let mut command = Command::new(OMNES);
     command.args(["run", "-n", &RANKS.to_string(), "--timeout", "60s", "--env", "TEST_RANK=yes"]);
     // Packets on the network are counted.

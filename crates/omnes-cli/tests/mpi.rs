@@ -197,19 +197,19 @@ fn assert_packets_were_lost(lab: &Lab) {
 }
 
 #[test]
-fn calls_are_taken_across_hosts_that_lose_packets() {
+fn mpi_calls_are_intercepted_across_lossy_hosts() {
     assert_calls_are_taken_across(4, 1);
 }
 
 #[test]
-fn calls_are_taken_with_two_ranks_on_each_host() {
+fn mpi_calls_are_intercepted_with_two_ranks_per_host() {
     assert_calls_are_taken_across(4, 2);
 }
 
 /// For `cargo test -p omnes-cli --test mpi -- --ignored`.
 #[test]
 #[ignore = "takes minutes where the ranks outnumber the cores"]
-fn calls_are_taken_at_up_to_sixteen_ranks_however_they_are_placed() {
+fn mpi_calls_are_intercepted_at_up_to_sixteen_ranks_in_any_placement() {
     for (hosts, per_host) in [(2, 1), (3, 1), (8, 1), (2, 4), (16, 1), (8, 2)] {
         assert_calls_are_taken_across(hosts, per_host);
     }

@@ -55,7 +55,7 @@ fn finish(command: &mut Command) -> (i32, String, String) {
 }
 
 #[test]
-fn a_dry_run_prints_the_line_of_open_mpi() {
+fn dry_run_prints_the_open_mpi_command_line() {
     let site = Site::new("openmpi-4.1.4");
     let mut command =
         site.omnes(&["mpirun", "--dry-run", "-n", "2", "./a b", "--report", "--", "c"]);
@@ -67,7 +67,7 @@ fn a_dry_run_prints_the_line_of_open_mpi() {
 }
 
 #[test]
-fn a_dry_run_prints_the_line_of_hydra() {
+fn dry_run_prints_the_hydra_command_line() {
     let site = Site::new("hydra-4.0.2");
     let mut command = site.omnes(&["mpirun", "--dry-run", "--report", "-host", "a,b", "./a"]);
     let (status, output, errors) = finish(command.env("LD_PRELOAD", ""));
@@ -78,7 +78,7 @@ fn a_dry_run_prints_the_line_of_hydra() {
 }
 
 #[test]
-fn the_command_becomes_the_launcher_and_hands_its_arguments_on() {
+fn command_execs_the_launcher_with_its_arguments() {
     let site = Site::new("hydra-4.0.2");
     for arguments in
         [&["-host", "a", "./a", "--help", ""][..], &["--version-of", "-h", "--dry-run"]]
@@ -94,7 +94,7 @@ fn the_command_becomes_the_launcher_and_hands_its_arguments_on() {
 }
 
 #[test]
-fn what_cannot_be_started_is_said_in_one_line_with_status_2() {
+fn start_failures_are_reported_in_one_line_with_status_2() {
     let old = Site::new("openmpi-4.0.7");
     let good = Site::new("openmpi-4.1.4");
     let mut without_library = good.omnes(&["mpirun", "-n", "2", "a"]);
@@ -132,7 +132,7 @@ fn what_cannot_be_started_is_said_in_one_line_with_status_2() {
 }
 
 #[test]
-fn a_library_that_was_not_built_is_missed_by_name_and_place() {
+fn missing_mpi_library_is_reported_by_name_and_path() {
     let site = Site::new("openmpi-4.1.4");
     // A command of its own, with nothing beside it; a link needs the same file system.
     let folder = tempfile::tempdir_in(Path::new(OMNES).parent().unwrap()).unwrap();
@@ -167,7 +167,7 @@ fn ranks_of_either_mpi_have_the_library_loaded() {
 }
 
 #[test]
-fn ranks_that_shells_start_meet() {
+fn ranks_started_through_shells_join_the_job() {
     for launcher in Mpi::ALL.into_iter().filter_map(launcher_of) {
         let mut command = Command::new(&launcher.name);
         // With a further command, the shell stays between launcher and rank.
@@ -179,7 +179,7 @@ fn ranks_that_shells_start_meet() {
 }
 
 #[test]
-fn doctor_says_what_would_be_started_and_which_settings_are_wrong() {
+fn doctor_reports_the_mpi_launcher_and_invalid_settings() {
     let site = Site::new("hydra-4.0.2");
     let mut command = site.omnes(&["doctor", "--mpi", "--json"]);
     command.env("OMNES_MPI", "barrier").env("OMNES_MPI_RAPORT", "on").env("OMNES_BCAST", "foo");

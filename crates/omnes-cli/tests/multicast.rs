@@ -49,7 +49,7 @@ fn bench(hosts: u32, flags: &str, options: &str) -> (Vec<Value>, String) {
 }
 
 #[test]
-fn every_scheme_gives_equal_data_at_every_number_of_hosts() {
+fn every_scheme_delivers_equal_data_at_every_number_of_hosts() {
     if !is_root() {
         return;
     }
@@ -59,7 +59,7 @@ fn every_scheme_gives_equal_data_at_every_number_of_hosts() {
 }
 
 #[test]
-fn every_scheme_gives_equal_data_while_packets_are_lost() {
+fn every_scheme_delivers_equal_data_under_packet_loss() {
     if !is_root() {
         return;
     }
@@ -70,7 +70,7 @@ fn every_scheme_gives_equal_data_while_packets_are_lost() {
 }
 
 #[test]
-fn long_messages_arrive_where_trains_begin_behind_lost_packets() {
+fn long_messages_arrive_if_trains_start_after_lost_packets() {
     if !is_root() {
         return;
     }
@@ -86,7 +86,7 @@ fn long_messages_arrive_where_trains_begin_behind_lost_packets() {
 }
 
 #[test]
-fn loss_free_broadcast_is_one_packet_from_the_root_however_many_hosts() {
+fn loss_free_broadcast_is_one_root_packet_at_any_number_of_hosts() {
     if !is_root() {
         return;
     }
@@ -105,7 +105,7 @@ fn loss_free_broadcast_is_one_packet_from_the_root_however_many_hosts() {
 }
 
 #[test]
-fn probe_finds_multicast_through_loss_and_its_absence_by_silence() {
+fn multicast_probe_survives_loss_and_detects_absence_by_silence() {
     if !is_root() {
         return;
     }
@@ -132,7 +132,7 @@ fn probe_finds_multicast_through_loss_and_its_absence_by_silence() {
 }
 
 #[test]
-fn copies_arrive_by_every_scheme_also_while_packets_are_lost() {
+fn files_are_copied_by_every_scheme_under_packet_loss() {
     if !is_root() {
         return;
     }

@@ -78,7 +78,7 @@ fn every_root_reaches_all_by_every_tree() {
 }
 
 #[test]
-fn every_root_reaches_all_where_hosts_have_several_ranks() {
+fn every_root_reaches_all_with_several_ranks_per_host() {
     if !is_root() {
         return;
     }
@@ -90,7 +90,7 @@ fn every_root_reaches_all_where_hosts_have_several_ranks() {
 }
 
 #[test]
-fn kernels_make_the_copies_over_ipv4_and_ipv6() {
+fn kernel_copies_packets_over_ipv4_and_ipv6() {
     if !is_root() {
         return;
     }
@@ -104,7 +104,7 @@ fn kernels_make_the_copies_over_ipv4_and_ipv6() {
 
 /// The tree is given, but not what copies: later communicators start in user space.
 #[test]
-fn kernels_take_over_from_ranks_that_make_copies_already() {
+fn kernel_takes_over_copying_from_running_ranks() {
     if !is_root() {
         return;
     }
@@ -115,7 +115,7 @@ fn kernels_take_over_from_ranks_that_make_copies_already() {
 }
 
 #[test]
-fn kernels_make_the_copies_whatever_the_scheme() {
+fn kernel_copies_packets_for_every_scheme() {
     if !is_root() {
         return;
     }
@@ -141,7 +141,7 @@ const HIDE: &str = "set -e
 
 /// Such a slot copies nothing: all receivers but one would get all data by repairs, forever.
 #[test]
-fn a_slot_that_packets_pass_by_is_given_back() {
+fn slot_bypassed_by_packets_is_returned() {
     if !is_root() {
         return;
     }
@@ -161,7 +161,7 @@ fn a_slot_that_packets_pass_by_is_given_back() {
 }
 
 #[test]
-fn parts_of_a_job_multisend_among_themselves() {
+fn subgroups_of_a_job_multisend_independently() {
     if !is_root() {
         return;
     }
@@ -172,7 +172,7 @@ fn parts_of_a_job_multisend_among_themselves() {
 }
 
 #[test]
-fn data_are_equal_while_packets_are_lost() {
+fn multisend_delivers_equal_data_under_packet_loss() {
     if !is_root() {
         return;
     }
@@ -184,7 +184,7 @@ fn data_are_equal_while_packets_are_lost() {
 }
 
 #[test]
-fn bench_finds_no_wrong_byte_while_packets_are_lost() {
+fn bench_finds_no_corrupted_byte_under_packet_loss() {
     if !is_root() {
         return;
     }
@@ -200,7 +200,7 @@ fn bench_finds_no_wrong_byte_while_packets_are_lost() {
 }
 
 #[test]
-fn copies_arrive_also_while_packets_are_lost() {
+fn files_are_copied_by_multisend_under_packet_loss() {
     if !is_root() {
         return;
     }
@@ -232,7 +232,7 @@ fn small_broadcast(flags: &str) -> (Value, String) {
 }
 
 #[test]
-fn root_hands_a_packet_over_once_and_without_multisend_messages_go_down_a_tree() {
+fn root_sends_one_packet_with_multisend_and_uses_a_tree_without() {
     if !is_root() {
         return;
     }
@@ -256,7 +256,7 @@ fn root_hands_a_packet_over_once_and_without_multisend_messages_go_down_a_tree()
 }
 
 #[test]
-fn bench_compares_forms_and_numbers_of_destinations() {
+fn bench_compares_multisend_forms_and_destination_counts() {
     if !is_root() {
         return;
     }
@@ -298,7 +298,7 @@ fn bench_compares_forms_and_numbers_of_destinations() {
 }
 
 #[test]
-fn bench_says_what_a_job_with_multicast_lacks() {
+fn bench_explains_missing_multisend_in_jobs_with_multicast() {
     if !is_root() {
         return;
     }
@@ -313,7 +313,7 @@ fn bench_says_what_a_job_with_multicast_lacks() {
 
 /// All ranks use the form that `auto` stands for at rank 0, also if it equals the next form.
 #[test]
-fn ranks_that_copy_in_different_ways_measure_the_same_forms() {
+fn ranks_with_different_copy_methods_measure_the_same_forms() {
     if !is_root() {
         return;
     }
@@ -324,7 +324,7 @@ fn ranks_that_copy_in_different_ways_measure_the_same_forms() {
 }
 
 #[test]
-fn lambda_is_measured_kept_and_makes_the_tree_of_later_jobs() {
+fn measured_lambda_is_stored_and_shapes_the_tree_of_later_jobs() {
     if !is_root() {
         return;
     }

@@ -75,7 +75,7 @@ fn into_closed_pipe(mut command: Command) -> Output {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_told_with_status_2() {
+fn unwritable_output_is_reported_with_status_2() {
     let commands = LINES.map(command).into_iter().chain(JOBS.map(job));
     for command in commands {
         let shown = format!("{command:?}");
@@ -88,7 +88,7 @@ fn output_that_cannot_be_written_is_told_with_status_2() {
 }
 
 #[test]
-fn variables_that_are_no_text_are_not_taken_as_unset() {
+fn non_utf8_variables_are_not_treated_as_unset() {
     let home = tempfile::tempdir().unwrap();
     let kept = home.path().join("omnes/tune.json");
     std::fs::create_dir(home.path().join("omnes")).unwrap();
@@ -111,7 +111,7 @@ fn variables_that_are_no_text_are_not_taken_as_unset() {
 }
 
 #[test]
-fn notes_that_cannot_be_written_are_no_failure() {
+fn unwritable_notes_are_not_a_failure() {
     for command in [
         command("sim pingpong --sizes 8 --repeat 1 --format json"),
         job("--no-prefix -- OMNES bench barrier --budget 10ms --format json"),
@@ -150,7 +150,7 @@ fn unread_job(options: &str) -> (Child, BufReader<PipeReader>, PipeReader) {
 }
 
 #[test]
-fn a_time_limit_holds_while_nobody_reads_the_notes() {
+fn time_limit_applies_while_notes_are_not_read() {
     // Without prefix, the ranks hold the output that is read here.
     let options = "--no-prefix --timeout 1s";
     let (mut process, mut output, mut errors) = unread_job(options);
@@ -174,7 +174,7 @@ fn a_time_limit_holds_while_nobody_reads_the_notes() {
 }
 
 #[test]
-fn a_signal_ends_a_launcher_whose_notes_nobody_reads() {
+fn signal_ends_a_launcher_with_unread_notes() {
     for options in ["--no-prefix", "--timeout 60s"] {
         let (process, _output, _errors) = unread_job(options);
         let pid = libc::pid_t::try_from(process.id()).unwrap();
@@ -185,7 +185,7 @@ fn a_signal_ends_a_launcher_whose_notes_nobody_reads() {
 }
 
 #[test]
-fn output_that_does_not_block_is_waited_for() {
+fn nonblocking_output_is_written_completely() {
     for redirection in ["", " >&2"] {
         let (mut reader, writer) = std::io::pipe().unwrap();
         fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
@@ -209,7 +209,7 @@ fn output_that_does_not_block_is_waited_for() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn reader_that_closes_the_pipe_early_is_not_a_failure() {
     for command in LINES.map(command) {
         let shown = format!("{command:?}");
         let Output { status, stderr, .. } = into_closed_pipe(command);
@@ -226,7 +226,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn a_watch_that_has_nothing_to_show_ends_when_its_reader_is_gone() {
+fn idle_watch_ends_when_its_reader_closes_the_pipe() {
     let directory = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir();
     let directory = directory.unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
@@ -238,7 +238,7 @@ fn a_watch_that_has_nothing_to_show_ends_when_its_reader_is_gone() {
 }
 
 #[test]
-fn nothing_is_simulated_for_a_reader_that_is_gone() {
+fn simulation_stops_when_its_reader_closes_the_pipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     // Iterations for a quarter of an hour.
@@ -247,7 +247,7 @@ fn nothing_is_simulated_for_a_reader_that_is_gone() {
 }
 
 #[test]
-fn files_of_a_simulation_are_written_also_where_nothing_can_be_printed() {
+fn simulation_files_are_written_even_if_output_fails() {
     for format in ["table", "json"] {
         let directory = tempfile::tempdir().unwrap();
         let files = ["plot.svg", "lines.txt", "bars.json"].map(|name| directory.path().join(name));

@@ -16,7 +16,7 @@ fn papers(arguments: &[&str]) -> Seen {
 }
 
 #[test]
-fn a_target_is_shown_with_paper_value_ours_and_verdict() {
+fn target_shows_the_paper_value_own_value_and_verdict() {
     let (status, out, error) = papers(&["MS-F04"]);
     assert_eq!((status, error.as_str()), (0, ""));
     for text in ["153.2089", "met", "k = 6 destinations", "# MS: 1 met"] {
@@ -25,14 +25,14 @@ fn a_target_is_shown_with_paper_value_ours_and_verdict() {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_is_refused_before_anything_is_computed() {
+fn unwritable_page_is_rejected_before_computing() {
     let (status, out, error) = papers(&["MS-F04", "--html", "no/such/page.html"]);
     assert_eq!((status, out.as_str()), (2, ""));
     assert!(error.contains("cannot write no/such/page.html: no folder no/such"), "{error}");
 }
 
 #[test]
-fn lines_for_programs_are_the_same_on_any_number_of_threads() {
+fn json_output_is_independent_of_the_number_of_threads() {
     let ids = ["MS-F21", "BC-S05", "CB-F01", "PM-F01", "IT-F01", "CB-X02"];
     let of = |threads| {
         let arguments: Vec<&str> =
@@ -51,7 +51,7 @@ fn lines_for_programs_are_the_same_on_any_number_of_threads() {
 }
 
 #[test]
-fn check_fails_when_a_target_that_was_met_is_not() {
+fn check_fails_if_a_previously_met_target_is_missed() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("met.txt");
     let path = file.to_str().unwrap();
@@ -75,7 +75,7 @@ fn check_fails_when_a_target_that_was_met_is_not() {
 }
 
 #[test]
-fn list_of_what_is_met_is_written_and_read_again() {
+fn list_of_met_targets_round_trips() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("met.txt");
     let path = file.to_str().unwrap();
@@ -102,7 +102,7 @@ fn page_stands_alone() {
 }
 
 #[test]
-fn what_is_unknown_or_impossible_is_a_mistake_of_usage() {
+fn unknown_targets_and_invalid_options_are_usage_errors() {
     let (status, _, error) = papers(&["MS-F99"]);
     assert_eq!(status, 2);
     assert!(error.contains("MS-F99") && error.contains("multisend (MS)"), "{error}");

@@ -36,7 +36,7 @@ fn fields(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn each_operation_has_a_line_for_each_combination() {
+fn every_operation_has_one_line_per_combination() {
     for (options, op, count) in [
         ("bcast -n 3,4 --sizes 8,4k --algorithms binomial,postal,nack", "bcast", 12),
         ("barrier -n 2,5 --algorithms nic:pairwise,channel:counter,default", "barrier", 6),
@@ -60,7 +60,7 @@ fn each_operation_has_a_line_for_each_combination() {
 }
 
 #[test]
-fn lines_have_the_fields_of_bench_in_its_order() {
+fn json_lines_have_the_same_fields_and_order_as_bench() {
     // Two ranks on this machine; nobody reads the times.
     let bench = "run -n 2 --no-prefix --timeout 60s --env OMNES_SHM=off -- OMNES bench \
                  bcast,barrier,latency,bandwidth,throughput,skew --sizes 8 --skew 200us \
@@ -86,7 +86,7 @@ fn lines_have_the_fields_of_bench_in_its_order() {
 }
 
 #[test]
-fn a_table_has_its_head_and_only_what_differs() {
+fn table_has_a_header_and_only_the_varying_columns() {
     let (status, output, errors) =
         sim("bcast -n 4 --sizes 8,64k --algorithms binomial,chain --loss 0%,1% --repeat 2");
     assert_eq!((status, errors.as_str()), (0, ""));
@@ -109,7 +109,7 @@ fn a_table_has_its_head_and_only_what_differs() {
 }
 
 #[test]
-fn a_postal_tree_says_what_it_follows_from() {
+fn postal_tree_choice_is_explained() {
     let (_, output, _) = sim("bcast -n 64 --sizes 8,1m --algorithms postal --repeat 1");
     let notes: Vec<_> = output.lines().filter(|line| line.contains("postal is postal=")).collect();
     assert_eq!(notes.len(), 2, "{output}");
@@ -127,7 +127,7 @@ fn a_postal_tree_says_what_it_follows_from() {
 }
 
 #[test]
-fn steps_of_barriers_that_are_sent_again_are_counted() {
+fn retransmitted_barrier_steps_are_counted() {
     for algorithm in ["user:dissemination", "nic:dissemination", "nic:counter"] {
         let options = format!("barrier -n 8 --algorithms {algorithm} --json --loss");
         for (loss, is_repaired) in [("0%", false), ("5%", true)] {
@@ -148,7 +148,7 @@ fn results_do_not_depend_on_the_number_of_jobs() {
 }
 
 #[test]
-fn a_scenario_is_printed_read_and_gives_the_same() {
+fn printed_scenario_reproduces_the_results() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mine.toml");
     let options = "bcast -n 4,8 --sizes 8,64k --algorithms postal,nack --loss 0.5% --seeds 2 \
@@ -166,7 +166,7 @@ fn a_scenario_is_printed_read_and_gives_the_same() {
 }
 
 #[test]
-fn the_scenarios_of_the_project_are_read() {
+fn shipped_scenarios_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut found = 0;
     for entry in fs::read_dir(folder).unwrap() {
@@ -180,7 +180,7 @@ fn the_scenarios_of_the_project_are_read() {
 }
 
 #[test]
-fn a_testbed_of_ones_own_is_taken_from_beside_the_scenario() {
+fn custom_testbed_is_resolved_relative_to_the_scenario() {
     let folder = tempfile::tempdir().unwrap();
     let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbeds/ethernet-25g.toml");
     let text = fs::read_to_string(built_in).unwrap();
@@ -198,7 +198,7 @@ fn a_testbed_of_ones_own_is_taken_from_beside_the_scenario() {
 }
 
 #[test]
-fn the_head_names_a_file_so_that_a_shell_takes_it() {
+fn file_names_in_the_header_are_shell_quoted() {
     let folder = tempfile::tempdir().unwrap();
     let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbeds/ethernet-1g.toml");
     let file = folder.path().join("it's mine.toml");
@@ -285,7 +285,7 @@ fn plots_show_every_algorithm() {
 }
 
 #[test]
-fn an_empty_message_has_a_place_of_its_own_in_a_plot() {
+fn empty_messages_have_their_own_position_in_plots() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sizes.svg");
     let (status, _, errors) =
@@ -299,7 +299,7 @@ fn an_empty_message_has_a_place_of_its_own_in_a_plot() {
 }
 
 #[test]
-fn mistakes_are_told_once_with_the_way_out() {
+fn sim_usage_errors_are_reported_once_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("wrong.toml");
     fs::write(&scenario, "op = \"bcast\"\nrank = 8\n").unwrap();
@@ -344,7 +344,7 @@ fn mistakes_are_told_once_with_the_way_out() {
 }
 
 #[test]
-fn help_begins_with_the_question_of_a_newcomer() {
+fn help_starts_with_an_example_for_newcomers() {
     for options in ["--help", "bcast --help"] {
         let (status, output, _) = sim(options);
         assert_eq!(status, 0);

@@ -156,7 +156,7 @@ fn mode(path: &Path) -> u32 {
 // ---- the tests ----------------------------------------------------------------------------
 
 #[test]
-fn ranks_are_seen_while_they_run_and_leave_nothing_when_they_end_in_order() {
+fn running_ranks_are_listed_and_leave_no_files_after_a_clean_exit() {
     let directory = private_directory();
     let path = directory.path();
     let mut ranks = start("OMNES_STATS", path);
@@ -189,7 +189,7 @@ fn ranks_are_seen_while_they_run_and_leave_nothing_when_they_end_in_order() {
 }
 
 #[test]
-fn a_killed_rank_is_shown_as_dead_with_its_last_counters_until_it_is_cleaned() {
+fn killed_rank_is_shown_as_dead_with_its_counters_until_cleaned() {
     let directory = private_directory();
     let path = directory.path();
     let mut ranks = start("OMNES_STATS", path);
@@ -223,7 +223,7 @@ fn job_of(row: &Value) -> &str {
 }
 
 #[test]
-fn foreign_and_damaged_files_are_named_and_refused_and_the_ranks_are_shown() {
+fn invalid_files_are_rejected_by_name_and_ranks_are_still_shown() {
     let directory = private_directory();
     let path = directory.path();
     let _ranks = start("OMNES_STATS", path);
@@ -259,7 +259,7 @@ fn foreign_and_damaged_files_are_named_and_refused_and_the_ranks_are_shown() {
 }
 
 #[test]
-fn only_the_user_may_read_what_is_published_in_the_usual_directory() {
+fn statistics_in_the_default_directory_are_private_to_the_user() {
     let directory = private_directory();
     let mut ranks = start("XDG_RUNTIME_DIR", directory.path());
     let published = directory.path().join("omnes");
@@ -277,7 +277,7 @@ fn only_the_user_may_read_what_is_published_in_the_usual_directory() {
 }
 
 #[test]
-fn a_directory_that_is_open_to_others_is_refused_and_the_ranks_go_on_without() {
+fn ranks_run_without_statistics_if_the_directory_is_not_private() {
     let directory = private_directory();
     let path = directory.path();
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
@@ -291,7 +291,7 @@ fn a_directory_that_is_open_to_others_is_refused_and_the_ranks_go_on_without() {
 }
 
 #[test]
-fn ranks_that_are_told_so_publish_nothing() {
+fn ranks_with_statistics_disabled_publish_nothing() {
     let directory = private_directory();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "plays_a_rank"]).env("TEST_RANK", "yes").stdin(Stdio::null());
@@ -306,7 +306,7 @@ fn ranks_that_are_told_so_publish_nothing() {
 }
 
 #[test]
-fn watching_shows_rates_of_each_interval_and_ends_when_nobody_reads() {
+fn watch_shows_rates_per_interval_and_ends_when_the_pipe_is_closed() {
     let directory = private_directory();
     let path = directory.path();
     let mut ranks = start("OMNES_STATS", path);
@@ -329,7 +329,7 @@ fn watching_shows_rates_of_each_interval_and_ends_when_nobody_reads() {
 }
 
 #[test]
-fn ranks_that_their_user_ended_leave_nothing() {
+fn ranks_ended_by_the_user_leave_no_files() {
     let directory = private_directory();
     let path = directory.path();
     let mut command = Command::new(OMNES);

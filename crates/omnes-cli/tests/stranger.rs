@@ -166,7 +166,7 @@ fn noise() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn noise_from_elsewhere_does_not_even_reach_a_rank() {
+fn packets_from_unknown_senders_do_not_reach_a_rank() {
     let counts = counts_of_rank_1(|own, _| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         for packet in noise() {
@@ -217,7 +217,7 @@ impl Forger {
 }
 
 #[test]
-fn forged_packets_are_counted_and_change_nothing() {
+fn forged_packets_are_counted_and_have_no_effect() {
     if !is_root() {
         return;
     }

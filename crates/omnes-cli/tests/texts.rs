@@ -8,7 +8,7 @@ fn omnes(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn every_shell_gets_completions_and_bash_understands_its_own() {
+fn completions_exist_for_every_shell_and_bash_accepts_its_own() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let Output { status, stdout, .. } = omnes(&["completions", shell]);
         let script = String::from_utf8(stdout).unwrap();
@@ -23,7 +23,7 @@ fn every_shell_gets_completions_and_bash_understands_its_own() {
 }
 
 #[test]
-fn every_command_has_a_page() {
+fn every_command_has_a_manual_page() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("man/man1");
     let written = omnes(&["manual", folder.to_str().unwrap()]);
@@ -40,7 +40,7 @@ fn every_command_has_a_page() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_is_named() {
+fn folder_that_cannot_be_created_is_named() {
     let refused = omnes(&["manual", "/dev/null/man1"]);
     let errors = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2));

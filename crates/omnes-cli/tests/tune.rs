@@ -71,7 +71,7 @@ impl User {
 const NODES: &str = "--env OMNES_SHM=off";
 
 #[test]
-fn figures_are_measured_printed_kept_shown_and_cleared() {
+fn figures_are_measured_printed_stored_shown_and_cleared() {
     let user = User::new();
     let (status, output, errors) = user.job(3, NODES, &format!("tune {SHORT}"));
     assert_eq!(status, 0, "{errors}");
@@ -107,7 +107,7 @@ fn figures_are_measured_printed_kept_shown_and_cleared() {
 }
 
 #[test]
-fn dry_run_keeps_nothing_and_json_has_units_in_its_names() {
+fn dry_run_stores_nothing_and_json_fields_name_their_units() {
     let user = User::new();
     let (status, output, errors) =
         user.job(4, NODES, &format!("tune {SHORT} --dry-run --format json"));
@@ -132,7 +132,7 @@ fn dry_run_keeps_nothing_and_json_has_units_in_its_names() {
 
 /// From one size alone, times per byte would be stored as zero.
 #[test]
-fn sizes_that_leave_a_cost_open_are_not_measured_alone() {
+fn insufficient_sizes_are_extended_to_determine_all_costs() {
     let user = User::new();
     for (sizes, all) in
         [("8,8", vec![8, 128 << 10, 512 << 10]), ("1m", vec![8, 128 << 10, 1 << 20])]
@@ -148,7 +148,7 @@ fn sizes_that_leave_a_cost_open_are_not_measured_alone() {
 }
 
 #[test]
-fn figures_that_no_job_uses_are_shown_with_the_reason() {
+fn unused_figures_are_shown_with_the_reason() {
     let user = User::new();
     let (status, _, errors) = user.job(3, NODES, &format!("tune {SHORT}"));
     assert_eq!(status, 0, "{errors}");
@@ -164,7 +164,7 @@ fn figures_that_no_job_uses_are_shown_with_the_reason() {
 }
 
 #[test]
-fn wrong_usage_says_what_would_be_right() {
+fn usage_errors_suggest_a_valid_command() {
     let user = User::new();
     let says = |(status, _, errors): Seen, words: &str| {
         assert_eq!(status, 2, "{errors}");
@@ -191,7 +191,7 @@ fn wrong_usage_says_what_would_be_right() {
 }
 
 #[test]
-fn file_that_cannot_be_written_is_told_after_the_figures() {
+fn unwritable_file_is_reported_after_the_figures() {
     let user = User::new();
     std::fs::write(user.directory.path().join("omnes"), "in the way").unwrap();
     let (status, output, errors) = user.job(3, NODES, &format!("tune {SHORT}"));
@@ -203,7 +203,7 @@ fn file_that_cannot_be_written_is_told_after_the_figures() {
 }
 
 #[test]
-fn a_testbed_is_measured_between_hosts_of_a_lab_alone() {
+fn testbed_is_measured_only_with_one_rank_per_lab_host() {
     if !is_root() {
         return;
     }
@@ -251,7 +251,7 @@ fn favour(file: &Path, favourite: &str) {
 }
 
 #[test]
-fn jobs_measure_a_network_once_and_choose_by_what_is_kept() {
+fn jobs_measure_a_network_once_and_then_use_the_stored_figures() {
     if !is_root() {
         return;
     }

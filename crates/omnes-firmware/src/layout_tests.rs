@@ -132,7 +132,7 @@ fn of_queues() -> Vec<(&'static str, usize)> {
 }
 
 #[test]
-fn both_sides_of_each_layout_agree() {
+fn rust_and_c_layouts_agree() {
     let ours = [of_steps(), of_slots(), of_queues()].concat();
     let ours: Vec<_> = ours.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     assert_eq!(native(), ours);

@@ -58,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_firmwares_tag_is_the_wires(
+        fn firmware_tag_equals_the_wire_tag(
             job: [u8; 16],
             sender: u32,
             to: u32,

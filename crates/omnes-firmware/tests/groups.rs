@@ -197,7 +197,7 @@ proptest! {
     })]
 
     #[test]
-    fn barriers_are_safe_and_end_whatever_the_network_does(
+    fn barriers_are_safe_and_complete_on_unreliable_networks(
         algorithm in (0..BarrierAlgorithm::ALL.len()).prop_map(|at| BarrierAlgorithm::ALL[at]),
         size in prop_oneof![8 => 1u32..=17, 1 => 60u32..=70],
         start in prop_oneof![Just(0u32), Just(u32::MAX - 2)],
@@ -229,7 +229,7 @@ proptest! {
 }
 
 #[test]
-fn without_loss_each_message_is_sent_once() {
+fn each_message_is_sent_once_without_loss() {
     for algorithm in BarrierAlgorithm::ALL {
         for size in 1..=33 {
             let group = run(algorithm, size, 0, 7, 0, u64::from(size) * 77);
@@ -239,7 +239,7 @@ fn without_loss_each_message_is_sent_once() {
 }
 
 #[test]
-fn a_group_as_large_as_the_kernels_ends_its_barriers() {
+fn group_of_the_kernel_size_limit_completes_its_barriers() {
     for algorithm in BarrierAlgorithm::ALL {
         run(algorithm, KERNEL_GROUP_MAX as u32, 0, 2, 0, 5);
     }
@@ -274,7 +274,7 @@ fn run_in_order(tables: &[Table], members: &mut [Barrier], done: u32) -> u64 {
 }
 
 #[test]
-fn the_largest_group_ends_its_barriers_with_small_states() {
+fn largest_group_completes_its_barriers_with_small_states() {
     let size = GROUP_MAX as u32;
     for algorithm in BarrierAlgorithm::ALL {
         let tables = (0..size).map(|own| Table::new(algorithm, own, size, false).unwrap());
@@ -292,7 +292,7 @@ fn the_largest_group_ends_its_barriers_with_small_states() {
 }
 
 #[test]
-fn a_member_that_waits_for_65535_others_knows_each_of_them() {
+fn counter_root_tracks_each_of_65535_other_members() {
     let size = GROUP_MAX as u32;
     let table = Table::new(BarrierAlgorithm::Counter, 0, size, true).unwrap();
     let mut member = Barrier::after(&table, 0);
@@ -313,7 +313,7 @@ fn a_member_that_waits_for_65535_others_knows_each_of_them() {
 }
 
 #[test]
-fn who_is_missing_is_named() {
+fn missing_members_are_named() {
     // The counter's root waits for every other member.
     let mut group = Group::new(BarrierAlgorithm::Counter, 70, 0);
     group.enter(0);
@@ -330,7 +330,7 @@ fn who_is_missing_is_named() {
 }
 
 #[test]
-fn a_group_combines_words_in_the_order_of_its_table() {
+fn words_are_combined_in_table_order() {
     // Doubles whose sum depends on the order: 1 and many halves of its last bit.
     let (one, half) = (1f64.to_bits(), (f64::EPSILON / 2.0).to_bits());
     let sum = |algorithm, size: u32| {
@@ -353,7 +353,7 @@ fn a_group_combines_words_in_the_order_of_its_table() {
 }
 
 #[test]
-fn what_is_known_by_hearsay_is_passed_on() {
+fn result_learned_from_another_member_is_forwarded() {
     let table = Table::new(BarrierAlgorithm::GatherBroadcast, 1, 4, false).unwrap();
     let mut member = Barrier::after(&table, 0);
     let (verdict, _) = member.enter(&table, 1, Contribution::new(Combine::Sum, &[5, 6]));

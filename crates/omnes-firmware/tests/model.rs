@@ -180,7 +180,7 @@ proptest! {
     })]
 
     #[test]
-    fn steps_do_what_the_model_does(
+    fn barrier_steps_match_the_model(
         algorithm in algorithm(),
         (size, own, done) in place(),
         is_multicast: bool,
@@ -230,7 +230,7 @@ proptest! {
 }
 
 #[test]
-fn a_table_waits_for_everybody_or_for_single_members_but_not_both() {
+fn table_never_mixes_waiting_for_all_and_for_single_members() {
     // Both would share the bits of a record.
     for algorithm in BarrierAlgorithm::ALL {
         for size in 1..=130 {
@@ -250,7 +250,7 @@ fn a_table_waits_for_everybody_or_for_single_members_but_not_both() {
 }
 
 #[test]
-fn a_counting_root_neither_hears_from_itself_nor_sends_again_to_itself() {
+fn counter_root_ignores_and_never_retransmits_to_itself() {
     let table = Table::new(BarrierAlgorithm::Counter, 0, 3, false).unwrap();
     let mut root = Barrier::after(&table, 0);
     root.enter(&table, 1, Contribution::default());

@@ -17,7 +17,7 @@ fn tree() -> impl Strategy<Value = Tree> {
 }
 
 #[test]
-fn children_are_those_of_the_tree_for_every_member_and_source() {
+fn table_children_match_the_tree_for_every_member_and_source() {
     // [MS-R15, R16]
     for tree in [Tree::Binomial, Tree::Chain, Tree::Flat, Tree::Knomial { radix: 3 }] {
         for size in 1..=40 {
@@ -36,7 +36,7 @@ fn children_are_those_of_the_tree_for_every_member_and_source() {
 }
 
 #[test]
-fn nothing_is_passed_on_for_a_source_beyond_the_group() {
+fn source_outside_the_group_has_no_children_or_parent() {
     let tree = TreeTable::new(Tree::Flat, 5).unwrap();
     let table = Table::new(&tree, 2);
     for source in [5, 6, 1023, 1024, u32::MAX] {
@@ -55,7 +55,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_member_is_reached_once_in_groups_of_any_size(
+    fn every_member_is_reached_exactly_once_at_any_group_size(
         tree in tree(),
         (size, source) in (1u32..=1024).prop_flat_map(|size| (Just(size), 0..size)),
     ) {

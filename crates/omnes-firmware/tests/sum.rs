@@ -101,7 +101,7 @@ fn special() -> Vec<f64> {
 }
 
 #[test]
-fn special_values_add_up_as_in_the_processor() {
+fn sums_of_special_values_match_the_processor() {
     let special = special();
     for a in &special {
         for b in &special {
@@ -111,7 +111,7 @@ fn special_values_add_up_as_in_the_processor() {
 }
 
 #[test]
-fn zeros_infinities_and_nans_are_those_of_the_standard() {
+fn zeros_infinities_and_nans_follow_ieee_754() {
     let bits = |a: f64, b: f64| sum_f64(a, b).to_bits();
     assert_eq!(bits(-0.0, -0.0), SIGN);
     assert_eq!(bits(0.0, -0.0), 0);
@@ -124,7 +124,7 @@ fn zeros_infinities_and_nans_are_those_of_the_standard() {
 }
 
 #[test]
-fn exponents_apart_by_up_to_seventy_give_the_processors_sum() {
+fn sums_with_exponents_up_to_seventy_apart_match_the_processor() {
     let fractions = [0, 1, 2, 3, 1 << 51, (1 << 51) + 1, (1 << 51) - 1, FRACTION - 1, FRACTION];
     for exponent in [0, 1, 2, 53, 64, 70, 1023, EXPONENT_MAX - 1, EXPONENT_MAX] {
         for apart in 0..=70.min(exponent) {
@@ -148,12 +148,12 @@ proptest! {
     })]
 
     #[test]
-    fn any_bits_give_the_processors_sum(a: u64, b: u64) {
+    fn sums_of_arbitrary_bits_match_the_processor(a: u64, b: u64) {
         is_the_processors(f64::from_bits(a), f64::from_bits(b));
     }
 
     #[test]
-    fn near_exponents_give_the_processors_sum(
+    fn sums_with_near_exponents_match_the_processor(
         exponent in exponent(),
         apart in 0..=70u64,
         fractions in (fraction(), fraction()),
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn subnormals_give_the_processors_sum(
+    fn sums_of_subnormals_match_the_processor(
         fractions in (fraction(), fraction()),
         exponents in (0..=2u64, 0..=2u64),
         signs: (bool, bool),
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn cancelled_numbers_give_the_processors_sum(
+    fn sums_with_cancellation_match_the_processor(
         exponent in exponent(),
         fraction in fraction(),
         apart in -4..=4i64,
@@ -188,7 +188,7 @@ proptest! {
 
     /// Half a last place, with its neighbours: the even one of two numbers, or the nearer.
     #[test]
-    fn ties_give_the_processors_sum(
+    fn sums_rounded_at_ties_match_the_processor(
         exponent in 54..=EXPONENT_MAX,
         fraction in fraction(),
         apart in -1..=1i64,
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn overflow_gives_the_processors_sum(
+    fn overflowing_sums_match_the_processor(
         exponents in (EXPONENT_MAX - 54..=EXPONENT_MAX + 1, EXPONENT_MAX - 1..=EXPONENT_MAX + 1),
         fractions in (fraction(), fraction()),
         signs: (bool, bool),

@@ -24,7 +24,7 @@ fn combined(combine: Combine, a: u64, b: u64) -> u64 {
 }
 
 #[test]
-fn two_words_make_what_the_processor_makes_of_them() {
+fn combined_word_pairs_match_the_processor() {
     let words = [0, 1, 2, 3, 10, 12, 1 << 62, i64::MAX as u64, i64::MIN as u64, (-1i64) as u64];
     // Processors differ in their NaNs.
     let is_nan = |word: u64| f64::from_bits(word).is_nan();
@@ -51,7 +51,7 @@ fn root(size: usize) -> (Table, Barrier) {
 }
 
 #[test]
-fn messages_with_more_or_fewer_words_than_the_own_ones_are_nonsense() {
+fn messages_with_a_different_word_count_are_rejected() {
     let all: [u64; CARRIED_MAX] = std::array::from_fn(|which| which as u64 + 1);
     for own in 1..=CARRIED_MAX {
         for other in 1..=CARRIED_MAX {
@@ -71,7 +71,7 @@ fn messages_with_more_or_fewer_words_than_the_own_ones_are_nonsense() {
 }
 
 #[test]
-fn as_many_members_combine_as_there_is_room_for_and_no_more() {
+fn combining_members_are_limited_by_the_available_space() {
     let most = COMBINING_MEMBERS_MAX;
     assert!(can_combine(BarrierAlgorithm::Counter, most as u32));
     assert!(!can_combine(BarrierAlgorithm::Counter, most as u32 + 1));

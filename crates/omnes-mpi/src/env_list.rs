@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_join_a_list_of_the_arguments() {
+    fn variables_are_appended_to_a_list_in_the_arguments() {
         for option in OPTIONS {
             let list = |value| format!("-n 2 {option} mca_base_env_list {value} ./a");
             assert_eq!(with(&[], &list("C;D=2")).unwrap(), Some(list("A=1;B;C;D=2")));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_join_a_list_of_the_environment_also_if_it_is_empty() {
+    fn variables_are_added_to_an_environment_list_even_if_empty() {
         let environment = |value| [("OMPI_MCA_mca_base_env_list", value)];
         let line = |list| Some(format!("--mca mca_base_env_list {list} -n 2 ./a"));
         assert_eq!(with(&environment("C"), "-n 2 ./a").unwrap(), line("A=1;B;C"));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_may_have_another_delimiter() {
+    fn custom_list_delimiters_are_used() {
         let line = |list| format!("--mca mca_base_env_list {list} ./a");
         let environment = [("OMPI_MCA_mca_base_env_list_delimiter", ",")];
         assert_eq!(with(&environment, &line("C,D")).unwrap(), Some(line("A=1,B,C,D")));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_has_the_library_of_others_is_refused() {
+    fn list_that_sets_ld_preload_is_rejected() {
         for list in ["C;LD_PRELOAD=/a.so", "LD_PRELOAD"] {
             let error = with(&[], &format!("--mca mca_base_env_list {list} ./a")).unwrap_err();
             assert!(matches!(error, Error::PreloadTwice(_)), "{error}");

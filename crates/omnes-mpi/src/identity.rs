@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn open_mpi_is_known_by_either_of_its_names() {
+    fn open_mpi_is_identified_by_either_name() {
         let known = |version| Identity::Known(Mpi::OpenMpi, version);
         let answer = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/\n";
         assert_eq!(identify(answer), known(version(4, 1, 4)));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn mpich_is_known_by_hydra() {
+    fn mpich_is_identified_by_hydra() {
         let answer = "HYDRA build details:\n    \
                       Version:                                 4.0.2\n    \
                       Release Date:                            Thu Apr  7 2022\n    \
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_named() {
+    fn unsupported_mpis_are_named() {
         let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.8 Build 20221129";
         assert_eq!(identify(intel), Identity::Unsupported("Intel MPI"));
         let mvapich = "HYDRA build details:\n  Version: 3.4.3\n  \
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_repeated() {
+    fn first_line_of_an_unknown_launcher_is_quoted() {
         let unknown = |line: &str| Identity::Unknown(line.to_owned());
         assert_eq!(identify("\n  fancy-run 1.0\nmore"), unknown("fancy-run 1.0"));
         assert_eq!(identify(""), unknown(""));

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn open_mpi_is_told_of_the_library_and_of_each_setting() {
+    fn open_mpi_gets_the_library_and_every_setting() {
         let environment = [("OMNES_SHM", "off"), ("HOME", "/"), ("OMNES_MPI", "bcast")];
         let line = launch(&setup(Mpi::OpenMpi, &environment), Mpi::OpenMpi, "-n 2 ./a -x").unwrap();
         let added = "-x LD_PRELOAD=/opt/libomnes-mpi-openmpi.so -x OMNES_MPI -x OMNES_SHM";
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn hydra_is_told_of_the_library_alone() {
+    fn hydra_gets_only_the_library() {
         let environment = [("OMNES_SHM", "off")];
         let line = launch(&setup(Mpi::Mpich, &environment), Mpi::Mpich, "-n 1 a : -n 1 b").unwrap();
         let added = "-genv LD_PRELOAD /opt/libomnes-mpi-mpich.so";
@@ -248,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn each_of_several_programs_gets_the_library_from_open_mpi() {
+    fn open_mpi_passes_the_library_to_each_of_several_programs() {
         let line = launch(&setup(Mpi::OpenMpi, &[]), Mpi::OpenMpi, "-n 1 a : -n 1 b").unwrap();
         let added = "-x LD_PRELOAD=/opt/libomnes-mpi-openmpi.so";
         assert_eq!(line, format!("mpirun {added} -n 1 a : {added} -n 1 b"));
     }
 
     #[test]
-    fn variables_that_open_mpi_is_told_in_a_list_are_joined_once_for_all_programs() {
+    fn open_mpi_list_variables_are_merged_once_for_all_programs() {
         let environment = [("OMNES_SHM", "off"), ("OMPI_MCA_mca_base_env_list", "A;B")];
         let setup = setup(Mpi::OpenMpi, &environment).with_report(Report::On);
         let line = launch(&setup, Mpi::OpenMpi, "-n 1 a : -n 1 b").unwrap();
@@ -267,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_programs_but_the_first_do_not_count() {
+    fn variable_lists_after_the_first_program_are_ignored() {
         let arguments = "-n 1 a : --mca mca_base_env_list A -n 1 b";
         let line = launch(&setup(Mpi::OpenMpi, &[]), Mpi::OpenMpi, arguments).unwrap();
         assert!(line.starts_with("mpirun -x LD_PRELOAD=") && line.contains(": -x"), "{line}");
     }
 
     #[test]
-    fn what_was_preloaded_stays_and_comes_first() {
+    fn existing_preloads_are_kept_and_precede_the_library() {
         let preload = |set: &str| {
             let setup = setup(Mpi::Mpich, &[("LD_PRELOAD", set)]);
             setup.preload.into_string().unwrap()
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_is_asked_for_replaces_what_is_set() {
+    fn requested_report_overrides_the_environment() {
         let environment = [("OMNES_MPI_REPORT", "off"), ("OMNES_NIC", "user")];
         let set = |mpi| setup(mpi, &environment).with_report(Report::On);
         let line = launch(&set(Mpi::OpenMpi), Mpi::OpenMpi, "a").unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_would_replace_the_library_are_refused() {
+    fn arguments_that_would_replace_the_library_are_rejected() {
         for (mpi, arguments, option) in [
             (Mpi::OpenMpi, "-x LD_PRELOAD=/a.so ./a", "-x"),
             (Mpi::OpenMpi, "-n 1 a : -x LD_PRELOAD b", "-x"),

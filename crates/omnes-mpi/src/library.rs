@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nearer_folders_win() {
+    fn library_in_the_nearest_folder_is_used() {
         let (root, folder) = command();
         for near in ["lib/omnes", "lib", "bin"] {
             let path = put(&root.path().join(near), Mpi::Mpich);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_reported_with_all_places() {
+    fn missing_library_error_lists_all_searched_paths() {
         let (root, folder) = command();
         put(&folder, Mpi::Mpich);
         let text = Library::beside(Mpi::OpenMpi, &folder).unwrap_err().to_string();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_the_loader_would_take_apart_is_refused() {
+    fn library_path_with_loader_separators_is_rejected() {
         let (root, _) = command();
         for name in ["a folder", "a:folder"] {
             let folder = root.path().join(name);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_library_does_not_load() {
+    fn loading_a_file_that_is_not_a_library_fails() {
         let (_root, folder) = command();
         put(&folder, Mpi::Mpich);
         let complaint = Library::beside(Mpi::Mpich, &folder).unwrap().check().unwrap_err();

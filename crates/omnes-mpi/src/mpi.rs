@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_and_compared_as_numbers() {
+    fn versions_are_parsed_and_compared_numerically() {
         let version = |text: &str| text.parse::<Version>().unwrap();
         assert_eq!(version("4.1.4").to_string(), "4.1.4");
         assert_eq!(version("4.1"), Mpi::OpenMpi.oldest());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn invalid_versions_are_rejected() {
         for text in ["", "4", "four.one", ".1", "4."] {
             assert_eq!(text.parse::<Version>(), Err(()), "{text:?}");
         }

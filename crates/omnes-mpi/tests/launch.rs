@@ -65,7 +65,7 @@ fn ranks_of_several_programs_have_the_library_loaded() {
 }
 
 #[test]
-fn a_report_that_is_asked_for_reaches_every_rank() {
+fn requested_report_reaches_every_rank() {
     for site in Mpi::ALL.into_iter().filter_map(Site::of) {
         let mpi = site.launcher.mpi;
         let setup = site.setup.clone().with_report(Report::On);
@@ -75,7 +75,7 @@ fn a_report_that_is_asked_for_reaches_every_rank() {
 }
 
 #[test]
-fn variables_that_open_mpi_lists_reach_every_rank_with_the_library() {
+fn open_mpi_list_variables_reach_every_rank_with_the_library() {
     let Some(site) = Site::of(Mpi::OpenMpi) else { return };
     let list = ["--mca", "mca_base_env_list", "OMNES_LISTED=yes"];
     let script = "echo $OMNES_LISTED $(grep -c stand-in.so /proc/self/maps)";
@@ -102,7 +102,7 @@ fn refused(name: &str) -> Error {
 }
 
 #[test]
-fn launchers_that_are_new_enough_are_taken() {
+fn supported_launcher_versions_are_accepted() {
     for (name, mpi, version) in [
         ("openmpi-4.1.0", Mpi::OpenMpi, "4.1.0"),
         ("openmpi-5.0.6", Mpi::OpenMpi, "5.0.6"),
@@ -116,7 +116,7 @@ fn launchers_that_are_new_enough_are_taken() {
 }
 
 #[test]
-fn launchers_that_are_too_old_are_refused_with_the_version_that_is_needed() {
+fn outdated_launcher_error_names_the_required_version() {
     for (name, ending) in [
         ("openmpi-4.0.7", "is of Open MPI 4.0.7; 4.1.0 or later is needed"),
         ("hydra-3.4.3", "is of MPICH 3.4.3; 4.0.0 or later is needed"),
@@ -128,7 +128,7 @@ fn launchers_that_are_too_old_are_refused_with_the_version_that_is_needed() {
 }
 
 #[test]
-fn launchers_of_others_are_refused_by_name() {
+fn unsupported_launchers_are_rejected_by_name() {
     let error = refused("Intel(R) MPI Library for Linux* OS, Version 2021.8").to_string();
     assert!(error.contains("is of Intel MPI, which is not supported"), "{error}");
     let error = refused("slurm 22.05.8").to_string();
@@ -141,7 +141,7 @@ fn launchers_of_others_are_refused_by_name() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused() {
+fn launchers_that_cannot_run_are_rejected() {
     let missing = Launcher::find(Some("no-such-launcher".as_ref())).unwrap_err();
     assert!(matches!(missing, Error::LauncherMissing(_)), "{missing}");
     let folder = tempfile::tempdir().unwrap();

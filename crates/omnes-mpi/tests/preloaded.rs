@@ -25,7 +25,7 @@ fn few(site: &Site, job: &Job) -> Outcome {
 }
 
 #[test]
-fn whatever_else_is_under_way_moves_on_while_a_call_waits() {
+fn other_pending_operations_progress_while_a_call_waits() {
     for site in sites() {
         for memory in ["off", "on"] {
             let job = Job::preloaded(&site, 3).with("OMNES_MPI_ONE_NODE", "on");
@@ -38,7 +38,7 @@ fn whatever_else_is_under_way_moves_on_while_a_call_waits() {
 }
 
 #[test]
-fn an_mpi_moves_on_under_calls_that_wait_for_nobody() {
+fn mpi_progresses_during_calls_that_do_not_wait() {
     for site in sites() {
         // A receiver in shared memory needs no help from the sender.
         let job = Job::spread(&site, 2).with("OMPI_MCA_btl", "tcp,self");
@@ -48,7 +48,7 @@ fn an_mpi_moves_on_under_calls_that_wait_for_nobody() {
 }
 
 #[test]
-fn what_is_legal_and_unlikely_ends_as_the_mpi_has_it() {
+fn unusual_but_legal_calls_behave_as_in_the_mpi() {
     for site in sites() {
         let program = site.program("edges");
         Job::plain(&site, 2).succeed(&program, "").line("edges: ok");
@@ -62,7 +62,7 @@ fn what_is_legal_and_unlikely_ends_as_the_mpi_has_it() {
 }
 
 #[test]
-fn threads_that_look_at_one_request_see_it_end_once() {
+fn threads_polling_one_request_see_one_completion() {
     for site in sites() {
         let program = site.program("watched");
         Job::plain(&site, 2).succeed(&program, "").line("watched: ok");
@@ -84,7 +84,7 @@ fn assert_same_with_and_without(site: &Site, ranks: u32, arguments: &str) {
 }
 
 #[test]
-fn communicators_of_few_short_calls_are_not_worth_connecting() {
+fn communicators_with_few_short_calls_are_not_connected() {
     for site in sites() {
         let program = site.program("brief");
         Job::plain(&site, 3).succeed(&program, "").line("brief: ok");
@@ -105,7 +105,7 @@ fn communicators_of_few_short_calls_are_not_worth_connecting() {
 }
 
 #[test]
-fn reductions_find_what_the_mpi_finds() {
+fn reductions_match_the_mpi() {
     for site in sites() {
         let program = site.program("reductions");
         Job::plain(&site, 2).succeed(&program, "").line("reductions: ok");
@@ -124,7 +124,7 @@ fn reductions_find_what_the_mpi_finds() {
 }
 
 #[test]
-fn what_only_the_mpi_can_combine_is_taken_and_finds_what_the_mpi_finds() {
+fn reductions_with_mpi_only_operations_are_intercepted_and_match() {
     for site in sites() {
         let program = site.program("combinations");
         Job::plain(&site, 2).succeed(&program, "plain").line("combinations: ok");
@@ -143,7 +143,7 @@ fn what_only_the_mpi_can_combine_is_taken_and_finds_what_the_mpi_finds() {
 }
 
 #[test]
-fn blocks_of_reductions_find_what_the_mpi_finds() {
+fn reduce_scatter_results_match_the_mpi() {
     for site in sites() {
         let program = site.program("blocks");
         Job::plain(&site, 3).succeed(&program, "").line("blocks: ok");
@@ -160,7 +160,7 @@ fn blocks_of_reductions_find_what_the_mpi_finds() {
 }
 
 #[test]
-fn scans_find_what_the_mpi_finds() {
+fn scans_match_the_mpi() {
     for site in sites() {
         let program = site.program("scans");
         Job::plain(&site, 3).succeed(&program, "").line("scans: ok");
@@ -178,7 +178,7 @@ fn scans_find_what_the_mpi_finds() {
 }
 
 #[test]
-fn gathers_find_what_the_mpi_finds() {
+fn allgathers_match_the_mpi() {
     for site in sites() {
         let program = site.program("gathers");
         Job::plain(&site, 3).succeed(&program, "").line("gathers: ok");
@@ -195,7 +195,7 @@ fn gathers_find_what_the_mpi_finds() {
 }
 
 #[test]
-fn parts_for_one_rank_or_each_find_what_the_mpi_finds() {
+fn gather_scatter_and_alltoall_match_the_mpi() {
     for site in sites() {
         let program = site.program("parts");
         Job::plain(&site, 3).succeed(&program, "plain").line("parts: ok");
@@ -212,7 +212,7 @@ fn parts_for_one_rank_or_each_find_what_the_mpi_finds() {
 }
 
 #[test]
-fn parts_of_any_lengths_between_two_ranks_find_what_the_mpi_finds() {
+fn gatherv_scatterv_and_alltoallv_match_the_mpi() {
     for site in sites() {
         let program = site.program("pairs");
         Job::plain(&site, 3).succeed(&program, "plain").line("pairs: ok");
@@ -230,7 +230,7 @@ fn parts_of_any_lengths_between_two_ranks_find_what_the_mpi_finds() {
 }
 
 #[test]
-fn parts_of_more_ranks_than_are_exchanged_with_at_once_find_their_places() {
+fn alltoallv_is_correct_beyond_the_concurrent_exchange_limit() {
     for site in sites() {
         // Short parts are waited for after 32 steps, long ones after 64.
         let outcome = Job::spread(&site, 70).succeed(&site.program("pairs"), "many");
@@ -240,7 +240,7 @@ fn parts_of_more_ranks_than_are_exchanged_with_at_once_find_their_places() {
 }
 
 #[test]
-fn what_is_started_goes_on_among_whatever_else_is_called() {
+fn nonblocking_collectives_progress_among_other_calls() {
     for site in sites() {
         let program = site.program("started");
         Job::plain(&site, 2).succeed(&program, "").line("started: ok");
@@ -258,7 +258,7 @@ fn what_is_started_goes_on_among_whatever_else_is_called() {
 }
 
 #[test]
-fn ranks_that_disagree_in_what_is_started_are_told() {
+fn mismatched_nonblocking_collectives_are_reported() {
     for site in sites() {
         for ranks in [2, 5] {
             let outcome = Job::spread(&site, ranks).succeed(&site.program("started"), "mismatch");
@@ -268,7 +268,7 @@ fn ranks_that_disagree_in_what_is_started_are_told() {
 }
 
 #[test]
-fn programs_of_all_calls_at_random_find_the_same_with_and_without() {
+fn random_programs_give_equal_results_with_and_without_the_library() {
     for site in sites() {
         for (ranks, seed) in [(2, 1), (2, 2), (4, 3), (4, 4)] {
             let arguments = format!("--quiet --one-clock --seed {seed} --steps 20");
@@ -278,7 +278,7 @@ fn programs_of_all_calls_at_random_find_the_same_with_and_without() {
 }
 
 #[test]
-fn random_calls_leave_in_every_byte_what_their_twins_of_the_mpi_leave() {
+fn random_calls_write_the_same_bytes_as_the_mpi() {
     for site in sites() {
         let program = site.program("differ");
         for (ranks, memory, seed) in [(2, "off", 1), (4, "off", 1), (3, "on", 2), (5, "off", 3)] {
@@ -306,7 +306,7 @@ fn random_calls_leave_in_every_byte_what_their_twins_of_the_mpi_leave() {
 }
 
 #[test]
-fn threads_with_communicators_of_their_own_find_the_same_with_and_without() {
+fn threads_with_own_communicators_get_equal_results_either_way() {
     for site in sites() {
         assert_same_with_and_without(&site, 2, "--quiet --threads 2 --seed 5 --steps 20");
         assert_same_with_and_without(&site, 4, "--quiet --threads 2 --seed 6 --steps 10");
@@ -314,7 +314,7 @@ fn threads_with_communicators_of_their_own_find_the_same_with_and_without() {
 }
 
 #[test]
-fn fortran_is_served_by_all_three_interfaces() {
+fn all_three_fortran_interfaces_are_intercepted() {
     for site in sites() {
         for program in site.fortran().into_iter().flatten() {
             let outcome = Job::spread(&site, 3).succeed(&program, "");
@@ -334,7 +334,7 @@ fn fortran_is_served_by_all_three_interfaces() {
 }
 
 #[test]
-fn an_mpi_that_comes_by_dlopen_is_served_also_where_no_call_is_taken() {
+fn dlopened_mpi_works_with_and_without_intercepted_calls() {
     for site in sites() {
         let program = site.program("later");
         Job::plain(&site, 2).succeed(&program, "collectives").line("later: ok");
@@ -347,7 +347,7 @@ fn an_mpi_that_comes_by_dlopen_is_served_also_where_no_call_is_taken() {
 }
 
 #[test]
-fn fortran_that_comes_by_dlopen_has_its_own_variables_in_the_place_of_memory() {
+fn dlopened_fortran_uses_its_own_special_variables() {
     for site in sites().filter(|site| site.fortran().is_some()) {
         let program = site.program("later");
         Job::plain(&site, 2).succeed(&program, "fortran").line("later: ok");
@@ -359,7 +359,7 @@ fn fortran_that_comes_by_dlopen_has_its_own_variables_in_the_place_of_memory() {
 }
 
 #[test]
-fn ranks_on_one_node_are_left_to_the_mpi() {
+fn calls_between_ranks_on_one_node_are_left_to_the_mpi() {
     for site in sites() {
         let world = few(&site, &Job::preloaded(&site, 2)).world();
         assert!(world.bcasts.are_passed() && world.barriers.are_passed(), "{world:?}");
@@ -368,7 +368,7 @@ fn ranks_on_one_node_are_left_to_the_mpi() {
 }
 
 #[test]
-fn what_is_switched_off_is_passed() {
+fn disabled_collectives_are_left_to_the_mpi() {
     for site in sites() {
         let world = |value| few(&site, &Job::spread(&site, 2).with("OMNES_MPI", value)).world();
         let off = world("off");
@@ -401,7 +401,7 @@ fn what_is_switched_off_is_passed() {
 }
 
 #[test]
-fn ranks_that_cannot_meet_run_on_with_their_mpi_and_say_why() {
+fn ranks_that_cannot_connect_fall_back_to_the_mpi_with_a_reason() {
     for site in sites() {
         let job = Job::spread(&site, 2).with("OMNES_INTERFACE", "nonsense");
         let world = few(&site, &job).world();
@@ -412,7 +412,7 @@ fn ranks_that_cannot_meet_run_on_with_their_mpi_and_say_why() {
 }
 
 #[test]
-fn the_library_of_another_mpi_takes_nothing() {
+fn library_for_another_mpi_intercepts_no_calls() {
     let sites: Vec<Site> = sites().collect();
     for site in &sites {
         for other in sites.iter().filter(|other| other.launcher.mpi != site.launcher.mpi) {
@@ -457,7 +457,7 @@ fn assert_gone(what: &str, left: impl Fn() -> Vec<String>) {
 }
 
 #[test]
-fn a_rank_that_dies_ends_the_job_and_nothing_is_left_behind() {
+fn dead_rank_ends_the_job_without_leftovers() {
     for site in sites() {
         for arguments in [
             "kill bcast",
@@ -494,7 +494,7 @@ exec "$@"
 "#;
 
 #[test]
-fn what_one_rank_does_not_want_all_pass() {
+fn collectives_disabled_at_one_rank_are_left_to_the_mpi_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script");
     std::fs::write(&script, ONE_DIFFERS).unwrap();

@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_there_and_stays() {
+    fn boot_id_is_available_and_stable() {
         assert!(boot_id().is_some());
         assert_eq!(boot_id(), boot_id());
     }

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn others_go_first_once_per_message_to_all() {
+    fn yield_is_due_once_per_broadcast_and_not_after_another_wait() {
         let broadcast_yield = broadcast_yield(8, 2);
         assert!(broadcast_yield.is_due());
         assert!(!broadcast_yield.is_due(), "they have had their turns");
@@ -79,12 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_way_with_a_core_of_its_own() {
+    fn rank_with_its_own_core_does_not_yield() {
         assert!(!broadcast_yield(2, 2).is_due());
     }
 
     #[test]
-    fn others_that_compute_do_not_go_first_again_and_again() {
+    fn yields_are_skipped_after_one_that_took_long() {
         let broadcast_yield = broadcast_yield(8, 2);
         assert!(broadcast_yield.is_due());
         broadcast_yield.on_turns(TURNS_MAX * 2);

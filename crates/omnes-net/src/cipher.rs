@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn data_come_out_as_they_went_in_and_look_different_each_time() {
+    fn data_round_trip_with_a_different_ciphertext_each_time() {
         let (mut sender, mut receiver) = (cipher(3), cipher(0));
         for data in [&b""[..], b"weights", &[0; 1432]] {
             let (first, second) = (packet(&mut sender, data), packet(&mut sender, data));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn other_senders_jobs_and_keys_are_told_apart() {
+    fn packets_with_another_sender_job_or_key_are_rejected() {
         let sealed = packet(&mut cipher(3), b"weights");
         assert_eq!(open(&mut cipher(0), 2, &sealed), None);
         let with = |job, key| Cipher::new(JobId(job), &JobKey::new([key; 16]), Rank(0), [0; 4]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn short_packets_are_refused() {
+    fn truncated_packets_are_rejected() {
         let sealed = packet(&mut cipher(3), b"");
         for bytes in 0..sealed.len() {
             let mut cut = sealed[..bytes].to_vec();
@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_flipped_bit_is_found(
+        fn any_flipped_bit_is_detected(
             data in proptest::collection::vec(any::<u8>(), 0..100),
             at in 0usize..1000,
             bit in 0u8..8,

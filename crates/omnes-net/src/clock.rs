@@ -34,7 +34,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn time_starts_with_the_clock_and_passes() {
+    fn clock_starts_near_zero_and_advances() {
         let clock = Clock::start();
         let first = clock.now();
         assert!(first.since(Instant::ZERO) < Duration::from_secs(60));

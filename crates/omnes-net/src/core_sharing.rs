@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_bound_to_cores_of_their_own_share_none() {
+    fn ranks_bound_to_separate_cores_share_none() {
         let ranks: Vec<Machine> = (0..128).map(|core| bound(1, core..core + 1)).collect();
         let census = Census::of(&ranks);
         assert_eq!(census.core_sharing_on(&ranks[77]), core_sharing(128, 128, 1));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_bound_to_the_same_core_are_oversubscribed_however_many_others_there_are() {
+    fn ranks_bound_to_the_same_core_are_oversubscribed() {
         let ranks = [bound(1, 0..1), bound(1, 0..1), bound(1, 0..1), bound(1, 8..16)];
         let census = Census::of(&ranks);
         assert_eq!(census.core_sharing_on(&ranks[0]), core_sharing(3, 1, 3));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_beside_the_processors_counts() {
+    fn cpu_quota_limits_the_cores_that_are_counted() {
         let limited = |container| Machine { cores: 2, container, ..bound(1, 0..64) };
         let census = Census::of(&[limited(1), limited(1), limited(1)]);
         assert_eq!(census.core_sharing_on(&limited(1)), core_sharing(3, 2, 2));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn all_processes_of_a_machine_name_it_alike() {
+    fn machine_identity_is_stable() {
         let this = Machine::this();
         assert_eq!(this, Machine::this());
         assert!(this.cores > 0 && this.cores <= this.processors.count());

@@ -140,12 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_time_that_can_be_written_is_a_long_one() {
+    fn longest_possible_duration_does_not_overflow() {
         assert!(Deadline::after(Duration::MAX, None).left() > LIMIT_MAX / 2);
     }
 
     #[test]
-    fn who_reads_nothing_is_written_to_for_a_limited_time() {
+    fn write_to_a_peer_that_reads_nothing_times_out() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (_silent, limit) = (listener.accept().unwrap(), Duration::from_millis(100));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_takes_far_longer_than_it_may_shows_that_the_process_was_stopped() {
+    fn call_far_over_its_time_limit_counts_as_a_stopped_process() {
         let patient = WhileWaiting::every(CALL_MIN, || std::ops::ControlFlow::Continue(()));
         let mut deadline = Deadline::after(STOPPED_MIN / 2, Some(&patient));
         let mut calls = 0;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_process_was_stopped_does_not_count() {
+    fn time_while_the_process_is_stopped_does_not_count() {
         let (second, sleep) = (Duration::from_secs(1), Duration::from_millis(1));
         let mut deadline = Deadline::after(60 * second, None);
         deadline.on_slept(sleep, second / 3);

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_to_the_address_comes_in_by_the_other_socket() {
+    fn packets_to_the_shared_address_arrive_at_the_step_socket() {
         let (here, there) = ("127.0.0.1".parse().unwrap(), "127.0.0.2".parse().unwrap());
         let mut steps = UdpSocket::bind_unchecked(here, 1 << 16).unwrap();
         let peer = UdpSocket::bind_unchecked(there, 1 << 16).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn it_turns_to_another_host_when_the_rank_there_is_gone() {
+    fn doorbell_connects_to_another_host_when_its_rank_is_gone() {
         let here = "127.0.0.1".parse().unwrap();
         let steps = UdpSocket::bind_unchecked(here, 1 << 16).unwrap();
         let peers = ["127.0.0.1:5", "127.0.0.2:5", "127.0.0.3:5"].map(|it| it.parse().unwrap());

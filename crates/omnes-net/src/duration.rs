@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_is_read() {
+    fn every_unit_is_parsed() {
         let texts = ["7ns", "25us", "1.5ms", "5s", "2min", "2m", "1h", "3d", "0.5s", "0", "5 s"];
         let nanoseconds = texts.map(|text| parse(text).unwrap().as_nanos());
         let seconds = |count: u128| count * SECOND;
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_named() {
+    fn invalid_durations_are_rejected_and_quoted_in_the_error() {
         for text in ["", "soon", "-1", "60", "5 parsecs", "inf", "nan", "1e3s", "105d", "."] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(&format!("`{text}`")), "{error}");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_exact_text_is_shown_and_read_back() {
+    fn shortest_exact_text_round_trips() {
         let texts =
             ["0s", "1ns", "1500ns", "200us", "5s", "90s", "100s", "2min", "1h", "36h", "2d"];
         for text in texts {

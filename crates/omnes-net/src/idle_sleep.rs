@@ -55,14 +55,14 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_long_nap_does_not_begin_when_the_last_caller_has_left_already() {
+    fn long_sleep_does_not_begin_after_the_last_caller_has_left() {
         let since = Instant::now();
         IdleSleep::default().sleep(LONG, || false);
         assert!(since.elapsed() < LONG);
     }
 
     #[test]
-    fn who_leaves_ends_a_long_sleep_however_far_it_has_come() {
+    fn leaving_caller_ends_a_long_sleep_at_any_point() {
         let (sleep, since) = (IdleSleep::default(), Instant::now());
         // Miri takes long, and runs this with many seeds.
         for _ in 0..if cfg!(miri) { 10 } else { 1000 } {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_into_one_train_with_its_data_in_a_row() {
+    fn run_becomes_one_train_with_contiguous_data() {
         let memory = [0u8; 4000];
         let at = |offset: usize| memory[offset..].as_ptr().cast_mut().cast();
         let data = libc::iovec { iov_base: at(0), iov_len: 1000 };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_for_others_or_longer_ones_begin_a_train_of_their_own() {
+    fn packets_on_another_route_or_longer_ones_begin_a_new_train() {
         let [to, other] = [5, 6].map(|port| Some(SocketAddr::from(([127, 0, 0, 1], port))));
         let multisend = Some(CommunicatorId(3));
         let first = Route { socket: 0, to, multisend: None };
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn trains_from_memory_that_is_anothers_are_taken_back() {
+    fn unsent_trains_from_withdrawn_memory_are_removed() {
         let message = Holding { channel: 0, source: Source::Message(SendId(7)) };
         let mut line = Line::new();
         push(&mut line, 0, 100, slot(7));

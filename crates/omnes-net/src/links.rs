@@ -285,7 +285,7 @@ mod tests {
 
     /// Steps include answers that this machine gives for a group that its NIC has forgotten.
     #[test]
-    fn only_what_is_for_its_own_nic_leaves_by_the_doorbell() {
+    fn only_packets_for_the_own_nic_leave_by_the_doorbell() {
         let offloads = Offloads { gso: false, gro: false };
         let mut links = Links::open("127.0.0.1".parse().unwrap(), Rank(0), 2, offloads).unwrap();
         let peers = ["127.0.0.1:5", "127.0.0.2:5"].map(|peer| peer.parse().unwrap());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_for_steps_say_nothing_of_offloads() {
+    fn reported_offloads_ignore_the_sockets_for_steps() {
         let wanted = Offloads { gso: true, gro: true };
         let mut links = Links::open("127.0.0.1".parse().unwrap(), Rank(0), 2, wanted).unwrap();
         let peers = ["127.0.0.1:5", "127.0.0.2:5"].map(|peer| peer.parse().unwrap());

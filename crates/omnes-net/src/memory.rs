@@ -348,7 +348,7 @@ mod tests {
     const TO: Rank = Rank(5);
 
     #[test]
-    fn room_for_copies_is_each_rank_s_own_and_comes_back_with_what_has_arrived() {
+    fn copy_space_is_per_rank_and_freed_once_messages_have_arrived() {
         let mut memory = Memory::new(&[1, 1], 8);
         let most = KEPT_BYTES_MAX - DESCRIPTION_BYTES;
         memory.copy_in(1, SendId(3), Some(TO), &vec![1; most as usize]);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn of_lent_memory_only_what_is_still_wanted_is_kept() {
+    fn only_the_needed_part_of_lent_memory_is_copied() {
         let mut memory = Memory::new(&[1], 8);
         let mut data: Vec<u8> = (0..100).collect();
         let base = NonNull::from(&mut data[..]).cast();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_wait_for_the_next_copy_are_few() {
+    fn spare_buffers_are_limited() {
         let mut spare = Spare::default();
         let half = Spare::BYTES_MAX / 2;
         (0..3).for_each(|_| spare.give(Vec::with_capacity(half)));

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_sees_nothing_for_long_is_blind() {
+    fn slot_that_sees_no_trains_for_long_is_blind() {
         let (mut sight, start) = (Sight::default(), Instant::now());
         assert!(!watch(&mut sight, 10 * BLIND_TRAINS, 0, start, 0));
         assert!(!watch(&mut sight, BLIND_TRAINS, 0, start, 99));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_sees_trains_now_and_then_is_not_blind() {
+    fn slot_that_sees_occasional_trains_is_not_blind() {
         let (mut sight, start) = (Sight::default(), Instant::now());
         for round in 0..100 {
             // Trains that arrived before the slot are not seen, later ones are.
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_trains_count_anew() {
+    fn train_count_restarts_after_a_pause() {
         let (mut sight, start) = (Sight::default(), Instant::now());
         // A link was down: the first train after that waits for a neighbour's address.
         assert!(!watch(&mut sight, BLIND_TRAINS, 0, start, 0));

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_ends_once() {
+    fn operation_ends_only_once() {
         let mut operations = Operations::default();
         let id = operations.start();
         assert!(!operations.is_ended(id) && operations.take(id).is_none());

@@ -98,7 +98,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn both_ends_of_an_own_connection_are_this_user_s() {
+    fn both_ends_of_a_local_connection_belong_to_this_user() {
         // SAFETY: plain system call.
         let me = unsafe { libc::geteuid() };
         // The last one has an IPv6 address at one end, and an IPv4 address at the other.
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_the_kernel_writes_them() {
+    fn kernel_address_format_is_parsed() {
         if cfg!(target_endian = "big") {
             return;
         }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_of_this_machine_and_in_no_table_is_a_stranger() {
+    fn local_peer_missing_from_the_tables_is_a_stranger() {
         let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
         assert_eq!(user_of(nobody, "127.0.0.1:2".parse().unwrap()), Some(NOBODY));
         let far: SocketAddr = "192.0.2.1:1".parse().unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_looked_for_here_who_has_an_address_elsewhere() {
+    fn remote_addresses_are_not_considered_local() {
         let is_own = |address: &str| is_own(address.parse().unwrap());
         assert!(is_own("127.0.0.1:80") && is_own("127.1.2.3:1"));
         let binds_anywhere = std::fs::read_to_string("/proc/sys/net/ipv4/ip_nonlocal_bind");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_hung_up_is_no_more_root_than_before() {
+    fn peer_that_has_disconnected_is_a_stranger() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         drop(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let stream = listener.accept().unwrap().0;

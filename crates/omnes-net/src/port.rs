@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn port_can_be_bound_and_is_not_one_that_the_kernel_hands_out() {
+    fn free_port_can_be_bound_and_is_outside_the_ephemeral_range() {
         let address = "127.0.0.1".parse().unwrap();
         let port = free_port(address).unwrap();
         assert!(PORTS.contains(&port));
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_passed_over_where_the_next_one_is_taken() {
+    fn port_is_skipped_when_the_next_one_is_in_use() {
         let address = "127.0.0.1".parse().unwrap();
         let port = free_port(address).unwrap();
         let taken = TcpListener::bind((address, port + 1)).unwrap();

@@ -276,7 +276,7 @@ mod tests {
     use omnes_wire::ENVELOPE_BYTES;
 
     #[test]
-    fn data_for_a_slot_are_never_in_place_also_when_the_train_was_rescued() {
+    fn only_message_data_of_an_unrescued_train_are_in_place() {
         let mut memory = [0u8; 4096];
         let base = NonNull::from(&mut memory).cast();
         let head_bytes = PACKET_OVERHEAD_BYTES;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_of_more_packets_than_there_is_room_for_heads_is_not_scattered() {
+    fn train_with_more_packets_than_head_slots_is_not_scattered() {
         let train = |packets| Received { bytes: packets * 100, packet_bytes: 100 };
         assert!(has_room_for(train(PACKETS_MAX)));
         assert!(!has_room_for(Received { bytes: PACKETS_MAX * 100 + 1, packet_bytes: 100 }));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_in_one_piece_is_sorted_into_heads_and_data() {
+    fn contiguous_train_is_sorted_into_heads_and_data() {
         let head_bytes = PACKET_OVERHEAD_BYTES + ENVELOPE_BYTES;
         let lengths =
             [(head_bytes, 1000), (PACKET_OVERHEAD_BYTES, 1000), (PACKET_OVERHEAD_BYTES, 500)];

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_to_receives_of_their_channel_communicator_and_tag() {
+    fn messages_match_receives_by_channel_communicator_and_tag() {
         let (mut own, mut operations) = (SelfMessages::default(), Operations::default());
         let mut memory = [[0u8; 8]; 6];
         let rooms: Vec<Room> = memory

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_any_job_is_a_line_that_ranks_read() {
+    fn table_of_any_job_size_round_trips_as_one_line() {
         let key = JobKey::new([7; 16]);
         let host = "fedc:ba98:7654:3210:fedc:ba98:7654:3210".parse().unwrap();
         for size in (1..=CONNECTED_RANKS_MAX + 1).chain([RANKS_MAX]) {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rank_finds_the_ports_that_are_for_it() {
+    fn addresses_for_each_rank_use_the_ports_meant_for_that_rank() {
         let host: IpAddr = "10.0.0.7".parse().unwrap();
         let ports = vec![Ports::One(5), Ports::Each(vec![6, 0, 7]), Ports::One(8)];
         let hosts = vec![None, Some(host), Some(host)];

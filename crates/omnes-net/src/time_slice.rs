@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_late_gets_shorter_slices_once_and_keeps_everything_else() {
+    fn late_thread_gets_shorter_slices_once_and_keeps_other_attributes() {
         in_a_thread(|usual| {
             let before = attributes().unwrap();
             let policy = SlicePolicy { length: Duration::from_micros(300), kept: None };
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn where_none_are_wanted_a_thread_keeps_its_slices() {
+    fn thread_keeps_its_slices_when_short_ones_are_disabled() {
         in_a_thread(|usual| {
             let policy = SlicePolicy { length: Duration::ZERO, ..SlicePolicy::OF_OWN_CORE };
             policy.on_start();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn where_cores_are_shared_a_thread_has_short_slices_while_its_turns_are_late() {
+    fn slices_on_shared_cores_are_short_while_turns_are_late() {
         in_a_thread(|usual| {
             let policy = SlicePolicy::OF_SHARED_CORE;
             let short = usual.min(100_000);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn where_cores_are_not_shared_a_thread_keeps_short_slices_until_the_job_ends() {
+    fn slices_on_unshared_cores_stay_short_until_restored() {
         in_a_thread(|usual| {
             SlicePolicy::OF_OWN_CORE.on_start();
             SlicePolicy::OF_OWN_CORE.on_turn(Duration::ZERO, Instant::from_ns(u64::MAX));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_that_the_program_has_changed_meanwhile_stay() {
+    fn slices_changed_by_the_program_are_not_restored() {
         in_a_thread(|usual| {
             SlicePolicy::OF_OWN_CORE.on_turn(LATE, Instant::ZERO);
             let others = libc::sched_attr { sched_runtime: usual + 1000, ..attributes().unwrap() };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_shorter_than_the_kernel_grants_are_given_back_too() {
+    fn slices_below_the_kernel_minimum_are_restored_too() {
         in_a_thread(|usual| {
             let policy = SlicePolicy { length: Duration::from_nanos(1), kept: None };
             policy.on_turn(LATE, Instant::ZERO);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_other_policies_and_shorter_slices_are_left_alone() {
+    fn threads_with_other_policies_or_shorter_slices_are_unaffected() {
         let own = attributes().unwrap();
         let is_longer = |policy: i32, runtime| {
             let of =

@@ -241,7 +241,7 @@ mod tests {
     const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1));
 
     #[test]
-    fn one_rank_of_each_host_stands_in_the_circle() {
+    fn circle_contains_one_rank_per_host() {
         let host = |last| IpAddr::from([10, 0, 0, last]);
         let hosts = [(host(1), 5), (host(2), 6), (host(1), 7), (host(3), 8), (host(2), 9)];
         assert_eq!(circle(hosts.into_iter()), [(0, 5), (1, 6), (3, 8)]);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_packets_that_come_are_found_in_one_turn_or_two() {
+    fn longest_packets_that_arrive_are_found_in_one_or_two_turns() {
         with_two([&[3000, 2000], &[3000, 2000]], [9, 9], |_, mut one| {
             assert_eq!(one.take(Turn::Look), Some(0));
         });
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_other_jobs_and_turns_are_none() {
+    fn packets_of_other_jobs_and_turns_are_ignored() {
         with_two([&[3000], &[3000]], [8, 9], |_, mut one| {
             assert_eq!(one.take(Turn::Look), None);
         });
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_with_another_key_sender_or_addressee_are_none() {
+    fn packets_with_another_key_sender_or_addressee_are_rejected() {
         let [own, other] = [7, 8].map(|byte| JobKey::new([byte; 16]));
         let question = |me, key| Question { me: Rank(me), job: JobId(9), key, lengths: vec![3000] };
         let packet = |from: u32, key| question(from, key).packet(Rank(1), 1, 3000);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_named_between_which_something_is_bad() {
+    fn hosts_at_both_ends_of_a_bad_path_are_named() {
         let circle = [(0, 5), (1, 6), (3, 8)];
         let addresses = [1, 2, 2, 3].map(|last| SocketAddr::from(([10, 0, 0, last], 9)));
         let found = |found: [Found; 3]| -> BTreeMap<Rank, Found> {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_worse_than_any_packet() {
+    fn any_packet_is_better_than_none() {
         assert_eq!(better(None, Some(3)), Some(3));
         assert_eq!(better(Some(2), Some(3)), Some(2));
         assert_eq!(better(None, None), None);

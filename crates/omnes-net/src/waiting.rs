@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_follow_one_another() {
+    fn wait_stages_are_spin_then_yield_then_block() {
         let policy = WaitPolicy::for_ranks(2, 2);
         assert_eq!(policy.stage_after(Duration::ZERO), Stage::Spin);
         assert_eq!(policy.stage_after(policy.spin), Stage::GiveWay);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_a_long_message_blocks_soon() {
+    fn wait_for_a_long_message_blocks_early() {
         for policy in [WaitPolicy::for_ranks(2, 2), WaitPolicy::for_ranks(16, 2)] {
             let soon = policy.spin + Duration::from_micros(50);
             assert_eq!(policy.stage_after(soon), Stage::GiveWay);
@@ -156,20 +156,20 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_may_spin_or_yield_for_ever() {
+    fn wait_can_spin_without_a_time_limit() {
         let spin = WaitPolicy { spin: Duration::MAX, ..WaitPolicy::for_ranks(2, 2) };
         assert_eq!(spin.stage_after(Duration::from_secs(1)), Stage::Spin);
         assert_eq!(spin.stage_after(Duration::MAX), Stage::Block);
     }
 
     #[test]
-    fn nobody_spins_where_ranks_outnumber_cores() {
+    fn ranks_do_not_spin_when_they_outnumber_cores() {
         let policy = WaitPolicy::for_ranks(16, 2);
         assert_eq!(Waiting::new(policy, Instant::ZERO).next(Instant::ZERO), Stage::GiveWay);
     }
 
     #[test]
-    fn what_the_program_does_beside_has_many_turns_before_a_wait_blocks_unless_cores_are_shared() {
+    fn callback_has_many_turns_before_blocking_only_on_unshared_cores() {
         let own = WaitPolicy::for_ranks(2, 2);
         let before_blocking = own.spin + own.yield_time;
         assert!(own.callbacks.first + 50 * own.callbacks.next < before_blocking, "{own:?}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_lasts_from_the_first_reading_on_and_begins_anew_with_news() {
+    fn wait_is_timed_from_the_first_clock_reading_and_restarts_on_news() {
         let policy = WaitPolicy::for_ranks(2, 2);
         let (old, start) = (Instant::from_ns(7), Instant::from_ns(1_000_000_000));
         let mut waiting = Waiting::new(policy, old);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_start_that_come_late_tell_nothing() {
+    fn late_startup_bytes_are_ignored() {
         let (mut watch, mut theirs) = watched();
         theirs.write_all(&[READY; NUDGES_MAX]).unwrap();
         assert!(has_woken(&watch, Duration::from_secs(60)));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn farewell_names_the_failure_for_which_a_rank_leaves() {
+    fn farewell_names_the_failed_rank_behind_the_departure() {
         for cause in [None, Some(Rank(0)), Some(Rank(300))] {
             let (mut watch, theirs) = watched();
             assert_eq!(watch.poll(), None);
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn end_without_farewell_is_a_loss() {
+    fn connection_closed_without_farewell_is_a_loss() {
         let (mut watch, theirs) = watched();
         drop(theirs);
         assert_eq!(wait_for_news(&mut watch), News::Lost(Rank(3)));
     }
 
     #[test]
-    fn of_many_connections_those_with_news_are_found_and_no_others_are_read() {
+    fn connections_with_news_are_found_among_many() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = |rank| {
             let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_a_child_has_too_wakes_nobody_when_it_is_done_with() {
+    fn closed_connection_still_open_in_a_child_causes_no_wake_ups() {
         let (mut watch, theirs) = watched();
         // A descriptor of the same open file, like that of a forked child.
         let child_s = watch.streams[&Rank(3)].try_clone().unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_reset_tells_of_no_end() {
+    fn connection_reset_is_not_reported_as_a_loss() {
         let (mut watch, theirs) = watched();
         socket2::SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).unwrap();
         drop(theirs);

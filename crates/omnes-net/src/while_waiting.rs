@@ -146,7 +146,7 @@ mod tests {
     const PACE: Pace = Pace::OF_OWN_CORE;
 
     #[test]
-    fn first_turn_comes_after_a_while_from_the_first_reading_on() {
+    fn first_callback_is_due_a_delay_after_the_first_clock_reading() {
         let callback = WhileWaiting::new(|| {});
         let old = Instant::from_ns(7);
         let mut timer = CallbackTimer::new(Some(&callback), old, PACE);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn next_turn_comes_an_interval_after_the_end_of_a_call() {
+    fn next_callback_is_due_one_interval_after_the_previous_one_ends() {
         let callback = WhileWaiting::new(|| {});
         let mut timer = CallbackTimer::new(Some(&callback), Instant::ZERO, PACE);
         let end = Instant::from_ns(1_000_000);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_of_another_interval_has_its_first_turn_after_one() {
+    fn callback_with_an_interval_is_first_due_after_one_interval() {
         let interval = Duration::from_millis(50);
         let callback = WhileWaiting::every(interval, || ControlFlow::Break(()));
         let mut timer = CallbackTimer::new(Some(&callback), Instant::ZERO, PACE);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_waits_count_as_a_long_one_for_a_hook_with_an_interval() {
+    fn short_waits_add_up_for_a_callback_with_an_interval() {
         let (interval, millisecond) = (Duration::from_millis(50), Duration::from_millis(1));
         const LONG: Pace = Pace { first: Duration::from_millis(2), ..PACE };
         let (often, plain) = (WhileWaiting::every(interval, || ControlFlow::Continue(())), None);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_hook_there_are_no_turns() {
+    fn no_callback_is_ever_due_without_a_hook() {
         let mut timer = CallbackTimer::new(None, Instant::ZERO, PACE);
         assert!(timer.due(Instant::from_ns(1_000_000_000)).is_none());
         assert!(timer.due(Instant::from_ns(2_000_000_000)).is_none());

@@ -69,7 +69,7 @@ fn every_length_arrives_from_every_rank_over_loopback() {
 
 /// [BC-R5, R10, R14, R17]
 #[test]
-fn every_policy_brings_the_same_bytes() {
+fn every_policy_delivers_the_same_bytes() {
     for policy in ["basic", "window", "tree-ack=2", "co-root=2", "skewed=4", "nack"] {
         all_lengths(&loopback(3), policy);
     }
@@ -87,7 +87,7 @@ fn expect_stream(member: &Member<'_>, root: u32, count: u32) {
 
 /// [BC-R1, R5]
 #[test]
-fn messages_back_to_back_wait_for_room_and_arrive_in_order_at_a_late_rank() {
+fn back_to_back_broadcasts_arrive_in_order_at_a_late_rank() {
     let count = 2000;
     with_ranks(
         &loopback(3),
@@ -113,7 +113,7 @@ fn messages_back_to_back_wait_for_room_and_arrive_in_order_at_a_late_rank() {
 }
 
 #[test]
-fn all_ranks_broadcast_at_once() {
+fn all_ranks_broadcast_concurrently() {
     with_ranks(
         &loopback(3),
         |_| {},
@@ -142,7 +142,7 @@ fn all_ranks_broadcast_at_once() {
 
 /// [BC-R2]
 #[test]
-fn small_broadcast_is_one_packet_and_one_call_however_many_receive() {
+fn small_broadcast_takes_one_packet_and_one_send_call() {
     let rounds = 50;
     let counters = with_ranks(
         &loopback(3),
@@ -173,7 +173,7 @@ fn small_broadcast_is_one_packet_and_one_call_however_many_receive() {
 }
 
 #[test]
-fn memory_is_the_callers_again_after_release() {
+fn released_operations_no_longer_use_the_memory_of_the_caller() {
     with_ranks(
         &loopback(3),
         |_| {},
@@ -209,7 +209,7 @@ fn memory_is_the_callers_again_after_release() {
 }
 
 #[test]
-fn message_that_is_too_long_is_truncated_and_said_so() {
+fn too_long_message_is_truncated_with_an_error() {
     with_ranks(
         &loopback(3),
         |_| {},
@@ -260,7 +260,7 @@ fn heard_packets(nodes: &[&[u32]], root: u32) -> Vec<u64> {
 
 /// The lowest rank of a host has joined for all.
 #[test]
-fn of_a_host_only_the_member_and_leaders_of_nodes_hear_the_group() {
+fn only_the_group_member_and_node_leaders_of_a_host_hear_the_group() {
     let heard = heard_packets(&[&[0, 1], &[2, 3]], 0);
     assert!(heard[2] >= 100, "{heard:?}");
     assert_eq!((heard[1], heard[3]), (0, 0), "{heard:?}");
@@ -270,7 +270,7 @@ fn of_a_host_only_the_member_and_leaders_of_nodes_hear_the_group() {
 }
 
 #[test]
-fn the_next_rank_of_a_host_hears_the_group_when_the_one_that_had_joined_leaves() {
+fn next_rank_of_a_host_hears_the_group_after_the_member_leaves() {
     let meet = Barrier::new(3);
     let port = free_port(LOOPBACK.parse().unwrap()).unwrap();
     let rendezvous = format!("{LOOPBACK}:{port}");
@@ -317,7 +317,7 @@ fn the_next_rank_of_a_host_hears_the_group_when_the_one_that_had_joined_leaves()
 
 /// The group of broadcasts is not open, as in a communicator that has only had barriers so far.
 #[test]
-fn leaders_hear_the_end_of_barriers() {
+fn node_leaders_receive_multicast_barrier_releases() {
     let nodes = || [0, 2].map(|rank| vec![Rank(rank)]).into_iter().collect();
     let communicator = CommunicatorId(5);
     let heard = with_ranks(
@@ -372,7 +372,7 @@ fn broadcasts_without_offloads_arrive() {
 }
 
 #[test]
-fn rank_without_multicast_says_why_and_refuses() {
+fn rank_without_multicast_reports_the_reason_and_rejects_broadcasts() {
     let adjust = |config: &mut JobConfig| config.multicast.wanted = config.rank != 1;
     with_ranks(&loopback(2), adjust, |member| {
         let reason = match member.engine.rank() {
@@ -392,7 +392,7 @@ fn rank_without_multicast_says_why_and_refuses() {
 }
 
 #[test]
-fn failed_rank_ends_broadcasts_with_its_name() {
+fn broadcasts_fail_with_an_error_that_names_the_failed_rank() {
     let meet = Barrier::new(3);
     let port = free_port(LOOPBACK.parse().unwrap()).unwrap();
     let rendezvous = format!("{LOOPBACK}:{port}");
@@ -468,7 +468,7 @@ fn flood(group: SocketAddr, is_over: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn strangers_on_the_group_change_counters_only_and_keep_nobody_from_sleeping() {
+fn forged_group_packets_only_change_counters_and_do_not_prevent_sleep() {
     let is_over = AtomicBool::new(false);
     let counters = with_ranks(
         &loopback(3),
@@ -528,7 +528,7 @@ fn every_length_arrives_between_hosts() {
 }
 
 #[test]
-fn ranks_of_one_host_and_of_another_hear_each_other() {
+fn broadcasts_reach_ranks_on_the_same_host_and_on_another() {
     let Some(hosts) = hosts::network(2, hosts::Family::V4) else { return };
     let ranks = [hosts[0].clone(), hosts[1].clone(), hosts[0].clone()];
     all_lengths(&ranks, "combined");

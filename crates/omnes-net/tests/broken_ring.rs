@@ -28,7 +28,7 @@ fn overwrite_rings() {
 }
 
 #[test]
-fn who_reads_nonsense_in_a_ring_names_its_writer() {
+fn corrupted_ring_is_reported_as_a_failure_of_its_writer() {
     let counters = with_ranks(
         &[Host::here([127, 0, 0, 1].into()), Host::here([127, 0, 0, 1].into())],
         // Silence would reveal the failure as well, later.

@@ -12,7 +12,7 @@ use omnes_wire::{JobId, JobKey, Rank};
 use std::time::{Duration, Instant};
 
 #[test]
-fn the_limit_is_raised_as_far_as_it_may_and_one_that_is_too_low_is_named() {
+fn descriptor_limit_is_raised_if_possible_and_named_if_too_low() {
     // SAFETY: the kernel reads and writes one limit, which lives as long as the calls.
     let set = |limit: libc::rlimit| unsafe {
         assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);

@@ -88,7 +88,7 @@ fn overheard(encrypts: bool) -> (bool, Vec<EngineCounters>) {
 }
 
 #[test]
-fn data_that_are_encrypted_are_not_heard_and_none_are_put_in_their_place() {
+fn encrypted_data_can_neither_be_overheard_nor_forged() {
     let (has_read, counters) = overheard(true);
     assert!(!has_read);
     for counted in &counters[1..] {

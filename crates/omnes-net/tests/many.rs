@@ -11,7 +11,7 @@ use ranks::with_ranks;
 const RANKS: usize = 200;
 
 #[test]
-fn a_rank_that_leaves_says_so_to_all_others_however_many_they_are() {
+fn departing_rank_notifies_all_others_in_a_large_job() {
     descriptors::allow(20 * RANKS as u64);
     let hosts = vec![Host::here([127, 0, 0, 1].into()); RANKS];
     let leaves_early = 7;

@@ -31,7 +31,7 @@ fn forged(job: u32) -> Vec<u8> {
 }
 
 #[test]
-fn packets_of_strangers_are_not_passed_on() {
+fn packets_of_strangers_are_not_forwarded() {
     let without_multicast = |config: &mut JobConfig| config.multicast.wanted = false;
     let ports = Mutex::new(vec![(0, 0); 3]);
     let counters = with_ranks(&loopback(3), without_multicast, |member| {

@@ -10,7 +10,7 @@ use omnes_wire::{JobKey, PACKET_OVERHEAD_BYTES};
 use ranks::with_ranks;
 
 #[test]
-fn the_longest_packet_fills_the_link_and_no_more() {
+fn longest_packet_exactly_fills_the_link_mtu() {
     for (family, headers) in [(Family::V4, 20 + 8), (Family::V6, 40 + 8)] {
         for (encrypts, sealed) in [(false, 0), (true, 16 + 12)] {
             let Some(hosts) = hosts::network(2, family) else { return };

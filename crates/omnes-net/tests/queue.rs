@@ -74,7 +74,7 @@ fn run(hosts: &[Host], wait: Option<Duration>) -> Vec<EngineCounters> {
 }
 
 #[test]
-fn small_packets_come_by_the_queue_and_large_ones_by_the_sockets() {
+fn small_packets_arrive_by_the_queue_and_large_ones_by_the_sockets() {
     let Some(hosts) = hosts::network(3, Family::V4) else { return };
     for counted in run(&hosts, None) {
         let (all, small) = (counted.socket.packets_received, counted.queue.packets);
@@ -84,7 +84,7 @@ fn small_packets_come_by_the_queue_and_large_ones_by_the_sockets() {
 }
 
 #[test]
-fn no_queue_is_opened_while_there_shall_be_none() {
+fn queue_is_not_opened_while_disabled() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let counters = with_ranks(&hosts, by_queue, |member| {
         member.engine.without_queue(|| {
@@ -100,7 +100,7 @@ fn no_queue_is_opened_while_there_shall_be_none() {
 }
 
 #[test]
-fn no_queue_is_opened_before_its_time() {
+fn queue_is_not_opened_before_the_configured_delay() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let adjust = |config: &mut JobConfig| {
         by_queue(config);
@@ -115,7 +115,7 @@ fn no_queue_is_opened_before_its_time() {
 }
 
 #[test]
-fn encrypted_packets_come_by_the_queue_too() {
+fn encrypted_packets_arrive_by_the_queue() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let adjust = |config: &mut JobConfig| {
         by_queue(config);
@@ -132,7 +132,7 @@ fn encrypted_packets_come_by_the_queue_too() {
 }
 
 #[test]
-fn who_sleeps_is_woken_by_the_sockets() {
+fn sleeping_rank_is_woken_by_the_sockets() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let [_, other] = &run(&hosts, Some(Duration::ZERO))[..] else { panic!("there are two ranks") };
     println!("{} by the queue, {} sleeps", other.queue.packets, other.sleeps);
@@ -140,7 +140,7 @@ fn who_sleeps_is_woken_by_the_sockets() {
 }
 
 #[test]
-fn ranks_of_the_own_host_are_heard_past_the_queue() {
+fn packets_from_the_same_host_bypass_the_queue() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let ranks = [hosts[0].clone(), hosts[1].clone(), hosts[0].clone()];
     run(&ranks, None);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const BYTES: usize = 1 << 20;
 
 #[test]
-fn rest_of_a_message_that_came_early_is_asked_for_at_once() {
+fn rest_of_an_early_message_is_requested_immediately() {
     let here = Host::here(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let block_at_once = |config: &mut omnes_net::JobConfig| {
         config.shared_memory = false;
@@ -50,7 +50,7 @@ fn rest_of_a_message_that_came_early_is_asked_for_at_once() {
 /// Their last packets are as long as all others, so the next message's packets continue their
 /// trains.
 #[test]
-fn messages_that_share_a_train_come_into_memory_of_their_own() {
+fn messages_that_share_a_train_arrive_in_separate_buffers() {
     const MESSAGES: usize = 60;
     let here = Host::here(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let by_sockets = |config: &mut omnes_net::JobConfig| config.shared_memory = false;

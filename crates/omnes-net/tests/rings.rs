@@ -16,7 +16,7 @@ fn one_node(size: usize) -> Vec<Host> {
 }
 
 #[test]
-fn ranks_of_one_node_talk_through_rings_only() {
+fn ranks_of_one_node_communicate_only_through_rings() {
     let counters = with_ranks(
         &one_node(3),
         |_| {},
@@ -37,7 +37,7 @@ fn ranks_of_one_node_talk_through_rings_only() {
 }
 
 #[test]
-fn rank_without_shared_memory_is_a_node_of_its_own() {
+fn rank_without_shared_memory_forms_its_own_node() {
     let one_without = |config: &mut JobConfig| config.shared_memory = config.rank != 1;
     let counters = with_ranks(&one_node(4), one_without, |member| {
         assert_eq!(member.engine.nodes(), [vec![0, 2, 3], vec![1]]);
@@ -57,7 +57,7 @@ fn rank_without_shared_memory_is_a_node_of_its_own() {
 }
 
 #[test]
-fn rank_that_is_not_inside_is_woken_and_takes_what_comes() {
+fn rank_outside_the_library_is_woken_and_receives_packets() {
     // More than a ring holds, so the receiver must have polled many times.
     const BYTES: usize = 16 << 20;
     let counters = with_ranks(
@@ -85,7 +85,7 @@ fn rank_that_is_not_inside_is_woken_and_takes_what_comes() {
 }
 
 #[test]
-fn many_messages_that_nobody_asks_for_never_fill_a_ring() {
+fn unexpected_messages_never_fill_a_ring() {
     // As many as their sender may keep by itself.
     const MESSAGES: usize = omnes_net::KEPT_BYTES_MAX as usize / (100 + 128);
     let counters = with_ranks(

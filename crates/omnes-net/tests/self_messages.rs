@@ -39,7 +39,7 @@ fn wait_for_peer(member: &Member<'_>, receive: Operation) -> Rank {
 }
 
 #[test]
-fn a_receive_that_an_own_message_has_ended_takes_none_of_another_rank() {
+fn receive_completed_by_an_own_message_takes_none_of_another_rank() {
     with_sender(&[2], |member| {
         let (mut first, mut second) = ([0; 8], [0; 8]);
         let any = start_receive_any(member, &mut first);
@@ -53,7 +53,7 @@ fn a_receive_that_an_own_message_has_ended_takes_none_of_another_rank() {
 }
 
 #[test]
-fn a_receive_that_another_rank_has_ended_takes_no_own_message() {
+fn receive_completed_by_another_rank_takes_no_own_message() {
     with_sender(&[1, 2], |member| {
         let (mut first, mut second, mut third) = ([0; 8], [0; 8], [0; 8]);
         let any = start_receive_any(member, &mut first);
@@ -70,7 +70,7 @@ fn a_receive_that_another_rank_has_ended_takes_no_own_message() {
 }
 
 #[test]
-fn a_receive_that_was_released_takes_nothing() {
+fn released_receive_takes_no_message() {
     with_sender(&[2], |member| {
         let (mut first, mut second, mut third) = ([0; 8], [0; 8], [0; 8]);
         let any = start_receive_any(member, &mut first);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn clsact_filters_go_with_their_attachment_or_are_swept() {
+    fn clsact_filters_are_removed_on_drop_or_by_the_sweep() {
         in_namespace(|| {
             let kernels = [Kernel::load().unwrap(), Kernel::load().unwrap()];
             for direction in [Direction::Ingress, Direction::Egress] {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_attached_to_once_however_often_that_is_asked_for() {
+    fn repeated_attach_hooks_an_interface_once() {
         in_namespace(|| {
             let kernel = Kernel::load().unwrap();
             let hooked = || crate::agent::hooks::at(LOOPBACK, &BTreeMap::new()).unwrap().len();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_does_not_exist_is_named() {
+    fn missing_interface_is_named_in_the_attach_error() {
         in_namespace(|| {
             let kernel = Kernel::load().unwrap();
             let refused = kernel.attach(77).unwrap_err();

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksum_is_that_of_the_rfc() {
+    fn ip_checksum_matches_a_known_example() {
         // The header of a well-known example, with its checksum b861 left out.
         let header = [
             0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_have_their_mac_and_ttl() {
+    fn multicast_frames_have_the_group_mac_and_ttl() {
         let cases: [(&str, &str, [u8; 6], usize, usize); 2] = [
             ("10.0.0.1:4000", "239.193.2.3:20000", [0x01, 0x00, 0x5e, 0x41, 2, 3], 20, 22),
             ("[fd00::1]:4000", "[ff15::4193:203]:20000", [0x33, 0x33, 0x41, 0x93, 2, 3], 0, 21),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_the_checksum_has_the_pseudo_headers_sum() {
+    fn checksum_field_holds_the_pseudo_header_sum() {
         let (from, to) = ("[fd00::1]:1".parse().unwrap(), "[fd00::2]:2".parse().unwrap());
         let frame = step(from, to, [0; 6], 1);
         assert_eq!(frame[60..], (0xfd00u32 * 2 + 1 + 2 + 48 + 17 - 0xffff).to_be_bytes()[2..]);

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_slot_leaves_no_key() {
+    fn closing_a_slot_erases_its_key() {
         if !is_root() {
             return;
         }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_cannot_be_opened_leaves_nothing_behind() {
+    fn failed_slot_open_leaves_no_state() {
         if !is_root() {
             return;
         }
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn all_slots_can_be_opened_and_one_more_is_refused_until_one_is_closed() {
+    fn opening_beyond_the_slot_limit_fails_until_one_is_closed() {
         if !is_root() {
             return;
         }
@@ -480,7 +480,7 @@ mod tests {
 
     /// The kernel waits for its processors after each change of a map of maps.
     #[test]
-    fn closing_a_slot_changes_no_map_of_maps() {
+    fn closing_a_slot_leaves_the_maps_of_maps_unchanged() {
         if !is_root() {
             return;
         }
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_queues_leave_no_key() {
+    fn closing_a_queue_erases_its_key() {
         if !is_root() {
             return;
         }
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_verifier_refuses_is_told_with_its_words() {
+    fn verifier_rejection_is_reported_with_its_message() {
         if !is_root() {
             return;
         }

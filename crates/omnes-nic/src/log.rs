@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_what_is_said_is_kept() {
+    fn tail_of_the_log_is_kept() {
         let said: String = (0..100).map(|line| format!("line {line}\n\n")).collect();
         let kept = tail(&said);
         assert!(kept.starts_with("line 84 | line 85"), "{kept}");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_said_meanwhile_is_kept() {
+    fn only_messages_logged_while_listening_are_kept() {
         let ((), said) = listening(|| keep(PrintLevel::Warn, "libbpf: no\n".to_owned()));
         assert_eq!(said, "libbpf: no");
         keep(PrintLevel::Warn, "later\n".to_owned());

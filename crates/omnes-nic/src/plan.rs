@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_of_one_version_of_ip_and_written_as_such() {
+    fn mixed_and_ipv4_mapped_plan_addresses_are_rejected() {
         let plan = |sockets: &[&str], group: Option<&str>| {
             let sockets = sockets.iter().map(|socket| socket.parse().unwrap()).collect();
             QueuePlan { job: 1, sockets, group: group.map(|group| group.parse().unwrap()) }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slots_plan_that_makes_no_sense_is_refused_with_the_reason() {
+    fn invalid_slot_plans_are_rejected_with_the_reason() {
         let wrong = |change: fn(&mut SlotPlan)| {
             let mut plan = plan(3);
             assert!(plan.check().is_ok());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queues_plan_that_makes_no_sense_is_refused_with_the_reason() {
+    fn invalid_queue_plans_are_rejected_with_the_reason() {
         let plan = |count, group: Option<SocketAddr>| {
             let socket = |at: u16| SocketAddr::new(address(0).ip(), 5000 + at);
             QueuePlan { job: 1, sockets: (0..count).map(socket).collect(), group }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_never_shown() {
+    fn debug_output_hides_keys() {
         let member = MemberPlan { rank: 3, index: 1, key: [0xab; 16] };
         assert_eq!(format!("{member:?}"), "MemberPlan { rank: 3, index: 1, key: secret }");
     }

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn only_threads_started_within_are_without_signals() {
+    fn only_threads_spawned_in_the_closure_block_signals() {
         let thread = without_signals(|| std::thread::spawn(|| is_blocked(libc::SIGUSR1)));
         assert!(thread.join().unwrap());
         assert!(!is_blocked(libc::SIGUSR1));

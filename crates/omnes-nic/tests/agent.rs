@@ -26,7 +26,7 @@ fn plays_an_actor() {
 }
 
 #[test]
-fn ordinary_users_borrow_and_their_barriers_run_in_the_kernel() {
+fn unprivileged_users_borrow_slots_for_kernel_barriers() {
     let Some(hosts) = network(2) else { return };
     let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
     let mut actors = [Actor::start(&hosts[0]), Actor::start(&hosts[1])];
@@ -55,7 +55,7 @@ fn ordinary_users_borrow_and_their_barriers_run_in_the_kernel() {
 }
 
 #[test]
-fn a_queue_is_lent_for_sockets_that_are_the_callers_own() {
+fn queue_is_lent_only_for_sockets_of_the_caller() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let client = agent.client();
@@ -90,7 +90,7 @@ fn a_queue_is_lent_for_sockets_that_are_the_callers_own() {
 }
 
 #[test]
-fn a_killed_process_gives_its_slots_back_also_if_a_child_of_it_lives() {
+fn killed_process_returns_its_slots_even_with_a_living_child() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let mut actor = Actor::start(&hosts[0]);
@@ -108,7 +108,7 @@ fn a_killed_process_gives_its_slots_back_also_if_a_child_of_it_lives() {
 }
 
 #[test]
-fn a_port_is_kept_while_its_slot_is_lent() {
+fn port_stays_bound_while_its_slot_is_lent() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let Member { socket, plan, .. } = Member::new(&hosts[0], 0, 2);
@@ -122,7 +122,7 @@ fn a_port_is_kept_while_its_slot_is_lent() {
 }
 
 #[test]
-fn a_slot_whose_port_is_given_up_is_taken_back() {
+fn slot_is_revoked_when_its_port_is_released() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let Member { mut plan, .. } = Member::new(&hosts[0], 0, 2);
@@ -144,7 +144,7 @@ fn a_slot_whose_port_is_given_up_is_taken_back() {
 }
 
 #[test]
-fn who_has_lost_a_slot_cannot_return_the_next_one_of_that_number() {
+fn former_owner_cannot_return_a_reused_slot_number() {
     let Some(hosts) = network(2) else { return };
     let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
     // Two actors have lost slot 0: one returns it, the other ends.
@@ -175,7 +175,7 @@ fn who_has_lost_a_slot_cannot_return_the_next_one_of_that_number() {
 }
 
 #[test]
-fn a_port_of_somebody_else_is_not_lent() {
+fn port_of_another_process_is_not_lent() {
     let Some(hosts) = network(2) else { return };
     let _agent = Served::usual(&hosts[0]);
     let victim = Member::new(&hosts[0], 0, 2);
@@ -213,7 +213,7 @@ fn a_port_of_somebody_else_is_not_lent() {
 }
 
 #[test]
-fn a_slot_has_one_owner_and_other_jobs_have_others() {
+fn slot_has_one_owner_and_other_jobs_get_their_own() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let first = Member::new(&hosts[0], 0, 2);
@@ -304,7 +304,7 @@ fn plan_job() -> u32 {
 }
 
 #[test]
-fn what_a_process_loads_itself_and_what_the_agent_lends_work_side_by_side() {
+fn process_firmware_and_agent_firmware_work_side_by_side() {
     let Some(hosts) = network(2) else { return };
     let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
     let members = [Member::new(&hosts[0], 0, 2), Member::new(&hosts[1], 1, 2)];
@@ -346,7 +346,7 @@ fn what_a_process_loads_itself_and_what_the_agent_lends_work_side_by_side() {
 }
 
 #[test]
-fn users_have_limits_and_see_their_own_slots_only() {
+fn users_have_slot_limits_and_see_only_their_own_slots() {
     let Some(hosts) = network(1) else { return };
     let config = AgentConfig { slots_per_user: 2, ..AgentConfig::default() };
     let agent = Served::start(&hosts[0], config);
@@ -375,7 +375,7 @@ fn users_have_limits_and_see_their_own_slots_only() {
 }
 
 #[test]
-fn one_user_leaves_room_for_the_queues_of_others() {
+fn queue_limit_per_user_leaves_queues_for_others() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let client = agent.client();
@@ -404,7 +404,7 @@ fn one_user_leaves_room_for_the_queues_of_others() {
 }
 
 #[test]
-fn a_tree_is_kept_in_its_own_words() {
+fn tree_is_reported_in_canonical_form() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let Member { mut plan, socket, .. } = Member::new(&hosts[0], 0, 2);
@@ -417,7 +417,7 @@ fn a_tree_is_kept_in_its_own_words() {
 }
 
 #[test]
-fn hostile_processes_keep_nobody_waiting() {
+fn hostile_processes_do_not_block_other_users() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     // The first actor blocks other processes of its own user, so the others belong to another user.
@@ -458,7 +458,7 @@ fn hostile_processes_keep_nobody_waiting() {
 }
 
 #[test]
-fn there_is_one_agent_and_only_root_is_believed() {
+fn only_one_agent_runs_and_only_a_root_agent_is_trusted() {
     let Some(hosts) = network(1) else { return };
     let absent = hosts[0].inside(Client::connect).err().unwrap();
     assert!(matches!(absent, AgentError::Absent), "{absent}");
@@ -485,7 +485,7 @@ fn there_is_one_agent_and_only_root_is_believed() {
 }
 
 #[test]
-fn a_process_gets_what_there_is_or_the_reasons() {
+fn process_obtains_the_available_nic_or_the_reasons() {
     let Some(hosts) = network(1) else { return };
     let reasons = Actor::start(&hosts[0]).tell("obtain");
     assert!(reasons.contains("no agent") && reasons.contains("CAP_BPF"), "{reasons}");
@@ -524,7 +524,7 @@ fn a_process_gets_what_there_is_or_the_reasons() {
 }
 
 #[test]
-fn root_attaches_and_detaches() {
+fn root_can_attach_and_detach_interfaces() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let (client, interface) = (agent.client(), hosts[0].interface());
@@ -564,7 +564,7 @@ fn root_attaches_and_detaches() {
 }
 
 #[test]
-fn an_agent_that_is_late_mutes_nobody_and_keeps_what_is_lent() {
+fn suspended_agent_blocks_no_barrier_and_keeps_lent_slots() {
     let Some(hosts) = network(2) else { return };
     let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
     let members = [Member::new(&hosts[0], 0, 2), Member::new(&hosts[1], 1, 2)];
@@ -609,7 +609,7 @@ fn an_agent_that_is_late_mutes_nobody_and_keeps_what_is_lent() {
 }
 
 #[test]
-fn when_the_agent_ends_nothing_is_left_and_its_clients_know() {
+fn agent_exit_leaves_no_state_and_notifies_clients() {
     let Some(hosts) = network(1) else { return };
     let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
     let obtain = || Nic::obtain(Preference::Any).unwrap();
@@ -641,7 +641,7 @@ fn when_the_agent_ends_nothing_is_left_and_its_clients_know() {
 }
 
 #[test]
-fn an_agent_of_some_interfaces_serves_only_these() {
+fn agent_serves_only_its_configured_interfaces() {
     let Some(hosts) = network(1) else { return };
     hosts[0].command("ip link add other type veth peer name far");
     hosts[0].command("ip link set far up");
@@ -658,7 +658,7 @@ fn an_agent_of_some_interfaces_serves_only_these() {
 }
 
 #[test]
-fn a_named_interface_is_served_when_it_comes_and_when_it_comes_again() {
+fn configured_interface_is_served_whenever_created() {
     let Some(hosts) = network(1) else { return };
     let config = AgentConfig { interfaces: vec!["late".to_owned()], ..AgentConfig::default() };
     let agent = Served::start(&hosts[0], config);

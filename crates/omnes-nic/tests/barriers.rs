@@ -236,7 +236,7 @@ fn assert_runs(
 }
 
 #[test]
-fn all_algorithms_hold_everybody_back_until_all_have_entered() {
+fn no_algorithm_releases_a_member_before_all_have_entered() {
     // [CB-R9, R10, R11]
     for size in [2, 5] {
         for algorithm in BarrierAlgorithm::ALL {
@@ -246,14 +246,14 @@ fn all_algorithms_hold_everybody_back_until_all_have_entered() {
 }
 
 #[test]
-fn releases_by_multicast_are_one_packet() {
+fn multicast_release_is_one_packet() {
     for size in [2, 5] {
         assert_runs(size, BarrierAlgorithm::Counter, true, Wait::Poll, 200);
     }
 }
 
 #[test]
-fn who_sleeps_is_woken_by_the_packet_that_ends_the_barrier() {
+fn sleeping_rank_is_woken_by_the_packet_that_ends_the_barrier() {
     for algorithm in BarrierAlgorithm::ALL {
         assert_runs(3, algorithm, false, Wait::Sleep, 50);
     }
@@ -261,7 +261,7 @@ fn who_sleeps_is_woken_by_the_packet_that_ends_the_barrier() {
 }
 
 #[test]
-fn a_packet_that_passes_two_hooks_makes_its_step_once() {
+fn packet_passing_two_hooks_is_processed_once() {
     let Some(hosts) = network(2) else { return };
     for host in &hosts {
         host.command("ip link add link eth0 name own0 type macvlan mode bridge");
@@ -284,7 +284,7 @@ fn a_packet_that_passes_two_hooks_makes_its_step_once() {
 }
 
 #[test]
-fn steps_wake_whoever_computes_their_checksums() {
+fn steps_wake_sleepers_with_and_without_checksum_offload() {
     // A host drops packets with a wrong checksum, and what its firmware has sent is summed by
     // nobody or by the sender's device.
     for offload in ["on", "off"] {
@@ -301,7 +301,7 @@ fn steps_wake_whoever_computes_their_checksums() {
 }
 
 #[test]
-fn a_step_that_was_lost_is_sent_again_when_it_is_missed() {
+fn lost_step_is_retransmitted_on_request() {
     // [CB-R6]: the kernel of the member that owes the step answers, without its host.
     let Some(hosts) = network(2) else { return };
     let plans = [0, 1].map(|own| barrier_plan(own, 2, "dissemination", false));

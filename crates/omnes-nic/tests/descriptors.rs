@@ -22,7 +22,7 @@ fn take_descriptors_away() {
 }
 
 #[test]
-fn slots_are_refused_and_given_back_without_a_descriptor() {
+fn slots_can_be_closed_but_not_opened_without_free_descriptors() {
     if !is_root() {
         return;
     }

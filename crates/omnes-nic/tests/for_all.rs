@@ -52,7 +52,7 @@ impl Middle {
 }
 
 #[test]
-fn what_is_for_all_is_passed_on_whichever_kind_and_channel_it_has() {
+fn packets_to_all_are_forwarded_for_every_kind_and_channel() {
     let Some(hosts) = network(1) else { return };
     let middle = Middle::at(&hosts[0], &["eth0"]);
     let (from, to) = (socket_address(2), socket_address(0));
@@ -71,7 +71,7 @@ fn what_is_for_all_is_passed_on_whichever_kind_and_channel_it_has() {
 }
 
 #[test]
-fn what_a_source_sends_leaves_with_the_hops_of_unicast_whatever_the_groups_are() {
+fn copies_from_the_source_have_the_unicast_ttl() {
     let Some(hosts) = network(1) else { return };
     let middle = Middle::at(&hosts[0], &["eth0"]);
     let way = Way { mac_from: [2; 6], mac_to: [4; 6], from: socket_address(0), to: GROUP };
@@ -93,7 +93,7 @@ fn receive(socket: &UdpSocket) -> Vec<u8> {
 }
 
 #[test]
-fn a_packet_to_all_that_passes_two_hooks_is_passed_on_once() {
+fn packet_to_all_passing_two_hooks_is_forwarded_once() {
     let Some(hosts) = network(3) else { return };
     let host = &hosts[0];
     // With the MAC address of the lower interface, so that the packet is the host's at both.

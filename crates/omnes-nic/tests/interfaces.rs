@@ -22,7 +22,7 @@ fn make(host: &Host) -> u32 {
 }
 
 #[test]
-fn a_name_is_that_of_the_interface_that_has_it_now() {
+fn interface_name_refers_to_its_current_interface() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let client = agent.client();

@@ -20,7 +20,7 @@ fn plays_an_actor() {
 }
 
 #[test]
-fn what_is_given_back_and_kept_open_counts_until_it_is_closed() {
+fn returned_slots_and_queues_count_until_closed_by_all_holders() {
     let Some(hosts) = network(1) else { return };
     let config = AgentConfig { slots_per_user: 1, ..AgentConfig::default() };
     let agent = Served::start(&hosts[0], config);

@@ -16,7 +16,7 @@ const CEILINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions.
 const COLUMNS: &str = "# program: instructions, instructions verified over all paths\n";
 
 #[test]
-fn both_programs_load_and_stay_below_their_ceilings() {
+fn both_programs_load_within_their_instruction_limits() {
     if !is_root() {
         return;
     }

@@ -204,7 +204,7 @@ fn modes() -> impl Iterator<Item = Mode> {
 }
 
 #[test]
-fn single_packets_reach_all_by_every_way_of_addressing() {
+fn single_packets_reach_all_in_every_addressing_mode() {
     // [MS-R8, R15]: the host sends once; every host receives, including those that forward.
     const SIZE: usize = 6;
     let Some(mut members) = members(SIZE, modes().next().unwrap()) else { return };
@@ -236,7 +236,7 @@ fn single_packets_reach_all_by_every_way_of_addressing() {
 }
 
 #[test]
-fn trains_reach_all_by_every_way_of_addressing() {
+fn trains_reach_all_in_every_addressing_mode() {
     // A train crosses into the kernel in one call, and is split as late as possible.
     const SIZE: usize = 6;
     let Some(mut members) = members(SIZE, modes().next().unwrap()) else { return };
@@ -260,7 +260,7 @@ fn trains_reach_all_by_every_way_of_addressing() {
 }
 
 #[test]
-fn packets_to_one_child_reach_all_too() {
+fn packets_sent_to_one_child_reach_all_members() {
     // Packets sent by unicast, without a group.
     let mode = Mode { tree: "binomial", by_mac: false, has_offload: false };
     let Some(members) = members(4, mode) else { return };
@@ -284,7 +284,7 @@ fn assert_sums_fit(sniffed: &Sniffed, mode: Mode) {
 }
 
 #[test]
-fn both_checksums_fit_on_every_link() {
+fn ip_and_udp_checksums_are_valid_on_every_link() {
     let Some(mut members) = members(4, modes().next().unwrap()) else { return };
     for mode in modes().filter(|mode| mode.tree == "chain") {
         switch(&mut members, mode);
@@ -359,7 +359,7 @@ impl Middle {
 }
 
 #[test]
-fn the_host_gets_what_was_passed_on_unchanged() {
+fn forwarded_packets_reach_the_host_unchanged() {
     let Some(middle) = Middle::new() else { return };
     for bytes in [56, 57, 1400] {
         for _ in 0..2 {
@@ -383,7 +383,7 @@ fn the_host_gets_what_was_passed_on_unchanged() {
 }
 
 #[test]
-fn what_has_been_passed_on_too_often_goes_no_further() {
+fn packets_with_an_expired_ttl_are_not_forwarded() {
     let Some(middle) = Middle::new() else { return };
     let mut frame = middle.inward(&numbered(0, 1, true, 100));
     for (ttl, passes) in [(2, 1), (1, 0), (0, 0)] {
@@ -396,7 +396,7 @@ fn what_has_been_passed_on_too_often_goes_no_further() {
 }
 
 #[test]
-fn only_what_a_member_has_tagged_for_all_is_passed_on() {
+fn only_packets_tagged_for_all_by_a_member_are_forwarded() {
     let Some(middle) = Middle::new() else { return };
     let nothing = Vec::new();
     let good = numbered(0, 1, true, 100);
@@ -454,7 +454,7 @@ fn only_what_a_member_has_tagged_for_all_is_passed_on() {
 }
 
 #[test]
-fn other_sockets_and_other_members_packets_are_not_cloned() {
+fn packets_of_other_sockets_and_members_are_not_cloned() {
     let mode = Mode { tree: "flat", by_mac: false, has_offload: true };
     let Some(members) = members(3, mode) else { return };
     let Member { host, kernel, page, .. } = &members[0];
@@ -475,7 +475,7 @@ fn other_sockets_and_other_members_packets_are_not_cloned() {
 }
 
 #[test]
-fn a_slot_that_does_not_forward_leaves_it_to_the_host() {
+fn non_forwarding_slot_leaves_forwarding_to_the_host() {
     let Some(hosts) = network(3) else { return };
     let members: Vec<Member> = (0..3)
         .map(|own| {
@@ -494,7 +494,7 @@ fn a_slot_that_does_not_forward_leaves_it_to_the_host() {
 }
 
 #[test]
-fn a_source_reaches_a_thousand_children_by_one_call() {
+fn one_send_call_reaches_a_thousand_children() {
     const SIZE: usize = 1024;
     let Some(mut hosts) = network(1) else { return };
     let host = hosts.remove(0);
@@ -537,7 +537,7 @@ fn a_source_reaches_a_thousand_children_by_one_call() {
 }
 
 #[test]
-fn a_child_that_has_moved_is_found_again() {
+fn child_with_a_new_mac_address_is_resolved_again() {
     let mode = Mode { tree: "flat", by_mac: true, has_offload: true };
     let Some(members) = members(3, mode) else { return };
     for seq in 0..2 {

@@ -99,7 +99,7 @@ fn next(queue: &mut Queue) -> Option<Vec<u8>> {
 
 /// [PM-R10]
 #[test]
-fn small_packets_come_into_the_queue_and_others_go_on() {
+fn small_packets_are_queued_and_others_pass_to_the_socket() {
     let Some(mut rig) = Rig::new() else { return };
     let longest = QUEUE_PACKET_BYTES_MAX - HEAD_BYTES;
     // So many that each entry is reused, mostly for a shorter packet.
@@ -137,7 +137,7 @@ fn small_packets_come_into_the_queue_and_others_go_on() {
 }
 
 #[test]
-fn a_step_that_wakes_its_host_counts_as_gone_to_the_socket() {
+fn step_that_wakes_its_host_counts_as_passed_to_the_socket() {
     let Some(mut rig) = Rig::new() else { return };
     let plan = group::barrier_plan(0, 2, "dissemination", false);
     let interface = rig.host.interface();
@@ -156,7 +156,7 @@ fn a_step_that_wakes_its_host_counts_as_gone_to_the_socket() {
 }
 
 #[test]
-fn foreign_packets_go_on_uncounted() {
+fn foreign_packets_pass_uncounted() {
     let Some(mut rig) = Rig::new() else { return };
     let good = rig.inward(&packet(1, 8));
     let with = |at: usize, byte: u8| {
@@ -189,7 +189,7 @@ fn foreign_packets_go_on_uncounted() {
 }
 
 #[test]
-fn damaged_packets_go_on_to_the_kernel_which_drops_them() {
+fn corrupted_packets_pass_to_the_kernel_and_are_dropped() {
     let Some(mut rig) = Rig::new() else { return };
     for (bytes, at) in [(8, 0), (8, 47), (1000, 500), (1000, 1039), (1001, 1040)] {
         let mut damaged = rig.inward(&packet(1, bytes));
@@ -220,7 +220,7 @@ fn damaged_packets_go_on_to_the_kernel_which_drops_them() {
 }
 
 #[test]
-fn a_full_queue_and_a_sleeper_let_packets_go_on() {
+fn packets_bypass_a_full_queue_and_a_sleeping_owner() {
     let Some(mut rig) = Rig::new() else { return };
     for number in 0..QUEUE_ENTRIES {
         assert!(rig.takes(&packet(number, 8)));
@@ -238,7 +238,7 @@ fn a_full_queue_and_a_sleeper_let_packets_go_on() {
 }
 
 #[test]
-fn ports_are_one_queues_and_are_free_when_it_is_closed() {
+fn ports_belong_to_one_queue_until_closed() {
     let Some(rig) = Rig::new() else { return };
     let taken = rig.kernel.open_queue(&plan());
     assert!(matches!(taken, Err(NicError::Taken { job: JOB, .. })), "{taken:?}");
@@ -292,7 +292,7 @@ proptest! {
 /// packet arrives, by the queue or by the socket, and only packets in flight at that time arrive
 /// twice.
 #[test]
-fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
+fn packets_of_many_senders_arrive_by_queue_or_socket() {
     for offload in ["on", "off"] {
         let Some(hosts) = network(4) else { return };
         for host in &hosts {

@@ -102,7 +102,7 @@ fn barriers_are_entered_by_the_members_own_sockets_alone() {
 /// Shows that only its socket keeps the forged packet out of the slot of
 /// [the test above](barriers_are_entered_by_the_members_own_sockets_alone).
 #[test]
-fn what_is_forged_is_like_a_doorbell_in_all_but_its_socket() {
+fn forged_doorbell_differs_only_in_its_socket() {
     let Some(hosts) = network(2) else { return };
     let Member { plan, .. } = Member::new(&hosts[0], 0, 2);
     let interface = hosts[0].interface();

@@ -129,7 +129,7 @@ fn dissemination() -> Option<Rig> {
 }
 
 #[test]
-fn foreign_packets_go_on_untouched_and_uncounted() {
+fn foreign_packets_pass_unchanged_and_uncounted() {
     let Some(rig) = dissemination() else { return };
     let good = rig.inward(3, &step(rank(3), rank(0), 1, 0));
     let with = |at: usize, byte: u8| {
@@ -182,7 +182,7 @@ fn foreign_packets_go_on_untouched_and_uncounted() {
 }
 
 #[test]
-fn what_no_member_has_tagged_is_dropped_and_changes_nothing() {
+fn packets_without_a_valid_tag_are_dropped_without_effect() {
     let Some(rig) = dissemination() else { return };
     rig.enters(1, 1);
     let good = step(rank(3), rank(0), 1, 0);
@@ -211,7 +211,7 @@ fn what_no_member_has_tagged_is_dropped_and_changes_nothing() {
 }
 
 #[test]
-fn steps_go_through_their_table() {
+fn arriving_steps_trigger_the_next_step_of_the_table() {
     // [CB-R4, R7, R11]: an arrival immediately sends the next step, in the memory of the packet.
     let Some(rig) = dissemination() else { return };
     for epoch in 1..=3 {
@@ -231,7 +231,7 @@ fn steps_go_through_their_table() {
 }
 
 #[test]
-fn a_slot_whose_number_was_used_before_begins_with_the_first_barrier() {
+fn reused_slot_starts_with_the_first_barrier() {
     let Some(mut rig) = dissemination() else { return };
     rig.enters(1, 1);
     rig.comes(3, &step(rank(3), rank(0), 1, 0));
@@ -255,7 +255,7 @@ fn a_slot_whose_number_was_used_before_begins_with_the_first_barrier() {
 }
 
 #[test]
-fn steps_that_the_kernel_has_merged_go_on_whole() {
+fn steps_coalesced_by_the_kernel_pass_unsplit() {
     let Some(rig) = dissemination() else { return };
     rig.enters(1, 1);
     let before = counters(&rig.page);
@@ -267,7 +267,7 @@ fn steps_that_the_kernel_has_merged_go_on_whole() {
 }
 
 #[test]
-fn a_release_to_all_has_the_plans_ttl() {
+fn multicast_release_has_the_ttl_of_the_plan() {
     let plan = SlotPlan { group_ttl: 3, ..barrier_plan(0, 2, "counter", true) };
     let Some(rig) = Rig::new(plan) else { return };
     let own = packets::doorbell(rank(0), Rank(rank(1)), 1, 1, Contribution::default());
@@ -280,7 +280,7 @@ fn a_release_to_all_has_the_plans_ttl() {
 }
 
 #[test]
-fn early_steps_are_kept_and_others_ignored() {
+fn steps_one_barrier_ahead_are_kept_and_others_ignored() {
     // [CB-R8]: a member may be one barrier ahead, none may be two.
     let Some(rig) = dissemination() else { return };
     let (first, second) = (step(rank(3), rank(0), 1, 0), step(rank(2), rank(0), 1, 1));
@@ -311,7 +311,7 @@ fn early_steps_are_kept_and_others_ignored() {
 }
 
 #[test]
-fn what_no_member_would_send_is_nonsense() {
+fn steps_inconsistent_with_the_schedule_are_counted_as_nonsense() {
     let Some(rig) = dissemination() else { return };
     rig.enters(1, 1);
     let nonsense = [
@@ -330,7 +330,7 @@ fn what_no_member_would_send_is_nonsense() {
 }
 
 #[test]
-fn what_is_missed_goes_again_if_it_has_been_sent() {
+fn requested_step_is_retransmitted_if_already_sent() {
     // [CB-R6, R8]: from the record alone, for the present and the previous barrier.
     let Some(rig) = dissemination() else { return };
     let ask = |epoch, number| {
@@ -360,7 +360,7 @@ fn what_is_missed_goes_again_if_it_has_been_sent() {
 }
 
 #[test]
-fn the_packet_that_ends_a_barrier_wakes_who_sleeps() {
+fn final_packet_of_a_barrier_wakes_the_sleeping_host() {
     let Some(rig) = dissemination() else { return };
     rig.page.set_sleeping(true);
     rig.enters(1, 1);
@@ -387,7 +387,7 @@ fn the_packet_that_ends_a_barrier_wakes_who_sleeps() {
 }
 
 #[test]
-fn a_packet_that_wakes_has_its_own_words_again_after_clones_with_others() {
+fn waking_packet_is_restored_after_cloning_with_other_words() {
     let Some(rig) = Rig::new(barrier_plan(0, 2, "gather-broadcast", false)) else { return };
     let (own, other) = (Contribution::new(Combine::Sum, &[5, 6, 7]), Words::new(&[10, 20, 30]));
     let bell = packets::doorbell(rank(0), Rank(rank(1)), 1, 1, own);
@@ -407,7 +407,7 @@ fn a_packet_that_wakes_has_its_own_words_again_after_clones_with_others() {
 }
 
 #[test]
-fn only_the_slots_own_socket_enters() {
+fn only_the_socket_of_the_slot_can_enter_a_barrier() {
     let Some(rig) = dissemination() else { return };
     let bell = step(rank(0), rank(1), 1, 0);
     let way = |from: SocketAddr| Way {
@@ -434,7 +434,7 @@ fn only_the_slots_own_socket_enters() {
 }
 
 #[test]
-fn nobody_enters_by_the_groups_port() {
+fn packets_from_the_group_port_do_not_enter_a_barrier() {
     // Other programs of this host may have a socket there, too.
     let Some(rig) = Rig::new(barrier_plan(1, 4, "counter", true)) else { return };
     let bell = step(rank(1), rank(0), 1, 0);
@@ -449,7 +449,7 @@ fn nobody_enters_by_the_groups_port() {
 }
 
 #[test]
-fn marked_packets_are_the_firmwares_own() {
+fn marked_packets_are_treated_as_sent_by_the_firmware() {
     let Some(rig) = dissemination() else { return };
     let bell = rig.inward(1, &step(rank(0), rank(1), 1, 0));
     let run = rig.run("nic_egress", &bell, SENT);
@@ -480,7 +480,7 @@ fn marked_packets_are_the_firmwares_own() {
 }
 
 #[test]
-fn a_counting_root_shows_who_has_arrived_and_releases_all_at_once() {
+fn counter_root_shows_arrivals_and_releases_all_members_together() {
     let Some(rig) = Rig::new(barrier_plan(0, 70, "counter", true)) else { return };
     let report = |member: usize, epoch| step(rank(member), rank(0), epoch, 0);
     let arrived = |members: &[usize]| {
@@ -525,7 +525,7 @@ fn a_counting_root_shows_who_has_arrived_and_releases_all_at_once() {
 }
 
 #[test]
-fn a_barrier_to_which_nobody_has_come_yet_shows_nobody() {
+fn new_barrier_shows_no_arrivals() {
     let Some(rig) = Rig::new(barrier_plan(0, 2, "counter", true)) else { return };
     let bell = |epoch| packets::doorbell(rank(0), Rank::ALL, epoch, 1, Contribution::default());
     for epoch in 1..=3 {
@@ -538,7 +538,7 @@ fn a_barrier_to_which_nobody_has_come_yet_shows_nobody() {
 }
 
 #[test]
-fn words_are_combined_as_the_native_form_combines_them() {
+fn ebpf_and_native_firmware_combine_words_equally() {
     // Member 0 of a counter, which hears from all others and then releases all.
     const SIZE: usize = 5;
     let Some(rig) = Rig::new(barrier_plan(0, SIZE, "counter", false)) else { return };

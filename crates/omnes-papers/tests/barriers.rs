@@ -13,7 +13,7 @@ fn ours(id: &str) -> f64 {
 }
 
 #[test]
-fn the_formulas_come_out_of_packets_at_every_size() {
+fn simulated_packets_reproduce_the_formulas_at_every_size() {
     let sizes = (11..=19).map(|number| format!("CB-F{number}"));
     for id in sizes.chain(["CB-F01".to_owned(), "CB-F02".to_owned()]) {
         let finding = finding(&id);
@@ -23,7 +23,7 @@ fn the_formulas_come_out_of_packets_at_every_size() {
 }
 
 #[test]
-fn the_better_algorithm_is_the_papers_on_a_tree_of_switches_and_none_is_on_one_switch() {
+fn better_algorithm_matches_the_paper_only_on_a_tree_of_switches() {
     let finding_on_tree = finding("CB-M05");
     assert_eq!(finding_on_tree.verdict, Verdict::Met, "{}", finding_on_tree.note);
     let on_one = finding("CB-M04");
@@ -31,7 +31,7 @@ fn the_better_algorithm_is_the_papers_on_a_tree_of_switches_and_none_is_on_one_s
 }
 
 #[test]
-fn the_nic_is_ahead_of_the_hosts_by_as_much_as_stated() {
+fn nic_speedup_over_hosts_matches_the_paper() {
     for id in ["CB-M01", "CB-M02", "CB-M03"] {
         let finding = finding(id);
         assert_eq!(finding.verdict, Verdict::Met, "{id}: {}", finding.note);
@@ -39,7 +39,7 @@ fn the_nic_is_ahead_of_the_hosts_by_as_much_as_stated() {
 }
 
 #[test]
-fn slower_clocks_put_the_nic_further_ahead() {
+fn nic_speedup_is_larger_with_slower_clocks() {
     // 16 nodes with the older LANai, 8 with the newer one, as in the paper.
     assert!(ours("CB-M01") > 1.1 * ours("CB-M02"));
     assert!(ours("CB-M02") > 2.0);

@@ -21,7 +21,7 @@ fn all() -> &'static [Judged] {
 }
 
 #[test]
-fn there_are_167_targets_with_ids_of_their_own() {
+fn all_167_targets_have_unique_ids() {
     assert_eq!(targets().len(), 167);
     let ids: BTreeSet<&str> = targets().iter().map(|target| target.id.as_str()).collect();
     assert_eq!(ids.len(), 167);
@@ -29,7 +29,7 @@ fn there_are_167_targets_with_ids_of_their_own() {
 }
 
 #[test]
-fn what_formulas_give_is_met_or_a_contradiction_of_the_paper() {
+fn formula_targets_are_met_or_known_contradictions_of_the_paper() {
     for Judged { target, finding } in all() {
         if target.check_mode != Mode::ExactArithmetic || target.class == "parameter" {
             continue;
@@ -49,7 +49,7 @@ fn what_formulas_give_is_met_or_a_contradiction_of_the_paper() {
 }
 
 #[test]
-fn what_is_not_computed_or_missed_is_told_apart() {
+fn only_findings_that_are_not_computed_lack_a_value() {
     for Judged { target, finding } in all() {
         let has_value = finding.ours.is_some();
         let is_left_out = matches!(finding.verdict, Verdict::NotComputed(_));
@@ -91,7 +91,7 @@ fn a_figure_outside_its_tolerance_is_missed_unless_explained() {
 }
 
 #[test]
-fn what_is_missed_without_a_reason_is_worse_though_it_was_never_met() {
+fn unexplained_miss_is_a_regression_even_if_never_met_before() {
     let target = Target::find("CB-X02").unwrap();
     let known = omnes_papers::MetList::built_in();
     assert!(!known.contains("CB-X02"));
@@ -109,7 +109,7 @@ fn an_unknown_id_has_no_finding() {
 }
 
 #[test]
-fn what_holds_by_construction_is_met_or_a_numbered_deviation() {
+fn structural_targets_are_never_missed() {
     for Judged { target, finding } in all() {
         if target.check_mode != Mode::Structural {
             continue;
@@ -123,7 +123,7 @@ fn what_holds_by_construction_is_met_or_a_numbered_deviation() {
 }
 
 #[test]
-fn nothing_that_was_met_is_missed() {
+fn built_in_met_list_shows_no_regressions() {
     let list = omnes_papers::MetList::built_in();
     let worse: Vec<&str> =
         list.regressions(all()).iter().map(|one| one.target.id.as_str()).collect();

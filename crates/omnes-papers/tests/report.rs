@@ -40,7 +40,7 @@ fn figure_has_a_curve_per_series_and_a_bar_and_a_name_per_mark() {
 }
 
 #[test]
-fn figure_without_points_is_drawn_all_the_same() {
+fn figure_without_points_is_still_drawn() {
     let none = Figure { series: Vec::new(), stated: Vec::new(), ..figure() };
     assert!(svg(&none).contains("message, bytes"));
     let one = Figure { series: vec![Series::solid("one", vec![(8.0, 3.0)])], ..none };
@@ -48,14 +48,14 @@ fn figure_without_points_is_drawn_all_the_same() {
 }
 
 #[test]
-fn mark_has_the_bar_of_its_tolerance() {
+fn mark_bar_spans_its_tolerance() {
     let mark = Mark::of("MS-M01", 16_384.0);
     assert_eq!(mark.y, 3.51);
     assert!((mark.bar.0 - 3.159).abs() < 1e-9 && (mark.bar.1 - 3.861).abs() < 1e-9);
 }
 
 #[test]
-fn page_stands_alone_and_explains_the_contradictions_it_is_asked_about() {
+fn page_is_self_contained_and_explains_the_given_contradictions() {
     let page = html_page(&judged(&["MS-F13", "BC-F10", "PM-F01", "CB-X02"]));
     for text in ["1.3905", "5.2667", "224.8", "6.54", "Contradictions", "fm-lanai4"] {
         assert!(page.contains(text), "{text}");
@@ -68,13 +68,13 @@ fn page_stands_alone_and_explains_the_contradictions_it_is_asked_about() {
 }
 
 #[test]
-fn page_about_one_paper_leaves_the_others_out() {
+fn page_about_one_paper_omits_the_others() {
     let page = html_page(&judged(&["CB-F01"]));
     assert!(page.contains("38.94") && !page.contains("id=\"multisend\""));
 }
 
 #[test]
-fn the_list_is_sorted_and_names_targets_only() {
+fn met_list_is_sorted_and_names_only_known_targets() {
     let ids: Vec<String> = MetList::built_in().ids().map(str::to_owned).collect();
     assert!(ids.iter().all(|id| targets().iter().any(|target| target.id == *id)));
     let text = include_str!("../../../papers/met.txt");
@@ -83,7 +83,7 @@ fn the_list_is_sorted_and_names_targets_only() {
 }
 
 #[test]
-fn a_target_that_was_met_and_is_missed_is_a_regression() {
+fn missing_a_previously_met_target_is_a_regression() {
     let list = MetList::parse("MS-F04\nCB-F01 # a remark\n\n");
     let mut judged = judged(&["MS-F04", "CB-F01", "CB-X02"]);
     assert!(list.regressions(&judged).is_empty());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_algorithm_is_refused_with_the_names_there_are() {
+    fn unknown_algorithm_error_lists_the_valid_names() {
         for text in ["tree", "chain:later", "window:store", "", "basic+", "postal=", "knomial=x"] {
             let error = text.parse::<BcastAlgorithm>().unwrap_err().to_string();
             assert!(
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_an_algorithm_cannot_have_are_told_with_their_limits() {
+    fn algorithm_numbers_out_of_range_are_rejected_with_the_limits() {
         for (text, part) in [
             ("knomial=1", "2"),
             ("kary=0:store", "0"),

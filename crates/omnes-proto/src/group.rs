@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn seats_go_node_by_node_leaders_first() {
+    fn seats_are_ordered_by_node_with_leaders_first() {
         let nodes = Nodes::from(lists(&[&[5, 1], &[2], &[0, 4, 3]]));
         assert_eq!((nodes.seats(), nodes.count()), (6, 3));
         assert!(nodes.ranks().eq([5, 1, 2, 0, 4, 3].map(Rank)));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rank_per_node_from_0_on_is_the_same_as_its_lists() {
+    fn one_rank_per_node_equals_its_explicit_lists() {
         let listed = lists(&[&[0], &[1], &[2]]);
         let nodes = Nodes::one_each(3);
         assert_eq!(Nodes::from(listed.clone()), nodes);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_far_apart_are_found_too() {
+    fn sparse_ranks_are_found() {
         let all = lists(&[&[3, u32::MAX], &[1_000_000, 7]]);
         let nodes = Nodes::from(all.clone());
         assert_eq!(nodes.to_lists(), all);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_kept_in_mind() {
+    fn invalid_node_lists_are_recorded_as_flaws() {
         let flaw = |nodes: &[&[u32]]| Nodes::from(lists(nodes)).flaw();
         assert_eq!(flaw(&[&[0, 1], &[1]]), Some(Flaw::Twice(Rank(1))));
         assert_eq!(flaw(&[&[0], &[]]), Some(Flaw::EmptyNode));

@@ -103,7 +103,7 @@ fn enter(end: &mut Endpoint) -> u32 {
 }
 
 #[test]
-fn steps_pass_the_gate_alone_and_to_all() {
+fn unicast_and_multicast_steps_pass_the_gate() {
     for algorithm in BarrierAlgorithm::ALL {
         let mut ends = endpoints(algorithm);
         for epoch in 1..=3 {
@@ -119,7 +119,7 @@ fn steps_pass_the_gate_alone_and_to_all() {
 
 /// [CB-R3]
 #[test]
-fn a_barrier_allocates_nothing() {
+fn barrier_allocates_no_memory_after_the_first() {
     for (algorithm, runner) in
         BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
     {
@@ -151,7 +151,7 @@ fn a_barrier_allocates_nothing() {
 }
 
 #[test]
-fn a_doorbell_is_complete() {
+fn doorbell_contains_a_complete_tagged_step() {
     let mut root = endpoint(0, BarrierAlgorithm::Counter, Runner::Nic);
     let mut leaf = endpoint(1, BarrierAlgorithm::Counter, Runner::Nic);
     assert_eq!((enter(&mut root), enter(&mut leaf)), (1, 1));
@@ -169,7 +169,7 @@ fn a_doorbell_is_complete() {
 }
 
 #[test]
-fn a_step_for_another_rank_or_changed_on_the_way_is_refused() {
+fn misdirected_and_altered_steps_are_rejected() {
     let mut ends = endpoints(BarrierAlgorithm::Counter);
     enter(&mut ends[1]);
     let (to, step) = next(&mut ends[1]).unwrap();
@@ -190,7 +190,7 @@ fn a_step_for_another_rank_or_changed_on_the_way_is_refused() {
 }
 
 #[test]
-fn a_step_that_the_farewell_has_overtaken_counts() {
+fn step_overtaken_by_a_farewell_is_accepted() {
     let mut ends = endpoints(BarrierAlgorithm::Dissemination);
     ends.iter_mut().for_each(|end| assert_eq!(enter(end), 1));
     let (_, step) = next(&mut ends[0]).unwrap();
@@ -207,7 +207,7 @@ fn a_step_that_the_farewell_has_overtaken_counts() {
 }
 
 #[test]
-fn a_rank_that_leaves_sends_its_steps_before_the_farewell() {
+fn departing_rank_sends_its_steps_before_the_farewell() {
     let mut ends = endpoints(BarrierAlgorithm::Counter);
     ends[1..].iter_mut().for_each(|end| assert_eq!(enter(end), 1));
     pass(&mut ends);
@@ -221,7 +221,7 @@ fn a_rank_that_leaves_sends_its_steps_before_the_farewell() {
 }
 
 #[test]
-fn a_barrier_fails_before_the_failure_is_told() {
+fn barrier_failure_is_reported_before_the_peer_failure() {
     let mut ends = endpoints(BarrierAlgorithm::PairwiseExchange);
     enter(&mut ends[0]);
     ends[0].fail_rank(Instant::ZERO, Rank(2));
@@ -232,7 +232,7 @@ fn a_barrier_fails_before_the_failure_is_told() {
 }
 
 #[test]
-fn timers_of_barriers_are_the_endpoints() {
+fn endpoint_timeout_includes_barrier_timers() {
     let mut ends = endpoints(BarrierAlgorithm::PairwiseExchange);
     let idle_until = ends[0].poll_timeout();
     enter(&mut ends[0]);

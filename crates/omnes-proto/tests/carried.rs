@@ -73,7 +73,7 @@ fn send(root: &mut Endpoint, leaf: &mut Endpoint, sent: &[u8]) {
 }
 
 #[test]
-fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
+fn message_to_the_root_carries_the_owed_acknowledgement() {
     let (mut root, mut leaf) = pair_with_a_debt();
     send(&mut root, &mut leaf, SENT);
     assert_eq!(root.broadcast_mut().unwrap().counters().acks_carried, 1);
@@ -86,7 +86,7 @@ fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
 }
 
 #[test]
-fn a_message_whose_packet_would_take_more_room_carries_nothing() {
+fn message_that_would_outgrow_its_size_class_carries_no_report() {
     // With the report, the packet is longer than 128 bytes.
     let (mut root, mut leaf) = pair_with_a_debt();
     let sent = &[7; 60];

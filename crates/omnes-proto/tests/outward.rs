@@ -28,7 +28,7 @@ fn drain(now: Instant, endpoint: &mut Endpoint) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_a_departure_ends_is_told_before_it_also_where_it_tells_of_a_failure() {
+fn failures_and_ended_operations_are_reported_before_the_departure() {
     let config = EndpointConfig { size: 3, ..pair::config(0) };
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
     let now = Instant::from_ns(1000);
@@ -43,7 +43,7 @@ fn what_a_departure_ends_is_told_before_it_also_where_it_tells_of_a_failure() {
 }
 
 #[test]
-fn whatever_goes_in_lets_packets_and_events_out() {
+fn every_input_releases_pending_packets_and_events() {
     let (mut from, mut to) = (endpoint(0), endpoint(1));
     let at = |us: u64| Instant::from_ns(us * 1000);
     assert!(drain(at(0), &mut from).is_empty() && drain(at(0), &mut to).is_empty());
@@ -80,7 +80,7 @@ fn whatever_goes_in_lets_packets_and_events_out() {
 }
 
 #[test]
-fn who_gets_no_more_of_a_message_hears_first_of_the_failure_that_is_why() {
+fn failure_notice_precedes_the_cut_of_a_message() {
     let three = |me| Endpoint::new(Instant::ZERO, EndpointConfig { size: 3, ..pair::config(me) });
     let (mut from, mut teller) = (three(0), three(1));
     let now = Instant::from_ns(1000);
@@ -105,7 +105,7 @@ fn who_gets_no_more_of_a_message_hears_first_of_the_failure_that_is_why() {
 }
 
 #[test]
-fn a_farewell_names_the_rank_whose_failure_its_sender_knows_of() {
+fn farewell_names_the_failed_rank_known_to_its_sender() {
     let three = |me| Endpoint::new(Instant::ZERO, EndpointConfig { size: 3, ..pair::config(me) });
     let now = Instant::from_ns(1000);
     for (failed, cause) in [(None, 0), (Some(Rank(2)), 3)] {

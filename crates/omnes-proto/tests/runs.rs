@@ -257,7 +257,7 @@ fn run(window_packets: u32, sizes: &[u64], fates: &[u8]) -> (u64, u64) {
 }
 
 #[test]
-fn most_packets_of_large_messages_travel_in_runs() {
+fn most_packets_of_large_messages_are_sent_in_runs() {
     let bytes = 1 << 20;
     let packets = 4 * (bytes / 256);
     let (taken, continued) = run(1024, &[bytes], &[255]);
@@ -268,7 +268,7 @@ fn most_packets_of_large_messages_travel_in_runs() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn runs_are_what_their_packets_are_one_by_one(
+    fn runs_are_equivalent_to_their_single_packets(
         window_packets in prop_oneof![Just(8u32), Just(64), Just(1024)],
         sizes in proptest::collection::vec(0u64..60_000, 1..4),
         fates in proptest::collection::vec(any::<u8>(), 1..600),

@@ -230,7 +230,7 @@ fn bytes_per_rank<T>(ranks: u32, what: impl FnOnce() -> T) -> (T, i64) {
 }
 
 #[test]
-fn an_endpoint_takes_as_little_in_a_large_job_as_in_a_small_one() {
+fn endpoint_memory_does_not_grow_with_the_job_size() {
     let (small, bytes_small) =
         bytes_per_rank(64, || Job::new(64, "combined", BarrierAlgorithm::Dissemination));
     assert_eq!(small.ranks(), 64);
@@ -245,7 +245,7 @@ fn an_endpoint_takes_as_little_in_a_large_job_as_in_a_small_one() {
 }
 
 #[test]
-fn broadcasts_of_a_large_job_end_with_every_policy_and_take_little_memory() {
+fn broadcasts_of_a_large_job_complete_within_the_memory_limit() {
     for policy in POLICIES {
         let before = LIVE_BYTES.get();
         let mut job = Job::new(RANKS, policy, BarrierAlgorithm::Dissemination);
@@ -264,7 +264,7 @@ fn broadcasts_of_a_large_job_end_with_every_policy_and_take_little_memory() {
 }
 
 #[test]
-fn barriers_of_a_large_job_end_with_every_algorithm() {
+fn barriers_of_a_large_job_complete_with_every_algorithm() {
     for algorithm in BarrierAlgorithm::ALL {
         let mut job = Job::new(RANKS, "combined", algorithm);
         (0..2).for_each(|_| job.barrier());

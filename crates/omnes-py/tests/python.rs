@@ -98,7 +98,7 @@ impl Package {
 }
 
 #[test]
-fn calls_do_what_they_say_with_2_and_4_ranks() {
+fn collectives_work_from_python_with_2_and_4_ranks() {
     if let Some(package) = Package::with(None) {
         package.run("collectives.py", 2);
         package.run("collectives.py", 4);
@@ -106,7 +106,7 @@ fn calls_do_what_they_say_with_2_and_4_ranks() {
 }
 
 #[test]
-fn messages_do_not_block_and_who_exchanges_can_join() {
+fn nonblocking_messages_and_exchange_based_communicators_work() {
     if let Some(package) = Package::with(None) {
         package.run("messages.py", 2);
         package.run("messages.py", 3);
@@ -114,28 +114,28 @@ fn messages_do_not_block_and_who_exchanges_can_join() {
 }
 
 #[test]
-fn a_dead_rank_is_named() {
+fn dead_rank_is_named_in_the_python_error() {
     if let Some(package) = Package::with(None) {
         package.run("failures.py", 3);
     }
 }
 
 #[test]
-fn a_rank_that_leaves_is_named_and_a_forked_child_is_not_missed() {
+fn leaving_rank_is_named_and_an_exiting_forked_child_is_ignored() {
     if let Some(package) = Package::with(None) {
         package.run("leaving.py", 3);
     }
 }
 
 #[test]
-fn signal_handlers_have_their_turn_while_a_call_waits() {
+fn python_signal_handlers_run_while_a_call_waits() {
     if let Some(package) = Package::with(None) {
         package.run("signals.py", 2);
     }
 }
 
 #[test]
-fn calls_within_a_limit_of_time_end_with_it() {
+fn calls_with_a_time_limit_time_out() {
     if let Some(package) = Package::with(None) {
         package.run("limits.py", 2);
         package.run("limits_left.py", 2);
@@ -143,7 +143,7 @@ fn calls_within_a_limit_of_time_end_with_it() {
 }
 
 #[test]
-fn other_threads_and_handlers_go_on_where_a_communicator_is_dropped() {
+fn dropping_a_communicator_does_not_block_threads_or_handlers() {
     if let Some(package) = Package::with(None) {
         package.run("dropped.py communicator", 2);
         package.run("dropped.py request", 2);
@@ -151,14 +151,14 @@ fn other_threads_and_handlers_go_on_where_a_communicator_is_dropped() {
 }
 
 #[test]
-fn a_forked_child_is_refused_and_its_parent_goes_on() {
+fn calls_from_a_forked_child_fail_and_its_parent_continues() {
     if let Some(package) = Package::with(None) {
         package.run("forking.py", 2);
     }
 }
 
 #[test]
-fn without_a_launcher_the_way_out_is_named() {
+fn python_without_a_launcher_fails_with_a_hint() {
     if let Some(package) = Package::with(None) {
         let mut command = Command::new(&package.python);
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
@@ -171,7 +171,7 @@ fn without_a_launcher_the_way_out_is_named() {
 }
 
 #[test]
-fn the_stub_describes_what_is_compiled() {
+fn type_stub_matches_the_compiled_module() {
     if let Some(package) = Package::with(None) {
         let output = package.start("surface.py").output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -180,7 +180,7 @@ fn the_stub_describes_what_is_compiled() {
 }
 
 #[test]
-fn weights_of_modules_reach_all_ranks() {
+fn pushed_module_weights_reach_all_ranks() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("weights.py", 2);
         package.run("weights.py", 3);
@@ -188,21 +188,21 @@ fn weights_of_modules_reach_all_ranks() {
 }
 
 #[test]
-fn what_is_under_way_when_a_push_fails_is_let_go_of() {
+fn failed_weight_push_releases_its_pending_operations() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("weights_given_up.py", 3);
     }
 }
 
 #[test]
-fn torch_distributed_does_what_one_process_would() {
+fn torch_distributed_results_match_a_single_process() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed.py", 3);
     }
 }
 
 #[test]
-fn random_programs_of_torch_distributed_get_what_each_rank_computes_alone() {
+fn random_torch_distributed_programs_match_local_computation() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_random.py", 3);
     }
@@ -216,7 +216,7 @@ fn collectives_of_torch_distributed_overlap_with_the_program() {
 }
 
 #[test]
-fn what_waits_in_torch_distributed_ends_with_the_limit_of_its_group() {
+fn pending_torch_distributed_calls_end_at_the_group_timeout() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_limits.py", 2);
         package.run("distributed_given_up.py", 3);
@@ -224,14 +224,14 @@ fn what_waits_in_torch_distributed_ends_with_the_limit_of_its_group() {
 }
 
 #[test]
-fn detailed_debugging_by_torch_distributed_compares_calls() {
+fn torch_distributed_debug_detail_reports_mismatched_calls() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_debug.py", 3);
     }
 }
 
 #[test]
-fn groups_of_torch_distributed_begin_and_end() {
+fn torch_distributed_groups_start_and_end_cleanly() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_ends.py", 3);
         package.run("distributed_plain.py", 4);
@@ -242,14 +242,14 @@ fn groups_of_torch_distributed_begin_and_end() {
 }
 
 #[test]
-fn forked_ranks_of_torch_distributed_leave_at_their_end() {
+fn forked_torch_distributed_ranks_leave_on_exit() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_forked.py", 4);
     }
 }
 
 #[test]
-fn a_forked_child_is_refused_the_groups_of_its_parent() {
+fn forked_child_cannot_use_the_groups_of_its_parent() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_children.py", 2);
     }

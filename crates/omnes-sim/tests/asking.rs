@@ -36,7 +36,7 @@ fn repeated_by_incast(ask_min: Duration, ranks: u32, receiver_bps: u64, bytes: u
 }
 
 #[test]
-fn packets_in_a_queue_are_not_sent_again_and_again() {
+fn queued_packets_are_not_retransmitted_repeatedly() {
     for (ranks, bps) in [(2, 100_000_000), (2, 1_000_000_000), (5, 1_000_000_000)] {
         for bytes in [64 << 10, 1 << 20] {
             let without = repeated_by_incast(100 * SECOND, ranks, bps, bytes);
@@ -48,7 +48,7 @@ fn packets_in_a_queue_are_not_sent_again_and_again() {
 }
 
 #[test]
-fn a_way_that_is_dead_in_one_direction_is_found_out_though_the_receiver_asks() {
+fn one_way_dead_link_is_detected_although_the_receiver_sends_requests() {
     for is_all in [true, false] {
         let mut cluster = cluster(5, 40 * US).build();
         let rule = if is_all { drop() } else { drop().kind(Kind::Data) };
@@ -61,7 +61,7 @@ fn a_way_that_is_dead_in_one_direction_is_found_out_though_the_receiver_asks() {
 }
 
 #[test]
-fn questions_end_where_nobody_sends() {
+fn requests_stop_after_a_few_when_no_sender_answers() {
     for ranks in [4, 64] {
         let mut cluster = cluster(ranks, 40 * US).build();
         (1..ranks).for_each(|rank| _ = cluster.receive(rank, 0, 1, 8));
@@ -71,7 +71,7 @@ fn questions_end_where_nobody_sends() {
 }
 
 #[test]
-fn a_sender_that_is_always_late_is_soon_left_alone() {
+fn requests_to_a_consistently_late_sender_cease() {
     for late in [3_000 * US, 200_000 * US] {
         let mut cluster = cluster(2, 40 * US).build();
         for round in 0..40 {

@@ -46,7 +46,7 @@ fn exchange(steps: Steps) -> Op {
 }
 
 #[test]
-fn messages_of_the_newer_myrinet_take_what_they_were_fitted_to() {
+fn newer_myrinet_messages_take_their_fitted_times() {
     let one_way = mean_us(&run(by_name("myrinet-lanaixp"), 2, ping_pong())) / 2.0;
     assert!(is_near(one_way, 6.7), "{one_way}");
     let both = mean_us(&run(by_name("myrinet-lanaixp"), 2, vec![exchange(Steps::Channel)]));
@@ -54,7 +54,7 @@ fn messages_of_the_newer_myrinet_take_what_they_were_fitted_to() {
 }
 
 #[test]
-fn barriers_of_two_and_four_take_what_they_were_fitted_to() {
+fn barriers_of_two_and_four_ranks_take_their_fitted_times() {
     // [CB §Analytical Model]: T_init + T_fin, and one T_trig more.
     for (name, points) in [("myrinet-lanaixp", [7.44, 10.94]), ("quadrics-elan3", [2.3, 4.42])] {
         for (ranks, point) in [2, 4].into_iter().zip(points) {
@@ -66,7 +66,7 @@ fn barriers_of_two_and_four_take_what_they_were_fitted_to() {
 }
 
 #[test]
-fn nics_acknowledge_each_message_by_themselves_where_it_has_a_cost() {
+fn nics_acknowledge_each_message_if_answers_have_a_cost() {
     let with = by_name("myrinet-lanaixp");
     let mut without = with.clone();
     without.nic.answer = Default::default();
@@ -76,7 +76,7 @@ fn nics_acknowledge_each_message_by_themselves_where_it_has_a_cost() {
 }
 
 #[test]
-fn a_trigger_delays_the_steps_after_the_first_and_not_the_end() {
+fn trigger_cost_delays_only_the_steps_after_the_first() {
     let quick = by_name("myrinet-lanaixp");
     let mut slow = quick.clone();
     slow.nic.trigger.fixed = Span::from_ns(1000);

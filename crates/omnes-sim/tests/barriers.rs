@@ -77,7 +77,7 @@ fn repeated_by_nics(cluster: &Cluster, group: CommunicatorId) -> u64 {
 // ---- without faults ---------------------------------------------------------------------------
 
 #[test]
-fn ten_nodes_take_the_packets_of_the_formulas() {
+fn ten_nodes_send_the_packet_counts_of_the_formulas() {
     let counts = [
         (BarrierAlgorithm::Dissemination, 40),
         (BarrierAlgorithm::PairwiseExchange, 28),
@@ -97,7 +97,7 @@ fn ten_nodes_take_the_packets_of_the_formulas() {
 
 /// [CB-R9], [CB-R10], [CB-R11].
 #[test]
-fn groups_of_any_size_and_division_take_the_packets_of_the_formulas() {
+fn packet_counts_match_the_formulas_for_all_sizes_and_divisions() {
     const BARRIERS: u64 = 3;
     for ranks in 2..=17 {
         for algorithm in BarrierAlgorithm::ALL {
@@ -140,7 +140,7 @@ fn check_counts(cluster: &Cluster, config: &BarrierGroupConfig, barriers: u64) {
 
 /// [CB-R8]: a member may be one barrier ahead of another.
 #[test]
-fn many_barriers_may_be_under_way() {
+fn fifty_barriers_can_be_pending_at_the_same_time() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             let config = group(nodes(&[&[4, 0], &[1], &[3, 2, 5]]), algorithm, runner);
@@ -160,7 +160,7 @@ fn many_barriers_may_be_under_way() {
 }
 
 #[test]
-fn host_of_a_nic_sees_nothing_but_the_end() {
+fn nic_host_receives_no_steps_and_no_wakeups() {
     let mut cluster = cluster(8).build();
     let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, Runner::Nic);
     for _ in 0..5 {
@@ -179,7 +179,7 @@ fn host_of_a_nic_sees_nothing_but_the_end() {
 
 /// [CB-R7]: the next step needs no host.
 #[test]
-fn nic_goes_on_while_its_host_looks_away() {
+fn nic_continues_the_barrier_while_its_host_is_busy() {
     for (runner, is_prompt) in [(Runner::Nic, true), (Runner::Host, false)] {
         let mut cluster = cluster(8).build();
         let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
@@ -198,7 +198,7 @@ fn nic_goes_on_while_its_host_looks_away() {
 }
 
 #[test]
-fn last_packet_wakes_a_host_that_sleeps() {
+fn last_packet_wakes_a_sleeping_host() {
     for algorithm in BarrierAlgorithm::ALL {
         let mut cluster = cluster(6).looking(Looking::WhenWoken).build();
         let group = cluster.open_barriers_of_all(algorithm, Runner::Nic);
@@ -218,7 +218,7 @@ fn last_packet_wakes_a_host_that_sleeps() {
 }
 
 #[test]
-fn groups_may_be_opened_late() {
+fn barrier_groups_can_be_opened_late() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             let config = group(nodes(&[&[0], &[1, 2], &[3], &[4]]), algorithm, runner);
@@ -237,7 +237,7 @@ fn groups_may_be_opened_late() {
 
 /// [CB-R6]: one question and one retransmission, for any message.
 #[test]
-fn each_lost_message_is_asked_for_and_sent_once_more() {
+fn each_lost_step_is_requested_and_retransmitted_once() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             let messages = algorithm.messages(7).unwrap();
@@ -260,7 +260,7 @@ fn each_lost_message_is_asked_for_and_sent_once_more() {
 }
 
 #[test]
-fn lost_question_is_asked_again() {
+fn lost_nack_is_repeated_until_the_step_arrives() {
     for runner in RUNNERS {
         let mut cluster = cluster(3).build();
         let group = cluster.open_barriers_of_all(BarrierAlgorithm::GatherBroadcast, runner);
@@ -274,7 +274,7 @@ fn lost_question_is_asked_again() {
 }
 
 #[test]
-fn message_of_a_barrier_that_is_over_is_sent_again() {
+fn steps_of_a_finished_barrier_are_retransmitted() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             let mut cluster = cluster(5).build();
@@ -294,7 +294,7 @@ fn message_of_a_barrier_that_is_over_is_sent_again() {
 }
 
 #[test]
-fn messages_inside_a_node_are_repaired_like_others() {
+fn lost_join_and_release_inside_a_node_are_retransmitted() {
     for runner in RUNNERS {
         for step in [STEP_JOIN, STEP_RELEASE] {
             let config = group(nodes(&[&[2, 0, 1], &[3]]), BarrierAlgorithm::Dissemination, runner);
@@ -310,7 +310,7 @@ fn messages_inside_a_node_are_repaired_like_others() {
 }
 
 #[test]
-fn release_by_multicast_that_is_lost_for_all_goes_again_to_each() {
+fn release_multicast_lost_for_all_is_retransmitted_by_unicast() {
     for runner in RUNNERS {
         let nodes = (0..6).map(|rank| vec![Rank(rank)]).collect();
         let config = BarrierGroupConfig {
@@ -328,7 +328,7 @@ fn release_by_multicast_that_is_lost_for_all_goes_again_to_each() {
 }
 
 #[test]
-fn counter_asks_only_those_whose_report_is_missing() {
+fn counter_requests_only_the_missing_reports() {
     for runner in RUNNERS {
         let mut cluster = cluster(6).build();
         let group = cluster.open_barriers_of_all(BarrierAlgorithm::Counter, runner);
@@ -344,7 +344,7 @@ fn counter_asks_only_those_whose_report_is_missing() {
 }
 
 #[test]
-fn doorbell_that_its_nic_has_not_seen_is_rung_again() {
+fn doorbell_lost_on_the_way_to_the_nic_is_repeated() {
     let mut cluster = cluster(4).build();
     let group = cluster.open_barriers_of_all(BarrierAlgorithm::PairwiseExchange, Runner::Nic);
     let lost = cluster.rule(drop().at_doorstep().from(2).times(3));
@@ -358,7 +358,7 @@ fn doorbell_that_its_nic_has_not_seen_is_rung_again() {
 }
 
 #[test]
-fn closed_group_still_answers_who_misses_its_last_message() {
+fn closed_group_still_answers_members_that_miss_its_last_step() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             let mut cluster = cluster(4).build();
@@ -383,7 +383,7 @@ fn closed_group_still_answers_who_misses_its_last_message() {
 // ---- late ranks -------------------------------------------------------------------------------
 
 #[test]
-fn who_has_not_entered_is_named_after_a_question() {
+fn late_member_is_reported_missing_after_a_query() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             let division: [&[u32]; 5] = [&[0], &[1, 2], &[3], &[4, 5, 6], &[7]];
@@ -414,7 +414,7 @@ fn who_has_not_entered_is_named_after_a_question() {
 }
 
 #[test]
-fn question_is_repeated_until_it_is_answered() {
+fn query_is_repeated_until_answered() {
     for runner in RUNNERS {
         let mut cluster = cluster(3).build();
         let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
@@ -446,7 +446,7 @@ fn naming_time() -> Duration {
 }
 
 #[test]
-fn barrier_with_a_rank_that_dies_before_it_enters_fails_in_time_everywhere() {
+fn barrier_fails_in_time_everywhere_if_a_rank_dies_before_entering() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             for victim in [0, 1, 4] {
@@ -471,7 +471,7 @@ fn barrier_with_a_rank_that_dies_before_it_enters_fails_in_time_everywhere() {
 }
 
 #[test]
-fn barriers_of_other_groups_do_not_suffer_from_a_death() {
+fn barriers_of_other_groups_survive_a_dead_rank() {
     for runner in RUNNERS {
         let mut cluster = cluster(5).build();
         let config = group(nodes(&[&[0], &[1], &[3]]), BarrierAlgorithm::Dissemination, runner);
@@ -491,7 +491,7 @@ fn barriers_of_other_groups_do_not_suffer_from_a_death() {
 
 /// D-09.
 #[test]
-fn barrier_whose_last_message_has_gone_with_its_sender_ends_by_hearsay() {
+fn barrier_ends_by_hearsay_if_the_sender_of_a_lost_step_has_left() {
     for runner in RUNNERS {
         let mut cluster = cluster(4).build();
         let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
@@ -511,7 +511,7 @@ fn barrier_whose_last_message_has_gone_with_its_sender_ends_by_hearsay() {
 }
 
 #[test]
-fn nobody_takes_who_has_entered_for_who_is_done_when_a_rank_leaves_before_it_enters() {
+fn no_rank_leaves_a_barrier_that_a_departed_rank_never_entered() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             for leaver in 0..5 {
@@ -533,7 +533,7 @@ fn nobody_takes_who_has_entered_for_who_is_done_when_a_rank_leaves_before_it_ent
 }
 
 #[test]
-fn last_rank_that_misses_a_message_of_one_that_has_left_is_not_told_a_lie() {
+fn barrier_stays_pending_if_its_missing_step_left_with_the_last_peer() {
     for runner in RUNNERS {
         let mut cluster = cluster(2).build();
         let group = cluster.open_barriers_of_all(BarrierAlgorithm::Dissemination, runner);
@@ -554,7 +554,7 @@ fn last_rank_that_misses_a_message_of_one_that_has_left_is_not_told_a_lie() {
 // ---- strangers --------------------------------------------------------------------------------
 
 #[test]
-fn strangers_move_no_barrier() {
+fn forged_steps_do_not_advance_barriers() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             let mut cluster = cluster(4).build();
@@ -580,7 +580,7 @@ fn strangers_move_no_barrier() {
 }
 
 #[test]
-fn barrier_outlasts_a_cut_that_is_shorter_than_the_watch() {
+fn barrier_survives_a_partition_shorter_than_the_failure_timeout() {
     for runner in RUNNERS {
         for algorithm in BarrierAlgorithm::ALL {
             let mut cluster = cluster(9).build();

@@ -52,7 +52,7 @@ fn done_at(cluster: &Cluster, operation: Operation) -> Instant {
 // ---- counts without faults --------------------------------------------------------------------
 
 #[test]
-fn lossless_broadcast_sends_each_packet_once_however_many_receive() {
+fn lossless_broadcast_sends_each_packet_once_for_any_group_size() {
     for text in POLICIES {
         for ranks in [2, 5, 16] {
             let (mut cluster, group) = cluster(ranks, text);
@@ -92,21 +92,21 @@ fn acks_per_broadcast(ranks: u32, text: &str) -> Vec<u64> {
 }
 
 #[test]
-fn every_receiver_acknowledges_each_broadcast_to_the_root_of_a_window() {
+fn every_receiver_acknowledges_each_broadcast_to_a_window_root() {
     for text in ["basic", "window"] {
         assert!(acks_per_broadcast(16, text).iter().all(|acks| *acks == 15), "{text}"); // [BC-R5]
     }
 }
 
 #[test]
-fn one_in_ten_broadcasts_is_acknowledged_by_all() {
+fn every_tenth_broadcast_is_acknowledged_by_all() {
     let acks = acks_per_broadcast(16, "ack-every=10"); // [BC-R16]
     let expected = |number: usize| if number % 10 == 9 { 15 } else { 0 };
     assert!(acks.iter().enumerate().all(|(number, acks)| *acks == expected(number)), "{acks:?}");
 }
 
 #[test]
-fn skewed_acknowledgements_are_the_same_number_for_each_broadcast() {
+fn skewed_acknowledgements_are_spread_evenly_over_broadcasts() {
     for (ranks, every) in [(16, 10), (64, 10), (64, 3)] {
         let acks = acks_per_broadcast(ranks, &format!("skewed={every}")); // [BC-R17]
         let share = u64::from((ranks - 1) / every);
@@ -116,7 +116,7 @@ fn skewed_acknowledgements_are_the_same_number_for_each_broadcast() {
 }
 
 #[test]
-fn root_hears_of_its_subgroup_and_of_the_co_roots_it_copies_to_only() {
+fn root_is_acknowledged_only_by_its_subgroup_and_its_own_co_roots() {
     for (ranks, collectors) in [(8, 2), (16, 4), (64, 8)] {
         let acks = acks_per_broadcast(ranks, &format!("co-root={collectors}")); // [BC-R10]
         let copies = u32::ilog2(collectors);
@@ -126,7 +126,7 @@ fn root_hears_of_its_subgroup_and_of_the_co_roots_it_copies_to_only() {
 }
 
 #[test]
-fn root_of_a_tree_hears_of_its_children_only() {
+fn tree_root_is_acknowledged_only_by_its_children() {
     let acks = acks_per_broadcast(16, "tree-ack=2"); // [BC-R14]
     // The first ones take a while to pass up from the leaves.
     assert!(acks.iter().skip(4).all(|acks| *acks == 4), "{acks:?}");
@@ -135,7 +135,7 @@ fn root_of_a_tree_hears_of_its_children_only() {
 // ---- losses -----------------------------------------------------------------------------------
 
 #[test]
-fn packet_that_one_rank_lacks_goes_again_to_it_alone() {
+fn packet_lost_by_one_rank_is_retransmitted_to_that_rank_alone() {
     for text in POLICIES {
         let (mut cluster, group) = cluster(6, text);
         let _loss = cluster.rule(drop().kind(Kind::Cast).multicast().seq(3).to(2).times(1));
@@ -149,7 +149,7 @@ fn packet_that_one_rank_lacks_goes_again_to_it_alone() {
 }
 
 #[test]
-fn packet_that_nobody_has_goes_again_to_everybody_and_not_to_each() {
+fn packet_lost_by_all_ranks_is_retransmitted_by_multicast() {
     for text in ["nack", "combined", "nack+window"] {
         // Also if the machine has not measured a round trip yet.
         for learned in [0, 5] {
@@ -195,7 +195,7 @@ fn time_with_loss(text: &str, is_lost_for_all: Option<u32>) -> Duration {
 }
 
 #[test]
-fn lost_packet_of_a_lone_broadcast_costs_three_round_trips_at_most() {
+fn lost_packet_of_a_lone_broadcast_costs_at_most_three_round_trips() {
     let round_trip = 2 * LATENCY;
     for text in ["basic", "window", "combined"] {
         for to in [Some(5), None] {
@@ -209,7 +209,7 @@ fn lost_packet_of_a_lone_broadcast_costs_three_round_trips_at_most() {
 }
 
 #[test]
-fn lost_acknowledgement_leads_to_no_second_delivery() {
+fn lost_acknowledgement_causes_no_duplicate_delivery() {
     for text in POLICIES {
         let (mut cluster, group) = cluster(6, text);
         let _loss = cluster.rule(drop().kind(Kind::CastAck).times(3));
@@ -223,7 +223,7 @@ fn lost_acknowledgement_leads_to_no_second_delivery() {
 // ---- windows and buffers ----------------------------------------------------------------------
 
 #[test]
-fn what_many_ranks_lose_goes_again_in_fewer_packets_than_they_lost() {
+fn coded_repairs_take_fewer_packets_than_were_lost() {
     for text in ["combined", "nack", "tree-ack=4+combined"] {
         let (mut cluster, group) = cluster(16, text);
         // At each receiver separately.
@@ -252,7 +252,7 @@ fn window_is_filled_and_never_exceeded() {
 }
 
 #[test]
-fn root_is_not_held_up_by_a_late_rank_while_its_window_has_room() {
+fn late_rank_does_not_block_the_root_while_its_window_has_room() {
     let (mut cluster, group) = cluster(5, "window"); // [BC-R5]
     let sent: Vec<Operation> = (0..20)
         .map(|_| {
@@ -272,7 +272,7 @@ fn root_is_not_held_up_by_a_late_rank_while_its_window_has_room() {
 }
 
 #[test]
-fn receives_of_other_sizes_get_their_own_messages() {
+fn receives_of_mismatched_sizes_get_their_own_messages() {
     // Receives larger or smaller than their message must not shift the following ones, whatever is
     // lost.
     for lost in 0..12 {
@@ -292,7 +292,7 @@ fn receives_of_other_sizes_get_their_own_messages() {
 }
 
 #[test]
-fn packets_ahead_of_a_gap_do_not_take_the_buffer_that_closes_it() {
+fn packets_ahead_of_a_gap_leave_a_buffer_for_the_missing_packet() {
     for text in POLICIES {
         for pool_slots in [16, 20] {
             let config = BroadcastConfig { pool_slots, ..BroadcastConfig::default() };
@@ -313,7 +313,7 @@ fn packets_ahead_of_a_gap_do_not_take_the_buffer_that_closes_it() {
 }
 
 #[test]
-fn messages_that_nobody_asks_for_do_not_stop_another_group() {
+fn unreceived_messages_do_not_block_another_group() {
     for text in POLICIES {
         let config = BroadcastConfig { pool_slots: 16, ..BroadcastConfig::default() };
         let (mut cluster, first) = cluster_with(6, text, config);
@@ -345,7 +345,7 @@ fn messages_that_nobody_asks_for_do_not_stop_another_group() {
 }
 
 #[test]
-fn group_that_is_opened_late_still_gets_what_was_sent_before() {
+fn group_opened_late_still_gets_earlier_broadcasts() {
     for text in POLICIES {
         let builder = Cluster::builder().ranks(4).broadcast(BroadcastConfig::default());
         let mut cluster = builder.build();
@@ -368,7 +368,7 @@ fn group_that_is_opened_late_still_gets_what_was_sent_before() {
 // ---- nodes with several ranks, and groups ------------------------------------------------------
 
 #[test]
-fn of_other_nodes_only_the_leaders_receive() {
+fn only_the_leaders_of_other_nodes_receive_a_broadcast() {
     let mut cluster = Cluster::builder().ranks(7).broadcast(BroadcastConfig::default()).build();
     let node = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect();
     let nodes = vec![node(&[1, 0]), node(&[2, 3, 4]), node(&[6, 5])];
@@ -405,7 +405,7 @@ fn naming_time() -> Duration {
 }
 
 #[test]
-fn death_of_root_co_root_or_leaf_ends_everything_in_its_groups_and_nothing_else() {
+fn dead_root_co_root_or_leaf_breaks_its_own_groups_only() {
     for text in POLICIES {
         // With 6 ranks and 2 collectors, 3 is the co-root of root 0.
         for victim in [0, 3, 5] {
@@ -437,7 +437,7 @@ fn death_of_root_co_root_or_leaf_ends_everything_in_its_groups_and_nothing_else(
 }
 
 #[test]
-fn rank_that_leaves_after_its_part_disturbs_nobody() {
+fn rank_that_leaves_after_finishing_does_not_disturb_the_broadcast() {
     for text in POLICIES {
         let (mut cluster, group) = cluster(6, text);
         cluster.broadcast_to_all(group, 0, 50_000);
@@ -452,7 +452,7 @@ fn rank_that_leaves_after_its_part_disturbs_nobody() {
 }
 
 #[test]
-fn departure_of_which_the_root_does_not_hear_does_not_hang_it() {
+fn departure_unknown_to_the_root_does_not_hang_the_root() {
     let (mut cluster, group) = cluster(4, "combined");
     cluster.broadcast_to_all(group, 0, 8);
     let _deaf = cluster.rule(drop().from(2).to(0));
@@ -467,7 +467,7 @@ fn departure_of_which_the_root_does_not_hear_does_not_hang_it() {
 // ---- strangers --------------------------------------------------------------------------------
 
 #[test]
-fn strangers_on_the_group_change_nothing_but_counters() {
+fn forged_group_packets_only_increment_counters() {
     let (mut cluster, group) = cluster(4, "combined");
     for round in 0..60 {
         cluster.broadcast_to_all(group, round % 4, 4000);
@@ -485,7 +485,7 @@ fn strangers_on_the_group_change_nothing_but_counters() {
 }
 
 #[test]
-fn those_whose_multicast_arrives_are_counted() {
+fn multicast_hellos_are_counted_per_sender() {
     let builder = Cluster::builder().ranks(5).broadcast(BroadcastConfig::default());
     let mut cluster = builder.build();
     let _deaf = cluster.rule(drop().kind(Kind::Hello).to(3));

@@ -61,7 +61,7 @@ fn lost_packet_is_repaired_by_one_nack() {
 }
 
 #[test]
-fn several_gaps_of_one_window_are_repaired_by_one_nack() {
+fn several_gaps_of_one_window_are_repaired_by_a_few_nacks() {
     let mut cluster = Cluster::builder().latency(us(25)).seed(7).build();
     let _losses =
         [3, 4, 9, 17].map(|seq| cluster.rule(drop().kind(Kind::Data).seq(seq).to(1).times(1)));
@@ -72,7 +72,7 @@ fn several_gaps_of_one_window_are_repaired_by_one_nack() {
 }
 
 #[test]
-fn lost_repair_is_asked_for_again() {
+fn lost_repair_is_requested_again() {
     let mut cluster = Cluster::builder().latency(us(25)).seed(7).build();
     let _loss = cluster.rule(drop().kind(Kind::Data).seq(3).to(1).times(2));
     exchange(&mut cluster, 0, 1, 14_000);
@@ -82,7 +82,7 @@ fn lost_repair_is_asked_for_again() {
 }
 
 #[test]
-fn lost_last_packet_is_asked_for_by_who_waits() {
+fn lost_last_packet_is_requested_by_the_waiting_receiver() {
     let mut cluster = Cluster::builder().latency(us(25)).seed(7).build();
     let _loss = cluster.rule(drop().kind(Kind::Data).seq(0).to(1).times(1));
     exchange(&mut cluster, 0, 1, 100);
@@ -93,7 +93,7 @@ fn lost_last_packet_is_asked_for_by_who_waits() {
 }
 
 #[test]
-fn lost_last_packet_is_repaired_by_the_timer_if_nobody_asks() {
+fn lost_last_packet_is_repaired_by_the_timer_without_a_request() {
     let mut cluster = Cluster::builder().latency(us(25)).seed(7).build();
     let _loss = cluster.rule(drop().kind(Kind::Data).seq(0).to(1).times(1));
     let _silence = cluster.rule(drop().kind(Kind::Nack).to(0));
@@ -138,7 +138,7 @@ fn packets_in_any_order_are_delivered_in_order() {
 }
 
 #[test]
-fn empty_messages_are_counted_out_one_by_one() {
+fn empty_messages_are_delivered_one_by_one() {
     let mut cluster = Cluster::builder().seed(2).build();
     let _loss = cluster.rule(drop().ppm(100_000));
     for _ in 0..40 {
@@ -157,7 +157,7 @@ fn large_messages_survive_loss_both_ways() {
 }
 
 #[test]
-fn one_lost_bulk_packet_of_a_large_message_is_sent_again_alone() {
+fn only_the_lost_bulk_packet_of_a_large_message_is_retransmitted() {
     let mut cluster = Cluster::builder().latency(us(25)).seed(11).build();
     let _loss = cluster.rule(drop().bulk().kind(Kind::Data).seq(40).times(1));
     exchange(&mut cluster, 0, 1, 1_000_000);
@@ -167,7 +167,7 @@ fn one_lost_bulk_packet_of_a_large_message_is_sent_again_alone() {
 }
 
 #[test]
-fn large_message_leaves_its_head_at_once_and_the_rest_when_asked_for() {
+fn large_message_sends_its_head_eagerly_and_the_rest_when_granted() {
     let config = ChannelConfig { eager_bytes: 4096, eager_head_bytes: 2048, ..config(8192) };
     let mut cluster = Cluster::builder().channel(config).seed(1).build();
     let send = cluster.send(0, 1, 1, 100_000);
@@ -179,7 +179,7 @@ fn large_message_leaves_its_head_at_once_and_the_rest_when_asked_for() {
 }
 
 #[test]
-fn message_longer_than_its_receive_is_cut_off() {
+fn message_longer_than_its_receive_is_truncated() {
     let mut cluster = Cluster::builder().seed(1).with_previews().build();
     for (bytes, capacity) in [(10, 4), (5000, 1000), (5000, 0), (300_000, 1500), (300_000, 200_000)]
     {
@@ -281,7 +281,7 @@ fn config(slots: u32) -> ChannelConfig {
 }
 
 #[test]
-fn full_pool_rejects_and_resumes_when_buffers_are_free() {
+fn full_pool_rejects_senders_and_resumes_when_buffers_are_free() {
     // [PM-R15, R16, R17]: three senders share eight buffers.
     let mut cluster = Cluster::builder().ranks(4).channel(config(8)).seed(8).build();
     for from in 1..4 {
@@ -300,7 +300,7 @@ fn full_pool_rejects_and_resumes_when_buffers_are_free() {
 }
 
 #[test]
-fn rejected_sender_is_asked_to_go_on_and_does_not_wait_for_its_probe() {
+fn rejected_sender_is_resumed_without_waiting_for_its_probe() {
     // [PM-R14, R16]
     let mut cluster = Cluster::builder().channel(config(4)).latency(us(25)).seed(8).build();
     for tag in 0..8 {
@@ -317,7 +317,7 @@ fn rejected_sender_is_asked_to_go_on_and_does_not_wait_for_its_probe() {
 }
 
 #[test]
-fn reject_and_resume_may_both_be_lost() {
+fn transfer_survives_the_loss_of_both_reject_and_resume() {
     // [PM-R18]
     let hits = |rule: &dyn Fn(Kind) -> Rule| {
         let mut cluster = Cluster::builder().channel(config(4)).seed(8).build();
@@ -341,7 +341,7 @@ fn reject_and_resume_may_both_be_lost() {
 }
 
 #[test]
-fn pool_of_one_slot_is_enough() {
+fn pool_of_one_slot_suffices() {
     for (seed, bytes) in [(1, 0), (2, 1000), (3, 5000)] {
         let mut cluster = Cluster::builder().ranks(4).channel(config(1)).seed(seed).build();
         let _loss = cluster.rule(drop().ppm(50_000));
@@ -361,7 +361,7 @@ fn pool_of_one_slot_is_enough() {
 }
 
 #[test]
-fn full_socket_buffers_are_survived() {
+fn messages_survive_socket_buffer_overruns() {
     let config = ChannelConfig { initial_credit_bytes: 1 << 20, ..config(512) };
     let mut cluster = Cluster::builder()
         .ranks(6)
@@ -379,7 +379,7 @@ fn full_socket_buffers_are_survived() {
 }
 
 #[test]
-fn rank_that_computes_delays_its_own_messages_only() {
+fn computing_rank_delays_only_its_own_messages() {
     let mut cluster = Cluster::builder().ranks(3).seed(12).build();
     cluster.distract(1, Duration::from_millis(900));
     exchange(&mut cluster, 0, 1, 200_000);
@@ -393,7 +393,7 @@ fn rank_that_computes_delays_its_own_messages_only() {
 }
 
 #[test]
-fn large_message_comes_in_while_own_messages_are_rejected() {
+fn large_message_is_received_while_own_messages_are_rejected() {
     // Rank 0 has sent more than rank 1 can buffer, and rank 1 first waits for rank 0 to receive its
     // large message: legal for programs that do not block in their sends.
     let mut cluster = Cluster::builder().channel(config(2)).seed(1).build();

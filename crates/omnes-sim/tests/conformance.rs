@@ -53,7 +53,7 @@ fn any_source_takes_each_message_once() {
 }
 
 #[test]
-fn broadcast_reaches_everybody_along_every_tree() {
+fn broadcast_reaches_all_ranks_along_every_tree() {
     let knomial = Tree::Knomial { radix: 3 };
     for tree in [Tree::Binomial, Tree::Chain, Tree::Flat, knomial] {
         for (size, root, bytes, chunk_bytes) in

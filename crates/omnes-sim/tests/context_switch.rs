@@ -68,7 +68,7 @@ fn finish(cluster: &mut Cluster, late: Vec<(u32, u32)>, bytes: usize) {
 }
 
 #[test]
-fn stopped_channel_becomes_stable_and_nothing_is_in_flight() {
+fn stopped_channel_becomes_stable_with_nothing_in_flight() {
     // [PM-R20, R21, R23]
     for bytes in [0, 3000, 300_000] {
         let mut cluster = Cluster::builder().ranks(RANKS).seed(1).build();
@@ -85,7 +85,7 @@ fn stopped_channel_becomes_stable_and_nothing_is_in_flight() {
 }
 
 #[test]
-fn channel_becomes_stable_under_loss_and_repeats_nothing_then() {
+fn channel_becomes_stable_despite_loss_and_then_sends_nothing() {
     // [PM-R20, R21, R23]
     for seed in 0..20 {
         let mut cluster = Cluster::builder().ranks(RANKS).seed(seed).build();
@@ -104,7 +104,7 @@ fn channel_becomes_stable_under_loss_and_repeats_nothing_then() {
 }
 
 #[test]
-fn rejected_messages_count_as_answered_and_go_out_after_the_resume() {
+fn rejected_messages_count_as_answered_and_are_sent_after_the_resume() {
     // [PM-R20]: each message is delivered, retransmitted later, or never sent.
     for seed in 0..10 {
         let config = ChannelConfig { pool_slots: 3, ..ChannelConfig::default() };
@@ -127,7 +127,7 @@ fn rejected_messages_count_as_answered_and_go_out_after_the_resume() {
 }
 
 #[test]
-fn long_stop_of_a_rejected_sender_is_not_taken_for_death() {
+fn long_stop_of_a_rejected_sender_is_not_reported_as_failure() {
     let config = ChannelConfig { pool_slots: 1, ..ChannelConfig::default() };
     let mut cluster = Cluster::builder().ranks(RANKS).channel(config).seed(1).build();
     let late = traffic(&mut cluster, 8000);
@@ -139,7 +139,7 @@ fn long_stop_of_a_rejected_sender_is_not_taken_for_death() {
 }
 
 #[test]
-fn stopped_rank_still_receives_and_answers() {
+fn stopped_rank_still_receives_and_acknowledges() {
     // [PM-R23]: otherwise the other ranks would never become stable.
     let mut cluster = Cluster::builder().ranks(RANKS).seed(1).build();
     cluster.stop(0, 0);
@@ -156,7 +156,7 @@ fn stopped_rank_still_receives_and_answers() {
 }
 
 #[test]
-fn other_channel_is_not_touched() {
+fn stopping_one_channel_does_not_affect_the_other() {
     // [PM-R1]
     let mut cluster = Cluster::builder().ranks(RANKS).seed(1).build();
     for rank in 0..RANKS {

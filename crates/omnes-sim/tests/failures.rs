@@ -24,7 +24,7 @@ fn naming_time() -> Duration {
 }
 
 #[test]
-fn death_of_an_idle_rank_is_named_to_all() {
+fn death_of_an_idle_rank_is_reported_to_all() {
     for ranks in [2, 3, 8] {
         let mut cluster = Cluster::builder().ranks(ranks).seed(1).build();
         cluster.crash_at(1, Instant::ZERO + ms(100));
@@ -35,7 +35,7 @@ fn death_of_an_idle_rank_is_named_to_all() {
 }
 
 #[test]
-fn ranks_that_die_together_are_named_together() {
+fn ranks_that_die_together_are_reported_together() {
     // As when a node or a whole switch fails; only the first dead rank is watched by a living one.
     for (ranks, dead) in [(6, 2..4), (40, 3..35)] {
         let mut cluster = Cluster::builder().ranks(ranks).seed(1).build();
@@ -47,7 +47,7 @@ fn ranks_that_die_together_are_named_together() {
 }
 
 #[test]
-fn operations_with_the_dead_fail_and_all_others_complete() {
+fn operations_with_a_dead_rank_fail_and_all_others_complete() {
     let mut cluster = Cluster::builder().ranks(4).seed(2).build();
     let lost = cluster.send(0, 1, 1, 500_000);
     let missed = cluster.receive(2, 1, 1, 100);
@@ -68,7 +68,7 @@ fn operations_with_the_dead_fail_and_all_others_complete() {
 }
 
 #[test]
-fn both_sides_of_a_lasting_partition_name_each_other() {
+fn both_sides_of_a_lasting_partition_report_each_other_failed() {
     let mut cluster = Cluster::builder().ranks(4).seed(3).build();
     let cut = cluster.rule(partition(&[0, 1], &[2, 3], Ways::Both));
     cluster.send(0, 2, 1, 10);
@@ -88,7 +88,7 @@ fn both_sides_of_a_lasting_partition_name_each_other() {
 }
 
 #[test]
-fn rank_that_is_given_up_learns_of_it_when_it_is_heard_again() {
+fn excluded_rank_learns_of_its_exclusion_when_the_partition_heals() {
     let mut cluster = Cluster::builder().ranks(3).seed(3).build();
     // Packets from rank 2 are lost, packets to it arrive: it does not take the others for dead.
     let cut = cluster.rule(partition(&[2], &[0, 1], Ways::One));
@@ -100,7 +100,7 @@ fn rank_that_is_given_up_learns_of_it_when_it_is_heard_again() {
 }
 
 #[test]
-fn short_partition_harms_nobody() {
+fn short_partition_loses_no_message_and_fails_no_rank() {
     for ways in [Ways::Both, Ways::One] {
         let mut cluster = Cluster::builder().ranks(5).seed(4).build();
         let cut = cluster.rule(partition(&[0], &[1, 2, 3, 4], ways));
@@ -119,7 +119,7 @@ fn short_partition_harms_nobody() {
 }
 
 #[test]
-fn rank_that_lives_is_not_named_where_each_link_loses_a_tenth() {
+fn live_rank_is_not_reported_failed_at_ten_percent_loss_per_link() {
     let mut cluster = Cluster::builder().ranks(8).seed(5).build();
     let each_link = cluster.rule(drop().ppm(190_000));
     cluster.run_for(ms(30 * 60 * 1000));
@@ -154,7 +154,7 @@ fn at_work(seed: u64) -> Cluster {
 }
 
 #[test]
-fn ranks_that_are_stopped_together_go_on_when_they_do_one_after_the_other() {
+fn ranks_suspended_together_may_resume_one_after_the_other() {
     let LivenessConfig { timeout, .. } = LivenessConfig::default();
     for (seed, late) in [(30, ms(0)), (31, ms(1)), (32, ms(500)), (33, ms(1300))] {
         let mut cluster = at_work(seed);
@@ -186,7 +186,7 @@ fn impatient(timeout: Duration) -> Cluster {
 }
 
 #[test]
-fn rank_that_begins_late_is_waited_for() {
+fn rank_that_starts_late_is_waited_for() {
     let mut cluster = impatient(ms(400));
     cluster.suspend(2, ms(1450));
     cluster.send(1, 2, 1, 100_000);
@@ -203,7 +203,7 @@ fn rank_that_begins_late_is_waited_for() {
 }
 
 #[test]
-fn rank_that_dies_at_the_start_is_named_when_late_ones_have_been_waited_for() {
+fn rank_dead_at_the_start_is_reported_only_after_the_startup_grace() {
     for has_message in [false, true] {
         let mut cluster = impatient(ms(400));
         cluster.crash(2);
@@ -219,7 +219,7 @@ fn rank_that_dies_at_the_start_is_named_when_late_ones_have_been_waited_for() {
 }
 
 #[test]
-fn rank_that_another_one_never_gets_to_is_named_though_those_who_watch_it_do() {
+fn rank_unreachable_from_only_one_peer_is_still_reported() {
     for timeout in [ms(200), ms(400), ms(1000)] {
         for is_broadcast in [false, true] {
             let mut cluster = impatient(timeout);
@@ -239,7 +239,7 @@ fn rank_that_another_one_never_gets_to_is_named_though_those_who_watch_it_do() {
 }
 
 #[test]
-fn ranks_that_are_stopped_again_and_again_while_idle_are_not_named() {
+fn repeatedly_suspended_idle_ranks_are_not_reported_failed() {
     let LivenessConfig { timeout, .. } = LivenessConfig::default();
     let mut cluster = Cluster::builder().ranks(3).seed(34).build();
     for _ in 0..20 {
@@ -250,7 +250,7 @@ fn ranks_that_are_stopped_again_and_again_while_idle_are_not_named() {
 }
 
 #[test]
-fn rank_that_dies_while_all_are_stopped_is_named_within_the_timeout_of_those_who_go_on() {
+fn rank_dead_during_a_suspension_is_reported_within_the_timeout() {
     let LivenessConfig { timeout, .. } = LivenessConfig::default();
     for is_at_work in [false, true] {
         let mut cluster =
@@ -271,7 +271,7 @@ fn rank_that_dies_while_all_are_stopped_is_named_within_the_timeout_of_those_who
 }
 
 #[test]
-fn rank_that_leaves_is_not_taken_for_dead() {
+fn departed_rank_is_not_reported_failed() {
     let mut cluster = Cluster::builder().ranks(4).seed(5).build();
     cluster.leave(2);
     cluster.run_for(2 * naming_time());
@@ -285,7 +285,7 @@ fn rank_that_leaves_is_not_taken_for_dead() {
 }
 
 #[test]
-fn farewell_that_is_lost_reaches_who_waits_for_the_rank() {
+fn lost_farewell_still_reaches_a_rank_that_waits_for_the_sender() {
     let mut cluster = Cluster::builder().ranks(4).seed(5).build();
     let missed = cluster.receive(1, 3, 1, 10);
     cluster.run_for(ms(10));
@@ -301,7 +301,7 @@ fn farewell_that_is_lost_reaches_who_waits_for_the_rank() {
 }
 
 #[test]
-fn farewell_that_is_made_up_for_names_the_failure_for_which_the_rank_has_left() {
+fn substitute_for_a_lost_farewell_names_the_failure_behind_the_departure() {
     let mut cluster = Cluster::builder().ranks(5).seed(5).build();
     let _unheard = cluster.rule(drop().kind(Kind::Failed).to(1));
     let _lost = cluster.rule(drop().kind(Kind::Bye).from(3).to(1));
@@ -314,7 +314,7 @@ fn farewell_that_is_made_up_for_names_the_failure_for_which_the_rank_has_left() 
 }
 
 #[test]
-fn message_of_a_rank_that_has_left_can_still_be_received() {
+fn message_of_a_departed_rank_can_still_be_received() {
     let mut cluster = Cluster::builder().seed(5).build();
     let sent = cluster.send(0, 1, 1, 5000);
     cluster.run_for(ms(10));
@@ -328,7 +328,7 @@ fn message_of_a_rank_that_has_left_can_still_be_received() {
 }
 
 #[test]
-fn half_a_message_of_a_dead_rank_is_never_delivered() {
+fn partial_message_of_a_dead_rank_is_never_delivered() {
     let mut cluster = Cluster::builder().seed(5).build();
     cluster.send(0, 1, 1, 1_000_000);
     cluster.run_for(ms(10));
@@ -359,7 +359,7 @@ fn corrupted_packets_are_counted_and_never_delivered() {
 }
 
 #[test]
-fn each_sort_of_forgery_has_its_own_counter() {
+fn each_kind_of_forgery_has_its_own_counter() {
     let mut cluster = Cluster::builder().ranks(3).seed(7).build();
     for (count, forgery) in (1..).zip(Forgery::ALL) {
         for _ in 0..count {
@@ -376,7 +376,7 @@ fn each_sort_of_forgery_has_its_own_counter() {
 }
 
 #[test]
-fn strangers_and_replays_do_not_disturb_messages() {
+fn forgeries_and_replays_do_not_disturb_messages() {
     let mut cluster = Cluster::builder().ranks(3).seed(8).build();
     for round in 0..60 {
         cluster.send(0, 1, 1, 4000);
@@ -394,7 +394,7 @@ fn strangers_and_replays_do_not_disturb_messages() {
 }
 
 #[test]
-fn half_a_message_of_a_rank_that_has_left_is_never_delivered() {
+fn partial_message_of_a_departed_rank_is_never_delivered() {
     for bytes in [300_000, 1_000_000] {
         let config = ChannelConfig { eager_bytes: 400_000, ..ChannelConfig::default() };
         let mut cluster = Cluster::builder().channel(config).seed(5).build();

@@ -41,7 +41,7 @@ fn begin(cluster: &mut Cluster, group: &CastGroupConfig, rank: u32) -> Operation
 }
 
 #[test]
-fn ranks_that_open_a_group_long_after_others_are_not_taken_for_dead() {
+fn ranks_that_open_a_group_late_are_not_reported_failed() {
     for (policy, late) in POLICIES.into_iter().flat_map(|text| [(text, 5..6), (text, 1..8)]) {
         let mut cluster = cluster(8);
         let group = group(8, 5, policy);
@@ -58,7 +58,7 @@ fn ranks_that_open_a_group_long_after_others_are_not_taken_for_dead() {
 }
 
 #[test]
-fn group_that_is_opened_after_a_member_has_failed_is_broken_from_the_start() {
+fn group_opened_after_a_member_failed_is_broken_from_the_start() {
     let mut cluster = cluster(3);
     cluster.crash(2);
     cluster.run_for(2 * BroadcastConfig::default().peer_timeout);
@@ -69,7 +69,7 @@ fn group_that_is_opened_after_a_member_has_failed_is_broken_from_the_start() {
 }
 
 #[test]
-fn root_that_has_left_is_not_asked_for_what_is_missing() {
+fn departed_root_is_not_asked_for_missing_packets() {
     let mut cluster = cluster(3);
     let id = cluster.open_group_of_all("combined".parse().unwrap());
     let _loss = cluster.rule(drop().kind(Kind::Cast).from(0).to(1).seq(5));
@@ -97,7 +97,7 @@ fn root_that_has_left_is_not_asked_for_what_is_missing() {
 
 /// Rank 0 has a barrier with each of the others, and closes the group immediately.
 #[test]
-fn barrier_whose_last_message_was_lost_ends_however_many_groups_have_been_closed_since() {
+fn lost_last_step_is_repaired_after_a_hundred_groups_were_closed() {
     const OTHERS: u32 = 100;
     let mut cluster = Cluster::builder().ranks(OTHERS + 1).build();
     let pair = |other: u32| barriers::BarrierGroupConfig {

@@ -67,7 +67,7 @@ fn run_until_told(cluster: &mut Cluster, victim: u32, case: &str) {
 }
 
 #[test]
-fn a_rank_that_long_packets_do_not_get_to_is_named_by_all_with_the_reason() {
+fn rank_unreachable_by_long_packets_is_reported_by_all_with_the_reason() {
     // A short packet at the end, a longer one that also arrives, none; rank 3 may be a co-root.
     let cases = [
         (RANKS, 2, TAILED),
@@ -95,7 +95,7 @@ fn a_rank_that_long_packets_do_not_get_to_is_named_by_all_with_the_reason() {
 }
 
 #[test]
-fn of_several_ranks_that_long_packets_do_not_get_to_one_is_given_up() {
+fn one_of_several_ranks_unreachable_by_long_packets_is_given_up() {
     for text in ["window", "combined", "tree-ack=4"] {
         for bytes in [LONE, TAILED] {
             let (mut cluster, group) = cluster(RANKS, text, config());
@@ -123,7 +123,7 @@ fn wait_in_vain(cluster: &mut Cluster) {
 }
 
 #[test]
-fn a_rank_without_room_is_only_waited_for() {
+fn rank_with_full_buffers_is_waited_for_and_not_reported_failed() {
     for text in POLICIES {
         for lost in [0, 300_000] {
             let few = BroadcastConfig { pool_slots: 16, ..config() };
@@ -149,7 +149,7 @@ fn a_rank_without_room_is_only_waited_for() {
 }
 
 #[test]
-fn links_that_lose_many_packets_by_chance_are_not_taken_for_short_ones() {
+fn heavy_random_loss_is_not_mistaken_for_a_packet_size_limit() {
     for text in POLICIES {
         let (mut cluster, group) = cluster(RANKS, text, config());
         let loss = cluster.rule(drop().ppm(300_000));
@@ -164,7 +164,7 @@ fn links_that_lose_many_packets_by_chance_are_not_taken_for_short_ones() {
 }
 
 #[test]
-fn a_rank_that_computes_for_less_than_the_timeout_is_only_waited_for() {
+fn rank_computing_for_less_than_the_timeout_is_not_reported_failed() {
     for text in POLICIES {
         let (mut cluster, group) = cluster(RANKS, text, config());
         let lost = cluster.rule(drop().ppm(100_000));
@@ -180,7 +180,7 @@ fn a_rank_that_computes_for_less_than_the_timeout_is_only_waited_for() {
 }
 
 #[test]
-fn a_rank_that_opens_its_group_late_is_only_waited_for() {
+fn rank_that_opens_its_group_late_is_waited_for_and_not_reported() {
     for text in POLICIES {
         let mut cluster = Cluster::builder().ranks(4).broadcast(config()).build();
         let nodes = (0..4).map(|rank| vec![Rank(rank)]).collect();

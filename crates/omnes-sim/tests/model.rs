@@ -31,7 +31,7 @@ fn barrier(algorithm: BarrierAlgorithm, steps: Steps) -> Op {
 }
 
 #[test]
-fn a_run_tells_how_much_is_done_up_to_exactly_all() {
+fn run_progress_is_monotonic_and_ends_at_exactly_one() {
     let stream = Op::Stream { from: 0, to: 3, bytes: 100_000, messages: 5 };
     let barrier = barrier(BarrierAlgorithm::Dissemination, Steps::Channel);
     for ops in [
@@ -52,7 +52,7 @@ fn a_run_tells_how_much_is_done_up_to_exactly_all() {
 }
 
 #[test]
-fn a_network_that_lets_nothing_through_is_told_in_words() {
+fn error_explains_a_network_that_delivers_nothing() {
     for op in [
         bcast("combined", 8),
         bcast("binomial", 8),
@@ -69,7 +69,7 @@ fn a_network_that_lets_nothing_through_is_told_in_words() {
 }
 
 #[test]
-fn a_barrier_that_a_machine_refuses_is_no_barrier_of_no_time() {
+fn barrier_refused_by_the_machine_is_an_error() {
     // A single NIC counts at most 1,024.
     let kind = barrier(BarrierAlgorithm::Counter, Steps::Machine(Runner::Nic));
     assert_eq!(run(setup(1024), Plan::new([kind], 1)).samples.len(), 1);
@@ -79,7 +79,7 @@ fn a_barrier_that_a_machine_refuses_is_no_barrier_of_no_time() {
 }
 
 #[test]
-fn every_algorithm_ends_at_every_rank() {
+fn every_broadcast_algorithm_completes_at_every_rank() {
     for algorithm in [
         "binomial",
         "binomial:store",
@@ -103,7 +103,7 @@ fn every_algorithm_ends_at_every_rank() {
 }
 
 #[test]
-fn every_barrier_ends_at_every_rank() {
+fn every_barrier_algorithm_completes_at_every_rank() {
     for algorithm in BarrierAlgorithm::ALL {
         for steps in [Steps::Channel, Steps::Machine(Runner::Host), Steps::Machine(Runner::Nic)] {
             let report = run(setup(11), Plan::new([barrier(algorithm, steps)], 5));
@@ -127,7 +127,7 @@ fn losses_are_repaired_and_cost_time() {
 }
 
 #[test]
-fn multi_send_reaches_all_and_sends_one_copy_to_each() {
+fn multi_send_sends_one_copy_to_each_rank() {
     for cloning in [Cloning::Nic, Cloning::Host] {
         let carrier = Carrier::MultiSend { tree: Tree::Binomial, cloning };
         let report = run(Setup { carrier, ..setup(8) }, Plan::new([Op::Meet, bcast("nack", 8)], 1));
@@ -138,7 +138,7 @@ fn multi_send_reaches_all_and_sends_one_copy_to_each() {
 }
 
 #[test]
-fn hosts_that_pass_on_pay_for_trains_and_not_for_their_packets() {
+fn forwarding_hosts_pay_per_train_and_not_per_packet() {
     let carrier = Carrier::MultiSend { tree: Tree::Chain, cloning: Cloning::Host };
     let plain = Setup { carrier, ..setup(3) };
     // A train of twelve packets.
@@ -160,7 +160,7 @@ fn hosts_that_pass_on_pay_for_trains_and_not_for_their_packets() {
 }
 
 #[test]
-fn equal_runs_have_equal_hashes_and_seeds_matter() {
+fn equal_seeds_give_equal_hashes_and_different_seeds_different_ones() {
     let plan = Plan::new(
         [Op::Compute { most: Span::from_ns(50_000), root: 0 }, bcast("combined", 100_000)],
         4,
@@ -174,7 +174,7 @@ fn equal_runs_have_equal_hashes_and_seeds_matter() {
 }
 
 #[test]
-fn one_message_costs_what_its_resources_cost() {
+fn time_of_one_message_is_the_sum_of_its_resource_costs() {
     let op = Op::Message { from: 0, to: 1, bytes: 8 };
     let report = run(setup(2), Plan::new([Op::Meet, op], 1));
     let time = report.samples[0].ended - report.samples[0].root_began;
@@ -202,7 +202,7 @@ fn one_message_costs_what_its_resources_cost() {
 }
 
 #[test]
-fn messages_of_a_stream_overlap_and_are_counted() {
+fn stream_messages_overlap_and_are_counted() {
     let stream = Op::Stream { from: 0, to: 1, bytes: 64 << 10, messages: 8 };
     let streamed = run(setup(2), Plan::new([Op::Meet, stream], 1));
     let one = Op::Message { from: 0, to: 1, bytes: 64 << 10 };
@@ -215,7 +215,7 @@ fn messages_of_a_stream_overlap_and_are_counted() {
 }
 
 #[test]
-fn a_large_broadcast_by_multicast_fills_the_link() {
+fn large_multicast_broadcast_uses_over_half_the_link_rate() {
     let bytes = 64 << 20;
     let report = run(setup(16), Plan::new([Op::Meet, bcast("combined", bytes)], 1));
     let wire = Span::from_ps(320) * bytes;
@@ -224,7 +224,7 @@ fn a_large_broadcast_by_multicast_fills_the_link() {
 }
 
 #[test]
-fn larger_networks_have_more_hops_and_reach_all() {
+fn multi_hop_networks_are_slower_and_reach_all_ranks() {
     let plan = Plan::new([Op::Meet, bcast("combined", 8), Op::Meet, bcast("binomial", 8)], 2);
     let on = |network| run(Setup { network, ..setup(100) }, plan.clone());
     let single = on(Network::single_switch(100).expect("a network"));
@@ -256,7 +256,7 @@ fn run_changed(ranks: u32, ops: &[Op], change: impl FnOnce(&mut Testbed)) -> Rep
 }
 
 #[test]
-fn packets_that_only_acknowledge_cost_what_the_testbed_says() {
+fn acknowledgement_packets_have_the_cost_set_in_the_testbed() {
     let ops = [Op::Meet, bcast("basic", 8)];
     // The root of "basic" waits for the acknowledgement.
     let time = |send: u64, receive: u64| {
@@ -271,7 +271,7 @@ fn packets_that_only_acknowledge_cost_what_the_testbed_says() {
 }
 
 #[test]
-fn what_was_granted_costs_its_fixed_part_once() {
+fn fixed_cost_of_granted_data_is_charged_once() {
     let ops = [Op::Meet, Op::Message { from: 0, to: 1, bytes: 20_000 }];
     let time = |eager: u32, send: u64, receive: u64| {
         let report = run_changed(2, &ops, |testbed| {
@@ -291,7 +291,7 @@ fn what_was_granted_costs_its_fixed_part_once() {
 }
 
 #[test]
-fn time_in_a_nic_delays_and_keeps_nobody_waiting() {
+fn nic_latency_delays_packets_without_occupying_the_nic() {
     let (latency, multicast) = (Span::from_ns(5_000), Span::from_ns(20_000));
     let change = |testbed: &mut Testbed| {
         (testbed.nic.latency, testbed.nic.multicast) = (latency, multicast);
@@ -311,7 +311,7 @@ fn time_in_a_nic_delays_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_large_buffer_before_a_slow_link_has_room() {
+fn large_switch_buffer_before_a_slow_link_drops_nothing() {
     let ops = [bcast("binomial", 8)];
     let report = run_changed(4, &ops, |testbed| {
         testbed.link.wire.per_byte = Span::from_ns(1_000_000);
@@ -321,7 +321,7 @@ fn a_large_buffer_before_a_slow_link_has_room() {
 }
 
 #[test]
-fn a_library_that_works_in_calls_answers_when_its_rank_comes_back() {
+fn library_with_progress_only_in_calls_answers_in_the_next_call() {
     let most = Span::from_ns(1_000_000);
     let ops = [Op::Meet, Op::Compute { most, root: 0 }, bcast("basic", 8)];
     let time = |progress| {
@@ -345,7 +345,7 @@ fn lone_broadcasts(ranks: u32, algorithm: &str, loss_ppm: u32, count: u32) -> Re
 }
 
 #[test]
-fn answers_of_many_ranks_are_waited_for_and_not_asked_for_again() {
+fn answers_of_many_ranks_are_awaited_without_being_requested_again() {
     for algorithm in ["combined", "tree-ack=8+combined"] {
         for ranks in [64, 512, 8192] {
             let report = lone_broadcasts(ranks, algorithm, 0, 3);
@@ -357,7 +357,7 @@ fn answers_of_many_ranks_are_waited_for_and_not_asked_for_again() {
 }
 
 #[test]
-fn a_loss_in_a_tree_of_acknowledgements_costs_some_round_trips() {
+fn loss_in_an_acknowledgement_tree_costs_a_few_round_trips() {
     let algorithm = "tree-ack=8+combined";
     let [clean, lossy] = [0, 200].map(|ppm| lone_broadcasts(512, algorithm, ppm, 200));
     assert!(lossy.counters.lost > 10, "{}", lossy.counters.lost);

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subgroups_cover_all_positions_once_and_differ_by_one_at_most() {
+    fn subgroups_cover_each_position_once_and_differ_in_size_by_at_most_one() {
         for size in 1..40 {
             for count in 0..45 {
                 let co_roots = CoRoots::new(size, count);

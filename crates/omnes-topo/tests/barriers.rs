@@ -233,7 +233,7 @@ fn messages_are_awaited_in_the_step_in_which_they_are_sent() {
 }
 
 #[test]
-fn no_rank_talks_to_itself_and_no_step_is_idle_for_all() {
+fn no_rank_sends_to_itself_and_no_step_is_idle_for_all_ranks() {
     for barrier in BarrierAlgorithm::ALL {
         for size in SIZES {
             let tables = tables(barrier, size);
@@ -249,7 +249,7 @@ fn no_rank_talks_to_itself_and_no_step_is_idle_for_all() {
 }
 
 #[test]
-fn tables_of_five_ranks_are_as_written_by_hand() {
+fn tables_for_five_ranks_match_hand_written_ones() {
     let table = |barrier: BarrierAlgorithm, rank| barrier.schedule(Rank(rank), 5).unwrap();
     let idle = Step::default();
     assert_eq!(
@@ -273,7 +273,7 @@ fn tables_of_five_ranks_are_as_written_by_hand() {
 }
 
 #[test]
-fn counter_tables_are_as_written_by_hand() {
+fn counter_tables_match_hand_written_ones() {
     // The steps of rank 0; all other ranks have identical ones.
     let all = Party::Everybody;
     let centre =
@@ -288,7 +288,7 @@ fn counter_tables_are_as_written_by_hand() {
 }
 
 #[test]
-fn only_the_counter_waits_for_several_and_only_once() {
+fn only_the_counter_waits_for_several_ranks_and_in_one_step() {
     // One bit per step, besides one set of bits per member, relies on this.
     for barrier in BarrierAlgorithm::ALL {
         for size in SIZES {
@@ -302,7 +302,7 @@ fn only_the_counter_waits_for_several_and_only_once() {
 }
 
 #[test]
-fn parties_stand_for_the_ranks_they_name() {
+fn parties_resolve_to_the_ranks_they_name() {
     for size in SIZES {
         for own in (0..size).map(Rank) {
             let others: Vec<Rank> = (0..size).map(Rank).filter(|rank| *rank != own).collect();
@@ -324,7 +324,7 @@ fn parties_stand_for_the_ranks_they_name() {
 }
 
 #[test]
-fn executor_notices_broken_tables() {
+fn executor_detects_broken_tables() {
     let broken = |change: fn(&mut Vec<Vec<Step>>)| {
         let mut tables = tables(BarrierAlgorithm::Dissemination, 8);
         change(&mut tables);
@@ -345,7 +345,7 @@ fn executor_notices_broken_tables() {
 }
 
 #[test]
-fn a_group_of_one_passes_at_once() {
+fn group_of_one_needs_no_steps_or_messages() {
     for barrier in BarrierAlgorithm::ALL {
         assert_eq!(barrier.schedule(Rank(0), 1), Ok(vec![]));
         assert_eq!((barrier.steps(1), barrier.messages(1)), (Ok(0), Ok(0)));
@@ -381,7 +381,7 @@ fn mistakes_are_refused_with_value_and_limit() {
 }
 
 #[test]
-fn names_are_read_back_as_written_and_others_refused() {
+fn barrier_names_round_trip_and_unknown_ones_are_rejected() {
     for barrier in BarrierAlgorithm::ALL {
         assert_eq!(barrier.to_string().parse(), Ok(barrier));
     }

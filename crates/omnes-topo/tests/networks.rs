@@ -42,7 +42,7 @@ fn hosts(network: &Network) -> impl Iterator<Item = HostId> {
 }
 
 #[test]
-fn links_and_ports_say_the_same() {
+fn links_and_ports_are_consistent() {
     for (name, network, _) in some_networks() {
         let mut seen = BTreeSet::new();
         for switch in (0..network.switches()).map(SwitchId) {
@@ -70,7 +70,7 @@ fn links_and_ports_say_the_same() {
 }
 
 #[test]
-fn every_path_is_joined_ends_at_its_host_and_is_as_short_as_its_shape_allows() {
+fn every_path_is_connected_and_as_short_as_its_topology_allows() {
     for (name, network, longest) in some_networks() {
         let mut most = 0;
         for from in hosts(&network) {
@@ -93,7 +93,7 @@ fn every_path_is_joined_ends_at_its_host_and_is_as_short_as_its_shape_allows() {
 }
 
 #[test]
-fn every_multicast_reaches_each_other_host_once_over_each_link_at_most_once() {
+fn multicast_reaches_each_other_host_once_and_uses_no_link_twice() {
     for (name, network, _) in some_networks() {
         for from in hosts(&network) {
             for flow in 0..3 {
@@ -115,7 +115,7 @@ fn every_multicast_reaches_each_other_host_once_over_each_link_at_most_once() {
 }
 
 #[test]
-fn a_multicast_to_some_uses_no_link_that_leads_to_none() {
+fn multicast_to_a_subset_uses_only_links_that_lead_to_members() {
     let network = Network::fat_tree(128, 8).unwrap();
     let cast = Cast { from: HostId(5), flow: 1 };
     let path: Vec<LinkId> = network.path(HostId(5), HostId(127), 1).collect();
@@ -127,7 +127,7 @@ fn a_multicast_to_some_uses_no_link_that_leads_to_none() {
 }
 
 #[test]
-fn flows_spread_over_all_ways_up() {
+fn flows_spread_over_all_upward_paths() {
     let network = Network::fat_tree(128, 8).unwrap();
     let ways = |from, to| {
         let paths = (0..200).map(|flow| network.path(HostId(from), HostId(to), flow).collect());
@@ -169,7 +169,7 @@ fn globals(network: &Network) -> impl Iterator<Item = (LinkId, (u32, u32))> {
 }
 
 #[test]
-fn groups_of_a_dragonfly_have_as_many_links_as_fit_spread_over_all_routers() {
+fn dragonfly_groups_spread_their_global_links_evenly() {
     for groups in 2..=9 {
         let network = groups_of_four(groups);
         let (mut pairs, mut routers) = (BTreeMap::new(), BTreeMap::new());
@@ -214,7 +214,7 @@ fn flows_spread_over_both_ways_around_a_square() {
 }
 
 #[test]
-fn the_same_seed_draws_the_same_network_and_another_seed_another() {
+fn equal_seeds_draw_equal_networks_and_different_seeds_different_ones() {
     let ends = |seed| {
         let network = Network::irregular(IrregularOptions::eight_ports(32), seed).unwrap();
         (0..network.links()).map(|link| network.link(LinkId(link))).collect::<Vec<_>>()
@@ -230,7 +230,7 @@ fn the_same_seed_draws_the_same_network_and_another_seed_another() {
 }
 
 #[test]
-fn sixty_five_thousand_hosts_fit_and_their_paths_are_short() {
+fn networks_of_65536_hosts_fit_in_memory_and_have_short_paths() {
     let tree = Network::fat_tree(65_536, 64).unwrap();
     assert_eq!((tree.switches(), tree.links()), (5120, 6 * 65_536));
     let dragonfly = Network::dragonfly(65_536).unwrap();
@@ -256,7 +256,7 @@ fn sixty_five_thousand_hosts_fit_and_their_paths_are_short() {
 }
 
 #[test]
-fn what_cannot_be_built_is_refused_with_its_limit() {
+fn impossible_networks_are_rejected_with_the_limit() {
     assert_eq!(Network::single_switch(0).unwrap_err(), NetworkError::Empty);
     let error = Network::fat_tree(129, 8).unwrap_err();
     assert_eq!(error, NetworkError::TooManyHosts { hosts: 129, hosts_max: 128 });

@@ -115,7 +115,7 @@ fn all_shapes(size: usize) -> Vec<Shape> {
 const LAMBDAS: [u32; 9] = [1000, 1250, 1500, 2000, 2500, 3333, 4000, 7862, 40_000];
 
 #[test]
-fn modelled_time_is_that_of_the_simulated_sends() {
+fn modelled_time_matches_the_simulated_sends() {
     // [MS-R21]
     for thousandths in LAMBDAS {
         let lambda = lambda(thousandths);
@@ -137,7 +137,7 @@ fn modelled_time_is_that_of_the_simulated_sends() {
 }
 
 #[test]
-fn trees_made_for_another_lambda_are_timed_too() {
+fn trees_built_for_another_lambda_are_timed_correctly() {
     for (built, real) in [(1000, 4000), (4000, 1000), (2500, 7862)] {
         for tree in candidates(12, lambda(built)) {
             let expected = simulate(&shape_of(tree, 12), 5, lambda(real));
@@ -164,7 +164,7 @@ fn choice_is_the_fastest_of_all_candidates() {
 }
 
 #[test]
-fn of_equally_fast_trees_the_simplest_is_chosen() {
+fn simplest_of_equally_fast_trees_is_chosen() {
     for thousandths in LAMBDAS {
         let lambda = lambda(thousandths);
         for size in 2..=30 {
@@ -189,7 +189,7 @@ fn of_equally_fast_trees_the_simplest_is_chosen() {
 }
 
 #[test]
-fn one_packet_goes_down_a_latency_optimal_tree_and_very_many_down_a_chain() {
+fn one_packet_takes_a_latency_optimal_tree_and_a_million_take_a_chain() {
     for thousandths in LAMBDAS {
         let lambda = lambda(thousandths);
         for size in 1..=50 {
@@ -202,7 +202,7 @@ fn one_packet_goes_down_a_latency_optimal_tree_and_very_many_down_a_chain() {
 }
 
 #[test]
-fn every_kind_of_tree_is_chosen_for_something() {
+fn every_kind_of_tree_is_chosen_for_some_arguments() {
     let choose = |size, packets, thousandths| {
         let tree = pipeline::choose(size, packets, lambda(thousandths)).unwrap();
         tree.to_string()
@@ -215,7 +215,7 @@ fn every_kind_of_tree_is_chosen_for_something() {
 }
 
 #[test]
-fn no_tree_at_all_is_faster_in_small_groups() {
+fn choice_is_optimal_among_all_trees_in_small_groups() {
     for size in 2..=8 {
         let shapes = all_shapes(size as usize);
         for thousandths in [1000, 1500, 2000, 2500, 4000, 7862] {
@@ -232,7 +232,7 @@ fn no_tree_at_all_is_faster_in_small_groups() {
 }
 
 #[test]
-fn all_shapes_are_as_many_as_catalan_numbers() {
+fn tree_shapes_are_counted_by_the_catalan_numbers() {
     let counts: Vec<usize> = (1..=8).map(|size| all_shapes(size).len()).collect();
     assert_eq!(counts, [1, 1, 2, 5, 14, 42, 132, 429]);
 }
@@ -274,7 +274,7 @@ proptest! {
     })]
 
     #[test]
-    fn choices_in_large_groups_are_the_fastest_as_simulated(
+    fn choices_in_large_groups_are_the_fastest_in_simulation(
         size in 2u32..=300,
         packets in 1u32..=60,
         thousandths in 1000u32..=20_000,

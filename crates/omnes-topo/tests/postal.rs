@@ -72,7 +72,7 @@ fn subtrees(tree: Tree, size: u32) -> Vec<u32> {
 }
 
 #[test]
-fn reach_is_that_of_the_recurrence() {
+fn reach_matches_the_recurrence() {
     // [MS-R18]
     for lambda in lambdas(16).chain([1001, 1333, 7862].map(lambda)) {
         let mut recurrence = Recurrence::new(lambda);
@@ -83,7 +83,7 @@ fn reach_is_that_of_the_recurrence() {
 }
 
 #[test]
-fn reach_of_the_first_times_is_as_published() {
+fn reach_at_the_first_times_matches_the_published_values() {
     let reach = |lambda, last| -> Vec<u64> {
         (0..=last).map(|time| postal::reach(time * UNIT, lambda)).collect()
     };
@@ -92,7 +92,7 @@ fn reach_of_the_first_times_is_as_published() {
 }
 
 #[test]
-fn no_tree_can_be_earlier_than_the_one_built() {
+fn postal_tree_completes_at_the_earliest_possible_time() {
     // [MS-R19]: all sizes to 64, all whole lambdas to the size, and fractional ones.
     for size in 1..=64 {
         for lambda in lambdas(size) {
@@ -105,7 +105,7 @@ fn no_tree_can_be_earlier_than_the_one_built() {
 }
 
 #[test]
-fn best_lambda_of_a_search_over_whole_numbers_is_near_the_real_one() {
+fn search_over_whole_lambdas_is_within_one_unit_of_the_optimum() {
     // [MS-R20]: the search tries 1 to size and keeps the best.
     for size in 2..=40 {
         for real in lambdas(size) {
@@ -121,7 +121,7 @@ fn best_lambda_of_a_search_over_whole_numbers_is_near_the_real_one() {
 }
 
 #[test]
-fn tree_is_flat_exactly_from_two_below_the_size() {
+fn tree_is_flat_exactly_if_lambda_is_at_least_size_minus_two() {
     for size in 1..=64 {
         for lambda in lambdas(70) {
             let tree = Tree::Postal { lambda };
@@ -145,7 +145,7 @@ fn lambda_of_one_gives_the_binomial_shape() {
 }
 
 #[test]
-fn children_are_as_worked_out_by_hand() {
+fn children_match_hand_computed_lists() {
     let children = |name: &str, rank, root| {
         let tree: Tree = name.parse().unwrap();
         let children = tree.children(Rank(rank), Rank(root), 8).unwrap();
@@ -165,7 +165,7 @@ fn children_are_as_worked_out_by_hand() {
 }
 
 #[test]
-fn bounded_trees_are_never_later_than_other_trees_of_their_fan_out() {
+fn bounded_trees_never_complete_later_than_others_of_equal_fan_out() {
     for lambda in lambdas(12) {
         for size in 1..=64 {
             for fan_out in 1..=8 {
@@ -188,7 +188,7 @@ fn bounded_trees_are_never_later_than_other_trees_of_their_fan_out() {
 }
 
 #[test]
-fn bound_below_the_unbounded_fan_out_is_reached_and_one_above_changes_nothing() {
+fn fan_out_bound_is_reached_if_tight_and_has_no_effect_if_loose() {
     for lambda in lambdas(9) {
         for size in 1..=64 {
             let free = Tree::Postal { lambda };
@@ -231,7 +231,7 @@ fn lambda_of_measured_times_is_their_quotient() {
 }
 
 #[test]
-fn lambdas_are_read_back_as_written_and_others_refused() {
+fn valid_lambdas_round_trip_and_invalid_ones_are_rejected() {
     for (text, thousandths) in [("1", 1000), ("2.5", 2500), ("10", 10_000), ("7.862", 7862)] {
         assert_eq!(text.parse(), Ok(lambda(thousandths)));
         assert_eq!(lambda(thousandths).to_string(), text);
@@ -279,7 +279,7 @@ fn the_largest_arguments_do_not_overflow() {
 }
 
 #[test]
-fn the_largest_trees_are_built() {
+fn largest_trees_complete_at_the_earliest_possible_time() {
     let size = postal::POSTAL_SIZE_MAX;
     for lambda in [Lambda::ONE, lambda(2500), lambda(1_000_000), Lambda::MAX] {
         let earliest = postal::completion(size, lambda).unwrap();
@@ -298,7 +298,7 @@ proptest! {
     })]
 
     #[test]
-    fn trees_of_thousands_are_as_early_as_the_reach_allows(
+    fn large_trees_complete_as_early_as_the_reach_allows(
         size in 1u32..=20_000,
         thousandths in prop_oneof![1000u32..=10_000, 1000u32..=50_000_000],
     ) {

@@ -33,7 +33,7 @@ fn hosts(network: &Network) -> impl Iterator<Item = HostId> {
 }
 
 #[test]
-fn on_the_ring_the_minimal_path_is_illegal_and_the_way_over_the_root_is_legal() {
+fn ring_minimal_path_is_illegal_and_the_path_via_the_root_is_legal() {
     // [IT-R1, R2, R4], IT-S01.
     let ring = Network::ring();
     let labels = UpDown::new(&ring, numbered(0));
@@ -52,7 +52,7 @@ fn on_the_ring_the_minimal_path_is_illegal_and_the_way_over_the_root_is_legal() 
 }
 
 #[test]
-fn on_the_ring_the_minimal_path_needs_one_host_of_switch_six() {
+fn ring_minimal_path_needs_one_in_transit_host_at_switch_six() {
     // [IT-R3, R4], IT-S02.
     let ring = Network::ring();
     let labels = UpDown::new(&ring, numbered(0));
@@ -68,7 +68,7 @@ fn on_the_ring_the_minimal_path_needs_one_host_of_switch_six() {
 }
 
 #[test]
-fn on_the_ring_the_legal_path_has_three_links_and_the_minimal_two() {
+fn ring_legal_path_has_three_links_and_the_minimal_one_two() {
     // IT-S03.
     let ring = Network::ring();
     let labels = UpDown::new(&ring, numbered(0));
@@ -80,7 +80,7 @@ fn on_the_ring_the_legal_path_has_three_links_and_the_minimal_two() {
 }
 
 #[test]
-fn depths_are_links_to_the_root_whichever_that_is() {
+fn depth_is_the_number_of_links_to_whichever_root_is_chosen() {
     // [IT-R1]
     let network = eight_ports(16, 3);
     let switches = || (0..network.switches()).map(SwitchId);
@@ -134,7 +134,7 @@ fn dependences(network: &Network, seed: u64) -> [Dependences; 3] {
 }
 
 #[test]
-fn neither_legal_paths_nor_pieces_between_in_transit_hosts_wait_in_a_circle() {
+fn legal_paths_and_in_transit_pieces_have_no_cyclic_dependence() {
     // [IT-R2, R3], IT-S04.
     let ring = Network::ring();
     let [legal, minimal, pieces] = dependences(&ring, 1);
@@ -167,7 +167,7 @@ fn assert_near(ours: f64, theirs: f64, tolerance: f64) {
 }
 
 #[test]
-fn the_busiest_link_carries_more_under_up_down_the_larger_the_network() {
+fn busiest_link_load_under_up_down_grows_with_network_size() {
     // [IT-R6], IT-D01.
     for (switches, theirs) in [(8, 1.13), (16, 1.67), (32, 2.44), (64, 3.79)] {
         let ratio =
@@ -177,7 +177,7 @@ fn the_busiest_link_carries_more_under_up_down_the_larger_the_network() {
 }
 
 #[test]
-fn legal_paths_are_longer_and_minimal_ones_need_half_an_in_transit_buffer() {
+fn mean_hops_and_in_transit_hosts_per_path_match_the_paper() {
     // [IT-R6], IT-D02.
     let per_path = |sum: u32, load: Load| f64::from(sum) / f64::from(load.paths);
     assert_near(mean(64, |legal, _| per_path(legal.hops, legal)), 3.91, 0.10);
@@ -200,7 +200,7 @@ fn carried<'a>(network: &Network, from: HostId, head: &'a [u8]) -> (HostId, &'a 
 }
 
 #[test]
-fn one_byte_is_taken_off_at_each_switch_and_the_rest_leads_on_from_in_transit_hosts() {
+fn each_switch_strips_one_byte_and_in_transit_hosts_forward_the_rest() {
     // [IT-R7–R9], IT-P03.
     const KIND: u16 = 0x0008;
     let network = eight_ports(32, 5);
@@ -230,7 +230,7 @@ fn one_byte_is_taken_off_at_each_switch_and_the_rest_leads_on_from_in_transit_ho
 }
 
 #[test]
-fn an_interface_waits_for_four_bytes_of_a_packet_in_transit() {
+fn in_transit_packet_is_recognised_by_its_first_four_bytes() {
     // [IT-R9, R11], IT-P01.
     assert_eq!(arrival(&[0x49]), None);
     assert_eq!(arrival(&[0x49, 0x54, 0x00]), None);
@@ -240,7 +240,7 @@ fn an_interface_waits_for_four_bytes_of_a_packet_in_transit() {
 }
 
 #[test]
-fn ports_that_one_byte_cannot_name_are_refused() {
+fn ports_that_do_not_fit_into_one_byte_are_rejected() {
     let star: Vec<_> = (1..300).map(|leaf| (SwitchId(0), SwitchId(leaf))).collect();
     let network = Network::of_cables(300, 1, &star).unwrap();
     let toward = Toward::new(&network, Rule::Minimal, SwitchId(299));

@@ -33,7 +33,7 @@ fn any_tree() -> impl Strategy<Value = Tree> {
 }
 
 #[test]
-fn tables_say_what_trees_say_for_every_rank_and_source() {
+fn tables_agree_with_trees_for_every_rank_and_source() {
     // [MS-R16]: one list of destinations per rank, here relative to the source.
     for tree in some_trees() {
         for size in 1..=40 {
@@ -89,7 +89,7 @@ proptest! {
     })]
 
     #[test]
-    fn tables_of_all_sizes_say_what_trees_say(
+    fn tables_of_all_sizes_agree_with_trees(
         tree in any_tree(),
         (size, source) in (1..=1024u32).prop_flat_map(|size| (Just(size), 0..size)),
     ) {

@@ -95,7 +95,7 @@ fn log_ceil(radix: u32, size: u32) -> u32 {
 }
 
 #[test]
-fn every_tree_spans_without_cycle_and_parents_agree_with_children() {
+fn every_tree_spans_without_cycles_and_parents_match_children() {
     for tree in all_trees() {
         for size in SIZES {
             for root in 0..size {
@@ -106,7 +106,7 @@ fn every_tree_spans_without_cycle_and_parents_agree_with_children() {
 }
 
 #[test]
-fn knomial_depth_is_bounded_by_the_digits_of_the_size() {
+fn knomial_depth_is_at_most_the_number_of_digits_of_the_size() {
     for radix in RADICES {
         for size in SIZES {
             assert!(Tree::Knomial { radix }.depth(size).unwrap() <= log_ceil(radix, size));
@@ -147,7 +147,7 @@ fn knomial_of_radix_two_is_binomial() {
 }
 
 #[test]
-fn kary_children_follow_those_of_all_ranks_before() {
+fn kary_children_are_assigned_in_rank_order() {
     for arity in 1..=8 {
         let tree = Tree::Kary { arity };
         for size in SIZES {
@@ -162,7 +162,7 @@ fn kary_children_follow_those_of_all_ranks_before() {
 }
 
 #[test]
-fn trees_of_one_child_each_are_the_chain() {
+fn trees_of_fan_out_one_equal_the_chain() {
     for name in ["kary=1", "postal=1/1", "postal=7.5/1"] {
         let tree: Tree = name.parse().unwrap();
         for size in SIZES {
@@ -220,7 +220,7 @@ fn knomial_broadcast_ends_within_radix_minus_one_sends_per_digit() {
 }
 
 #[test]
-fn children_come_largest_subtree_first_in_full_groups() {
+fn children_are_ordered_largest_subtree_first_in_full_groups() {
     for radix in RADICES {
         let tree = Tree::Knomial { radix };
         for size in SIZES.filter(|&size| radix.pow(log_ceil(radix, size)) == size) {
@@ -234,7 +234,7 @@ fn children_come_largest_subtree_first_in_full_groups() {
 }
 
 #[test]
-fn sending_order_is_as_worked_out_by_hand() {
+fn sending_order_matches_hand_computed_lists() {
     let children = |tree: Tree, rank, root, size| tree.children(Rank(rank), Rank(root), size);
     let knomial = Tree::Knomial { radix: 4 };
     assert_eq!(children(Tree::Binomial, 4, 0, 8).unwrap(), ranks(&[6, 5]));
@@ -328,7 +328,7 @@ fn mistakes_are_refused_with_value_and_limit() {
 }
 
 #[test]
-fn names_are_read_back_as_written() {
+fn tree_names_round_trip() {
     for tree in all_trees() {
         assert_eq!(tree.to_string().parse(), Ok(tree));
     }
@@ -385,7 +385,7 @@ proptest! {
     })]
 
     #[test]
-    fn trees_of_thousands_span_and_agree(
+    fn large_trees_span_and_parents_match_children(
         tree in any_closed_tree(),
         (size, root) in size_and_member(1..=5_000),
     ) {
@@ -393,7 +393,7 @@ proptest! {
     }
 
     #[test]
-    fn postal_trees_of_hundreds_span_and_agree(
+    fn large_postal_trees_span_and_parents_match_children(
         thousandths in 1000u32..=30_000,
         fan_out in prop_oneof![Just(u32::MAX), 1u32..=12],
         (size, root) in size_and_member(1..=500),

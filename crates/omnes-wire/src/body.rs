@@ -258,7 +258,7 @@ mod tests {
         }
 
         #[test]
-        fn gap_map_agrees_with_a_set(expects: u32, offsets: BTreeSet<u16>) {
+        fn gap_map_matches_a_reference_set(expects: u32, offsets: BTreeSet<u16>) {
             let expects = Seq(expects);
             let mut map = GapMap::default();
             for offset in &offsets {

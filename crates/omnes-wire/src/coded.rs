@@ -61,7 +61,7 @@ mod tests {
     use crate::{ChannelId, CommunicatorId, Flags, JobId, Kind, Rank};
 
     #[test]
-    fn a_set_is_read_as_it_was_named() {
+    fn coded_set_round_trips_through_the_header() {
         let header = Header {
             job: JobId(1),
             communicator: CommunicatorId(2),

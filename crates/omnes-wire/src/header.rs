@@ -448,7 +448,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_parses_to_the_same(header in any_header()) {
+        fn emitted_header_parses_back_unchanged(header in any_header()) {
             let (parsed, tag) = Header::parse(&packet(&header)).unwrap();
             prop_assert_eq!(parsed, header);
             prop_assert_eq!(tag, Tag(0xabab_abab_abab_abab));
@@ -461,7 +461,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn any_bytes_parse_or_are_refused_without_panic(bytes: Vec<u8>) {
+        fn arbitrary_bytes_parse_or_are_rejected_without_panic(bytes: Vec<u8>) {
             if let Ok((header, _)) = Header::parse(&bytes) {
                 prop_assert_eq!(&header.emit()[..], &bytes[..HEADER_BYTES]);
             }
@@ -469,7 +469,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn kinds_stand_in_the_order_of_their_numbers() {
+    fn kinds_are_listed_in_the_order_of_their_numbers() {
         for (number, kind) in (1..).zip(Kind::ALL) {
             assert_eq!((kind as u8, Kind::from_wire(number)), (number, Some(kind)));
         }
@@ -478,7 +478,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn wrong_magic_version_and_kind_have_each_their_own_error() {
+    fn wrong_magic_version_and_kind_each_have_their_own_error() {
         let good = Header::blank(Kind::Ack, Rank(0));
         let corrupt = |offset: usize, value: u8| {
             let mut packet = packet(&good);

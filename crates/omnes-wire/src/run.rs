@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_of_a_run_count_on_and_have_the_same_tags_as_others(
+        fn run_packets_are_numbered_consecutively_and_carry_ordinary_tags(
             first in any_header(),
             key: [u8; 16],
             to: u32,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn this_processor_makes_the_same_hashes_as_any() {
+    fn processor_specific_hashes_match_the_portable_ones() {
         let rest = [0u64, 1, 2].map(|word| std::array::from_fn(|lane| word << 60 | lane as u64));
         let shared = start([9; 16]);
         assert_eq!(finish(shared, &rest), finish_here(shared, &rest));

@@ -48,7 +48,7 @@ mod tests {
     use super::Seq;
 
     #[test]
-    fn order_survives_the_wrap() {
+    fn order_holds_across_the_wraparound() {
         let last = Seq(u32::MAX);
         assert!(last.precedes(last.plus(1)));
         assert!(!last.plus(1).precedes(last));

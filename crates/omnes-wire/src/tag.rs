@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_read_from_hex_and_never_shown() {
+    fn key_is_parsed_from_hex_and_hidden_in_debug_output() {
         let key = JobKey::from_hex("000102030405060708090a0b0c0d0e0F").unwrap();
         assert_eq!(key.as_bytes()[15], 15);
         assert_eq!(format!("{key:?}"), "JobKey(secret)");

@@ -107,7 +107,7 @@ fn firmware_header_is_up_to_date() {
 
 /// The firmware reads a step's word from the position of expected number, epoch and credits.
 #[test]
-fn words_stand_in_order_where_the_firmware_reads_them() {
+fn step_words_are_stored_where_the_firmware_reads_them() {
     let header = zeros().with_word(0x0102_0304_0506_0708);
     let (at, _) = place(|it| it.expects = Seq(u32::MAX));
     assert_eq!(header.emit()[at..at + 8], [1, 2, 3, 4, 5, 6, 7, 8]);

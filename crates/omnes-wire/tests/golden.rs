@@ -29,7 +29,7 @@ fn header() -> Header {
 }
 
 #[test]
-fn a_header_and_its_tag() {
+fn header_and_tags_match_the_golden_bytes() {
     assert_eq!(VERSION, 2);
     let header = header().emit();
     let fields = "10111213 20212223 30 40 5051 60616263 70717273 8081 9091 a0a1a2a3";
@@ -41,7 +41,7 @@ fn a_header_and_its_tag() {
 }
 
 #[test]
-fn numbers_of_kinds_with_what_follows_their_tags() {
+fn each_kind_has_its_number_and_body_length() {
     use Kind::*;
     let kinds = [
         (1, Data, 0, true),
@@ -80,7 +80,7 @@ fn numbers_of_kinds_with_what_follows_their_tags() {
 }
 
 #[test]
-fn control_bodies() {
+fn control_bodies_match_the_golden_bytes() {
     let envelope = Envelope { tag: 0x0102_0304, token: 0x0506_0708, bytes: 0x1112_1314_1516_1718 };
     assert_eq!(hex(&envelope.emit()), "01020304050607081112131415161718");
     let report = CastReport {
@@ -99,7 +99,7 @@ fn control_bodies() {
 }
 
 #[test]
-fn words_of_a_step() {
+fn step_words_match_the_golden_bytes() {
     let words = Words::new(&[0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 3]);
     let header = words.on(Header::blank(Kind::Step, Rank(0)));
     assert_eq!((header.flags, header.word()), (Flags(2), 0x0102_0304_0506_0708));
@@ -113,7 +113,7 @@ fn words_of_a_step() {
 }
 
 #[test]
-fn packets_that_a_repair_combines() {
+fn coded_set_matches_the_golden_header_fields() {
     let set = CodedSet::new(Seq(7), 1 | 1 << 3 | 1 << 40);
     let header = set.name_in(Header::blank(Kind::CastCoded, Rank(0)));
     assert_eq!((header.seq, header.argument, header.credits), (Seq(7), 1 << 2, 1 << 7));

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_parents_are_read_whatever_is_in_the_name() {
+    fn process_stat_is_parsed_with_any_characters_in_the_name() {
         let read = parse("4711 (a) (b c) S 42 4711 1 0 -1").unwrap();
         assert_eq!(read, ("a) (b c".to_owned(), 42));
         assert_eq!(parse("4711"), None);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_launcher_is_found_behind_what_it_starts() {
+    fn nearest_launcher_is_found_among_the_ancestors() {
         let table = |process| match process {
             5 => Some(("sh".to_owned(), 4)),
             4 => Some(("hydra_pmi_proxy".to_owned(), 3)),

@@ -42,14 +42,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_powers_of_1024() {
+    fn size_units_are_powers_of_1024() {
         let texts = ["8", "64k", "64 KiB", "1.5k", "4m", "1g", "8B"];
         let bytes = texts.map(|text| parse(text).unwrap());
         assert_eq!(bytes, [8, 65_536, 65_536, 1536, 4 << 20, 1 << 30, 8]);
     }
 
     #[test]
-    fn what_is_no_size_is_told() {
+    fn invalid_sizes_are_rejected_with_the_reason() {
         for (text, words) in [
             ("many", "is not a size"),
             ("-1", "is not a size"),

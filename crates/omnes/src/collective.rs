@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_places() {
+    fn collective_numbers_match_their_positions() {
         for (collective, name) in Collective::ALL {
             assert_eq!(Collective::of_number(collective.number()), Some(collective));
             assert_eq!(collective.to_string(), name);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_come_back_as_they_were_told_and_have_names() {
+    fn calls_round_trip_and_are_displayed_by_name() {
         for (call, text) in calls() {
             assert_eq!(Call::parse(&call.emit()), Some(call));
             assert_eq!(call.to_string(), text);
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn elements_and_operations_are_places() {
+    fn element_types_and_operations_match_their_positions() {
         let all = ElementType::ALL.iter().zip(0..);
         assert!(all.into_iter().all(|(element, place)| *element as u8 == place));
         assert!(ReduceOp::ALL.iter().zip(0..).all(|((op, _), place)| *op as u8 == place));
     }
 
     #[test]
-    fn first_rank_that_differs_from_rank_0_is_named() {
+    fn first_rank_with_a_different_call_than_rank_0_is_named() {
         let table = |calls: &[usize]| {
             calls.iter().flat_map(|call| self::calls()[*call].0.emit()).collect::<Vec<u8>>()
         };

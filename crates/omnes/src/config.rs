@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_cannot_be_are_refused_by_name() {
+    fn invalid_settings_are_rejected_by_name() {
         let check = |adjust: fn(&mut Config)| {
             let mut config = Config::new(0, 2, "127.0.0.1:1");
             adjust(&mut config);

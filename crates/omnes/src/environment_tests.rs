@@ -14,7 +14,7 @@ fn config(set: &[(&str, &str)]) -> Result<Config, Error> {
 }
 
 #[test]
-fn three_variables_are_enough() {
+fn three_variables_are_sufficient() {
     let config =
         config(&[("OMNES_RANK", "2"), ("OMNES_SIZE", "8"), ("OMNES_RENDEZVOUS", "10.0.0.1:4000")])
             .unwrap();
@@ -24,7 +24,7 @@ fn three_variables_are_enough() {
 }
 
 #[test]
-fn each_launcher_is_understood() {
+fn each_launcher_is_recognized() {
     let torchrun =
         [("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "node1"), ("MASTER_PORT", "29500")];
     assert_eq!(config(&torchrun).unwrap().rendezvous, "node1:29501");
@@ -48,7 +48,7 @@ fn each_launcher_is_understood() {
 }
 
 #[test]
-fn who_is_alone_needs_no_place_to_meet() {
+fn single_rank_needs_no_rendezvous() {
     for alone in [
         [("RANK", "0"), ("WORLD_SIZE", "1")],
         [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")],
@@ -59,14 +59,14 @@ fn who_is_alone_needs_no_place_to_meet() {
 }
 
 #[test]
-fn ports_that_are_guessed_are_none_that_the_system_hands_out() {
+fn guessed_ports_are_outside_the_ephemeral_range() {
     for number in [0, 12_767, 12_768, u32::MAX] {
         assert!((20_000..32_768).contains(&guessed_port(number)));
     }
 }
 
 #[test]
-fn torchrun_is_nearer_than_what_starts_it() {
+fn torchrun_takes_precedence_over_an_outer_launcher() {
     let torchrun = [
         ("RANK", "5"),
         ("WORLD_SIZE", "8"),
@@ -84,7 +84,7 @@ fn torchrun_is_nearer_than_what_starts_it() {
 }
 
 #[test]
-fn ranks_that_slurm_starts_with_the_variables_of_an_mpi_meet_where_slurm_says() {
+fn slurm_ranks_with_pmi_variables_use_the_slurm_rendezvous() {
     let slurm = [
         ("PMI_RANK", "1"),
         ("PMI_SIZE", "4"),
@@ -100,7 +100,7 @@ fn ranks_that_slurm_starts_with_the_variables_of_an_mpi_meet_where_slurm_says() 
 }
 
 #[test]
-fn nearest_launcher_wins_and_none_is_an_error() {
+fn nearest_launcher_wins_and_a_missing_one_is_an_error() {
     let both = [
         ("RANK", "1"),
         ("WORLD_SIZE", "2"),
@@ -113,7 +113,7 @@ fn nearest_launcher_wins_and_none_is_an_error() {
 }
 
 #[test]
-fn wrong_values_are_named() {
+fn invalid_values_are_named_without_revealing_the_key() {
     let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
     let with = |name, value| config(&[base[0], base[1], (name, value)]);
     let error = with("OMNES_PEER_TIMEOUT", "5x").unwrap_err().to_string();
@@ -134,7 +134,7 @@ fn wrong_values_are_named() {
 }
 
 #[test]
-fn multicast_is_switched_and_its_group_named() {
+fn multicast_variables_are_parsed_and_invalid_ones_named() {
     let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
     let with = |name, value| config(&[base[0], base[1], (name, value)]);
     assert_eq!(config(&base).unwrap().multicast, Multicast::Auto);
@@ -174,7 +174,7 @@ fn multicast_is_switched_and_its_group_named() {
 }
 
 #[test]
-fn figures_are_switched_off_or_moved_and_networks_named() {
+fn tune_and_network_variables_are_parsed() {
     let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
     let with = |name, value| config(&[base[0], base[1], (name, value)]);
     assert_eq!(config(&base).unwrap().tune, Tune::Auto);
@@ -187,7 +187,7 @@ fn figures_are_switched_off_or_moved_and_networks_named() {
 }
 
 #[test]
-fn live_counters_are_switched_off_or_moved() {
+fn stats_variable_disables_or_relocates_live_counters() {
     let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
     let with = |value| config(&[base[0], base[1], ("OMNES_STATS", value)]);
     assert_eq!(config(&base).unwrap().stats, StatsPlace::Usual);
@@ -198,7 +198,7 @@ fn live_counters_are_switched_off_or_moved() {
 }
 
 #[test]
-fn shared_memory_is_switched_off() {
+fn shm_variable_disables_shared_memory() {
     let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
     let with = |value| config(&[base[0], base[1], ("OMNES_SHM", value)]);
     assert!(config(&base).unwrap().shared_memory && with("on").unwrap().shared_memory);
@@ -208,7 +208,7 @@ fn shared_memory_is_switched_off() {
 }
 
 #[test]
-fn pool_holds_a_packet_at_least() {
+fn pool_size_must_be_in_range() {
     let with =
         |value| config(&[("OMNES_RANK", "0"), ("OMNES_SIZE", "1"), ("OMNES_POOL_PACKETS", value)]);
     assert_eq!(with("1").unwrap().pool_packets, 1);
@@ -220,7 +220,7 @@ fn pool_holds_a_packet_at_least() {
 }
 
 #[test]
-fn packets_are_as_long_as_any_network_takes_at_least() {
+fn mtu_variable_has_a_lower_limit() {
     let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
     let with = |value| config(&[base[0], base[1], ("OMNES_MTU", value)]);
     assert_eq!(config(&base).unwrap().mtu_bytes, None);
@@ -231,14 +231,14 @@ fn packets_are_as_long_as_any_network_takes_at_least() {
 }
 
 #[test]
-fn encryption_is_switched_on() {
+fn encrypt_variable_enables_encryption() {
     let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
     let with = |value| config(&[base[0], base[1], ("OMNES_ENCRYPT", value)]).unwrap();
     assert!(!config(&base).unwrap().encryption && !with("off").encryption && with("on").encryption);
 }
 
 #[test]
-fn ranks_that_exchange_need_no_launcher_and_have_more_patience() {
+fn exchange_config_needs_no_launcher_and_has_longer_timeouts() {
     let config = |set: &[(&str, &str)]| {
         let variable = |name: &str| {
             set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
@@ -263,7 +263,7 @@ fn ranks_that_exchange_need_no_launcher_and_have_more_patience() {
 }
 
 #[test]
-fn first_host_of_a_list() {
+fn first_host_is_extracted_from_a_node_list() {
     assert_eq!(first_host("a,b"), Some("a".to_owned()));
     assert_eq!(first_host("a[7]"), Some("a7".to_owned()));
 }

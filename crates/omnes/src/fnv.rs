@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_values_come_out() {
+    fn fnv_hash_matches_published_values() {
         assert_eq!(fnv([]), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv(*b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(fnv(*b"foobar"), 0x8594_4171_f739_67e8);

@@ -129,7 +129,7 @@ mod tests {
     use std::sync::{Barrier, Condvar, Mutex};
 
     #[test]
-    fn attempts_come_back_as_they_were_sent() {
+    fn attempts_round_trip() {
         for has_claimed in [false, true] {
             let attempt = Attempt { has_claimed, next: 70_000, draw: u32::MAX };
             assert_eq!(Attempt::parse(&attempt.emit()), Some(attempt));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_claimed_once() {
+    fn number_can_be_claimed_only_once() {
         let numbers = Numbers::default();
         assert_eq!(numbers.next(), 1);
         assert!(numbers.claim(5) && !numbers.claim(5) && !numbers.claim(4));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_all_lengths_name_communicators() {
+    fn communicators_work_with_numbers_of_all_lengths() {
         let body: fn(&Communicator) = |world| {
             for number in [65_533, NUMBER_MAX - 100] {
                 make_and_drop_above(world, number);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn communicators_go_on_when_no_number_is_left() {
+    fn existing_communicators_keep_working_when_numbers_run_out() {
         on_two_nodes(
             |_| {},
             |world| {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn barriers_take_no_number_where_there_is_no_slot() {
+    fn barriers_without_a_slot_use_no_number() {
         on_two_nodes(
             |config| config.nic = NicChoice::User,
             |world| {
@@ -261,7 +261,7 @@ mod tests {
     /// In process 0 the first pair claims the number first, in process 1 the second pair: neither
     /// can get it.
     #[test]
-    fn contenders_that_collide_part_and_get_different_numbers() {
+    fn colliding_contenders_agree_on_different_numbers() {
         let processes = [Numbers::default(), Numbers::default()];
         let claims: [(Mutex<u32>, Condvar); 2] = Default::default();
         let rows: [Mutex<[Vec<u8>; 2]>; 2] = Default::default();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_end_for_all_ranks_alike() {
+    fn exhausted_numbers_are_reported_as_an_error() {
         struct Alone;
         impl Exchange for Alone {
             fn rank(&self) -> u32 {

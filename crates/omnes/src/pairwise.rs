@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_steps_may_be_at_once_whether_counted_or_added_up() {
+    fn concurrent_step_limit_is_the_same_by_count_and_by_bytes() {
         for bytes in [1, 1000, STEP_BYTES_MAX / 5, STEP_BYTES_MAX / 4, STEP_BYTES_MAX + 1] {
             let steps = (1..).take_while(|steps| may_be_at_once(*steps, steps * bytes));
             assert_eq!(steps.count(), steps_at_once(bytes));

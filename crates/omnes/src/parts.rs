@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_follow_each_other() {
+    fn parts_are_contiguous() {
         let varied = Parts::varied("lengths", &[3, 0, 4], 3).unwrap();
         assert_eq!([0, 1, 2].map(|rank| varied.range(rank)), [0..3, 3..3, 3..7]);
         assert_eq!((varied.longest(), varied.bytes()), (4, 7));
@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_no_memory_has_fit_into_none() {
+    fn overflowing_lengths_are_rejected_for_any_buffer() {
         let parts = Parts::varied("lengths", &[usize::MAX, 1, 5], 3).unwrap();
         assert!(parts.check_memory("all", 5).is_err());
         assert!(parts.check_memory("all", usize::MAX - 1).is_err());
     }
 
     #[test]
-    fn there_is_one_length_per_rank() {
+    fn wrong_number_of_lengths_is_rejected() {
         let refused = Parts::varied("lengths", &[1, 2], 3).map(|_| ()).unwrap_err();
         assert_eq!(refused.to_string(), "lengths has 2 entries, but the communicator has 3 ranks");
     }

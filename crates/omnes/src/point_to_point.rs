@@ -297,13 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn short_messages_that_nobody_receives_are_kept_up_to_a_limit() {
+    fn unreceived_short_messages_are_buffered_up_to_a_limit() {
         on_each_way(|world| start_too_many(world, 1000));
         on_each_way(|world| start_too_many(world, 0));
     }
 
     #[test]
-    fn messages_of_several_packets_are_on_their_way_before_anybody_receives_them() {
+    fn multi_packet_sends_complete_before_any_receive_is_posted() {
         on_each_way(|world| {
             // More packets than the receiver keeps.
             let (bytes, count) = (16 << 10, 2 * POOL_PACKETS);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn sender_of_more_than_may_be_kept_waits_until_some_has_arrived() {
+    fn sender_over_the_buffer_limit_waits_for_arrivals() {
         on_each_way(|world| {
             let (bytes, count) = (1000, 3 * kept_max(1000));
             if world.rank() == 1 {

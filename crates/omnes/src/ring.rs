@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_enter_and_leave_each_node_once_however_ranks_are_placed() {
+    fn ring_crosses_each_node_once_for_any_rank_placement() {
         let placements: [fn(u32) -> u32; 3] =
             [|rank| rank / 3, |rank| rank % 4, |rank| rank % 7 / 2];
         for place in placements {
@@ -244,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_shared_where_there_are_several_with_more_ranks() {
+    fn nodes_are_shared_when_several_nodes_have_multiple_ranks() {
         assert!(share_nodes(512, 64) && share_nodes(3, 2));
         assert!(!share_nodes(16, 16) && !share_nodes(8, 1) && !share_nodes(1, 1));
     }
 
     #[test]
-    fn segments_follow_each_other_and_cut_no_element() {
+    fn segments_are_contiguous_and_split_no_element() {
         for (part, element_bytes) in [(0..0, 8), (3..3, 1), (16..24, 8), (5..1_000_001, 3)] {
             let segments = segments_of(part.len());
             let mut end = part.start;

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_has_a_name_a_meaning_and_a_value() {
+    fn every_counter_has_a_name_a_description_and_a_value() {
         let mut counters = EngineCounters::default();
         counters.socket.bytes_sent = 7;
         let values = Stats::of(&counters, true).values();

@@ -24,7 +24,7 @@ fn refused(call: impl Fn(&Communicator) -> Result<(), Error> + Sync) {
 }
 
 #[test]
-fn trees_that_are_none_are_refused_on_all_ranks() {
+fn invalid_trees_are_rejected_on_all_ranks() {
     let trees = [Tree::Knomial { radix: 0 }, Tree::Knomial { radix: 1 }, Tree::Kary { arity: 0 }];
     for tree in trees {
         for forwarding in [Forwarding::Store, Forwarding::Pipelined] {
@@ -45,7 +45,7 @@ fn trees_that_are_none_are_refused_on_all_ranks() {
 }
 
 #[test]
-fn policies_whose_counts_are_out_of_range_are_refused_on_all_ranks() {
+fn policies_with_out_of_range_counts_are_rejected_on_all_ranks() {
     let usual = Policy::COMBINED;
     let acks = [AckRule::Skewed(0), AckRule::EveryNth(0), AckRule::EveryNth(u32::MAX)];
     let collections = [0, 1].map(|radix| Collection::Tree { radix });

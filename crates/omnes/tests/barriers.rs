@@ -38,7 +38,7 @@ fn all_kinds() -> impl Iterator<Item = BarrierKind> {
 }
 
 #[test]
-fn nobody_leaves_before_all_have_entered() {
+fn no_rank_leaves_any_kind_of_barrier_before_all_have_entered() {
     for kind in all_kinds() {
         for size in [2, 5, 8] {
             stays_together(size, |_| {}, kind);
@@ -47,7 +47,7 @@ fn nobody_leaves_before_all_have_entered() {
 }
 
 #[test]
-fn ranks_of_nodes_are_joined_before_the_network() {
+fn barriers_synchronize_ranks_within_and_across_nodes() {
     for kind in all_kinds() {
         // One node; then nodes of ranks 0, 2, 3, 5 and of rank 1 and rank 4 alone.
         stays_together(4, |config| config.shared_memory = true, kind);
@@ -56,7 +56,7 @@ fn ranks_of_nodes_are_joined_before_the_network() {
 }
 
 #[test]
-fn releases_go_one_by_one_without_multicast() {
+fn barrier_releases_are_sent_individually_without_multicast() {
     let without = |config: &mut Config| {
         (config.multicast, config.multisend) = (Multicast::Off, MultiSend::Off);
     };
@@ -64,7 +64,7 @@ fn releases_go_one_by_one_without_multicast() {
 }
 
 #[test]
-fn kinds_may_be_mixed_on_several_communicators() {
+fn barrier_kinds_can_be_mixed_on_several_communicators() {
     with_ranks(
         4,
         |_| {},
@@ -83,7 +83,7 @@ fn kinds_may_be_mixed_on_several_communicators() {
 }
 
 #[test]
-fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
+fn timed_out_barrier_names_missing_ranks_and_can_still_complete() {
     let (limit, is_over) = (Duration::from_millis(500), Barrier::new(5));
     with_ranks(
         5,
@@ -118,7 +118,7 @@ fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
 }
 
 #[test]
-fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
+fn reduction_works_after_a_barrier_that_some_ranks_timed_out_of() {
     let is_over = Barrier::new(4);
     with_ranks(
         4,
@@ -176,7 +176,7 @@ fn meets_after_giving_up(adjust: fn(&mut Config), call: fn(&Communicator)) {
 }
 
 #[test]
-fn a_new_policy_is_opened_after_a_barrier_that_some_have_given_up() {
+fn new_policy_is_opened_after_a_barrier_that_some_ranks_timed_out_of() {
     let call = |comm: &Communicator| {
         let mut data = [comm.rank() as u8; 8];
         comm.bcast_with(1, &mut data, "skewed=5".parse().unwrap()).unwrap();
@@ -186,7 +186,7 @@ fn a_new_policy_is_opened_after_a_barrier_that_some_have_given_up() {
 }
 
 #[test]
-fn another_tree_is_used_after_a_barrier_that_some_have_given_up() {
+fn tree_can_change_after_a_barrier_that_some_ranks_timed_out_of() {
     let adjust = |config: &mut Config| {
         config.multicast = Multicast::Off;
         config.multisend = MultiSend::Tree(Tree::Flat, Cloning::Loop);
@@ -198,7 +198,7 @@ fn another_tree_is_used_after_a_barrier_that_some_have_given_up() {
 }
 
 #[test]
-fn several_may_be_under_way_among_other_operations() {
+fn several_barriers_can_overlap_with_other_operations() {
     with_ranks(
         4,
         |_| {},
@@ -228,7 +228,7 @@ fn several_may_be_under_way_among_other_operations() {
 }
 
 #[test]
-fn ranks_with_one_address_stay_in_user_space_and_say_why() {
+fn ranks_with_one_address_stay_in_user_space_and_report_the_reason() {
     with_ranks(
         2,
         |_| {},
@@ -250,7 +250,7 @@ fn ranks_with_one_address_stay_in_user_space_and_say_why() {
 }
 
 #[test]
-fn waiting_again_for_the_same_barrier_counts_as_one() {
+fn repeated_waits_for_the_same_barrier_count_once() {
     // All ranks make the agreement that follows this many barriers at the same barrier.
     let (patient, is_over) = (Duration::from_secs(20), Barrier::new(2));
     with_ranks(
@@ -277,7 +277,7 @@ fn waiting_again_for_the_same_barrier_counts_as_one() {
 }
 
 #[test]
-fn a_group_of_another_kind_does_not_take_the_usual_ones_place() {
+fn barrier_of_another_kind_does_not_replace_the_usual_group() {
     let pairwise: BarrierKind = "user:pairwise".parse().unwrap();
     with_ranks(
         3,
@@ -294,7 +294,7 @@ fn a_group_of_another_kind_does_not_take_the_usual_ones_place() {
 }
 
 #[test]
-fn one_rank_enters_any_kind_that_can_be_entered_without_waiting() {
+fn nonblocking_barriers_work_for_every_kind_except_channel_barriers() {
     for size in [1, 2] {
         with_ranks(
             size,
@@ -320,7 +320,7 @@ fn one_rank_enters_any_kind_that_can_be_entered_without_waiting() {
 /// All ranks ask whether it is time for the kernel NIC, or none does: otherwise a rank that may use
 /// it immediately would meet others in its next question.
 #[test]
-fn ranks_that_wait_for_the_nic_and_others_that_do_not_agree_on_it() {
+fn ranks_with_different_nic_settings_agree_on_when_to_use_the_nic() {
     let since = std::time::Instant::now();
     let callback = move || {
         if since.elapsed() > Duration::from_secs(20) {
@@ -354,7 +354,7 @@ fn ranks_that_wait_for_the_nic_and_others_that_do_not_agree_on_it() {
 }
 
 #[test]
-fn ranks_that_have_not_come_are_named_as_their_communicator_numbers_them() {
+fn missing_ranks_are_named_by_their_number_in_the_communicator() {
     let is_over = Barrier::new(3);
     with_ranks(
         3,
@@ -377,7 +377,7 @@ fn ranks_that_have_not_come_are_named_as_their_communicator_numbers_them() {
 }
 
 #[test]
-fn barriers_of_all_are_of_the_algorithm_that_is_set() {
+fn world_barriers_use_the_configured_algorithm() {
     for algorithm in BarrierAlgorithm::ALL {
         with_ranks(
             5,
@@ -397,7 +397,7 @@ fn barriers_of_all_are_of_the_algorithm_that_is_set() {
 }
 
 #[test]
-fn without_a_nic_of_any_kind_barriers_and_numbers_are_messages() {
+fn barriers_and_small_reductions_use_messages_without_a_nic() {
     with_ranks(
         3,
         |config| config.nic = NicChoice::Off,

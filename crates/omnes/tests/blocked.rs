@@ -31,7 +31,7 @@ fn wake_ups() -> u64 {
 }
 
 #[test]
-fn a_rank_that_is_blocked_sleeps_and_answers_when_it_is_outside_again() {
+fn blocked_rank_sleeps_and_still_acknowledges_after_the_call() {
     let has_arrived = AtomicBool::new(false);
     with_ranks(
         2,

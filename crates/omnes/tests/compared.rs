@@ -154,7 +154,7 @@ const DIFFERENCES: [(Call, Call, &str, &str); 21] = [
 ];
 
 #[test]
-fn calls_that_differ_are_named_on_all_ranks_and_the_next_ones_go_on() {
+fn mismatched_calls_are_named_on_all_ranks_and_later_calls_succeed() {
     with_ranks(4, compares, |world| {
         for (call, other, first, second) in DIFFERENCES {
             let outcome = if world.rank() == 2 { other(&world) } else { call(&world) };
@@ -172,7 +172,7 @@ fn calls_that_differ_are_named_on_all_ranks_and_the_next_ones_go_on() {
 }
 
 #[test]
-fn root_with_a_call_of_its_own_is_what_others_differ_from() {
+fn odd_call_of_rank_0_is_reported_as_a_mismatch_of_rank_1() {
     with_ranks(3, compares, |world| {
         let part = world.split(Some(0), -i64::from(world.rank())).unwrap().unwrap();
         let error = sum(&part, u32::from(part.rank() > 0), 1, ReduceOp::Min).unwrap_err();
@@ -182,7 +182,7 @@ fn root_with_a_call_of_its_own_is_what_others_differ_from() {
 }
 
 #[test]
-fn barrier_that_was_not_over_in_time_is_waited_for_without_comparing() {
+fn timed_out_barrier_is_resumed_without_comparing_calls() {
     with_ranks(2, compares, |world| {
         if world.rank() == 0 {
             let error = world.barrier_timeout(Duration::from_millis(10)).unwrap_err();

@@ -35,7 +35,7 @@ fn all_hear_rank_0(comm: &Communicator, word: u8) {
 }
 
 #[test]
-fn the_job_goes_on_without_its_first_communicator_and_ends_for_all_together() {
+fn job_outlives_its_first_communicator_and_ends_for_all_together() {
     let table = Table::new(3);
     with_processes(3, |rank, jobs| {
         let ranks = table.seat(rank);
@@ -74,7 +74,7 @@ impl Exchange for Slow<'_> {
 }
 
 #[test]
-fn what_a_program_does_while_ranks_join_it_does_on_their_own_threads() {
+fn callback_during_join_runs_on_the_joining_thread() {
     let table = Table::new(3);
     let calls = AtomicU32::new(0);
     with_processes(3, |rank, jobs| {
@@ -94,7 +94,7 @@ fn what_a_program_does_while_ranks_join_it_does_on_their_own_threads() {
 }
 
 #[test]
-fn ranks_whose_packets_did_not_come_are_not_met_again_and_all_hear_why() {
+fn failed_join_is_not_retried_and_all_ranks_report_the_reason() {
     let (table, reversed) = (Table::new(3), Table::new(3));
     with_processes(3, |rank, jobs| {
         let silence = "no UDP packets arrived from rank";
@@ -118,7 +118,7 @@ fn ranks_whose_packets_did_not_come_are_not_met_again_and_all_hear_why() {
 }
 
 #[test]
-fn ranks_that_exchange_encrypt_with_a_key_that_was_not_exchanged() {
+fn encryption_requires_a_job_key_that_is_not_exchanged() {
     let (without, with) = (Table::new(2), Table::new(2));
     with_processes(2, |rank, jobs| {
         let encrypted =
@@ -135,7 +135,7 @@ fn ranks_that_exchange_encrypt_with_a_key_that_was_not_exchanged() {
 }
 
 #[test]
-fn settings_of_the_program_reach_the_job_but_not_rank_and_size() {
+fn settings_of_the_program_apply_except_for_rank_and_size() {
     let table = Table::new(2);
     with_processes(2, |rank, jobs| {
         let comm = jobs.join(&table.seat(rank), |config| {
@@ -149,7 +149,7 @@ fn settings_of_the_program_reach_the_job_but_not_rank_and_size() {
 }
 
 #[test]
-fn a_ninth_job_of_more_ranks_than_all_before_is_joined() {
+fn ninth_job_is_joined_if_larger_than_all_earlier_ones() {
     const SMALL: usize = 8;
     let tables: Vec<Table> = (0..SMALL).map(|_| Table::new(2)).collect();
     let large = Table::new(3);
@@ -177,7 +177,7 @@ fn a_ninth_job_of_more_ranks_than_all_before_is_joined() {
 }
 
 #[test]
-fn a_ninth_job_is_refused_on_all_ranks_and_the_eight_go_on() {
+fn ninth_job_is_rejected_on_all_ranks_and_the_other_eight_continue() {
     let tables: Vec<Table> = (0..9).map(|_| Table::new(2)).collect();
     let center = Jobs::default();
     let join = |jobs: &Jobs, number: usize, rank| {
@@ -213,7 +213,7 @@ fn a_ninth_job_is_refused_on_all_ranks_and_the_eight_go_on() {
 }
 
 #[test]
-fn two_ranks_of_one_process_are_refused() {
+fn two_ranks_in_one_process_are_rejected() {
     let (table, jobs) = (Table::new(2), Jobs::default());
     std::thread::scope(|scope| {
         for rank in 0..2 {
@@ -227,7 +227,7 @@ fn two_ranks_of_one_process_are_refused() {
 }
 
 #[test]
-fn a_rank_that_is_none_is_refused_without_a_word() {
+fn out_of_range_rank_is_rejected_without_any_exchange() {
     struct Alone;
     impl Exchange for Alone {
         fn rank(&self) -> u32 {
@@ -247,7 +247,7 @@ fn a_rank_that_is_none_is_refused_without_a_word() {
 }
 
 #[test]
-fn a_communicator_can_be_what_ranks_exchange_by() {
+fn communicator_can_serve_as_the_exchange() {
     ranks::with_ranks(
         2,
         |_| {},
@@ -265,7 +265,7 @@ fn a_communicator_can_be_what_ranks_exchange_by() {
 /// Two threads per process create communicators as fast as they can, each with its own partners in
 /// the other process: no two at the same time may get the same number, or their messages would mix.
 #[test]
-fn communicators_that_threads_make_at_once_do_not_hear_each_other() {
+fn concurrently_created_communicators_do_not_mix_messages() {
     const ROUNDS: u8 = 20;
     let tables: Vec<Table> = (0..3).map(|_| Table::new(2)).collect();
     with_processes(2, |rank, jobs| {
@@ -330,7 +330,7 @@ impl Exchange for Forged<'_> {
 }
 
 #[test]
-fn ranks_of_other_versions_are_named_on_all_ranks() {
+fn rank_with_another_version_is_named_on_all_ranks() {
     let version = concat!("\"version\":\"", env!("CARGO_PKG_VERSION"));
     let forged = [
         ("\"omnes\":1,", "\"omnes\":7,", "it has protocol 7, rank 0 has 1"),
@@ -348,7 +348,7 @@ fn ranks_of_other_versions_are_named_on_all_ranks() {
 }
 
 #[test]
-fn a_setting_out_of_range_is_refused_on_all_ranks() {
+fn out_of_range_setting_is_rejected_on_all_ranks() {
     let table = Table::new(2);
     with_processes(2, |rank, jobs| {
         let adjust = |config: &mut Config| config.mtu_bytes = (rank == 1).then_some(10);
@@ -363,7 +363,7 @@ fn with_key(digit: &str) -> impl Fn(&mut Config) {
 }
 
 #[test]
-fn a_key_that_is_set_is_not_replaced_by_one_in_the_exchange() {
+fn configured_key_is_not_replaced_by_an_exchanged_key() {
     let table = Table::new(2);
     with_processes(2, |rank, jobs| {
         let forged = "\"key\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]";
@@ -376,7 +376,7 @@ fn a_key_that_is_set_is_not_replaced_by_one_in_the_exchange() {
 }
 
 #[test]
-fn ranks_with_other_keys_than_rank_0_are_named_before_they_meet() {
+fn rank_with_a_different_key_than_rank_0_is_named_before_meeting() {
     for (own, others) in [("7", "8"), ("7", "")] {
         let table = Table::new(3);
         with_processes(3, |rank, jobs| {
@@ -388,7 +388,7 @@ fn ranks_with_other_keys_than_rank_0_are_named_before_they_meet() {
 }
 
 #[test]
-fn two_ranks_go_on_in_a_job_that_a_third_one_has_left() {
+fn two_ranks_continue_in_a_job_after_a_third_one_leaves() {
     let (three, two) = (Table::new(3), Table::new(2));
     with_processes(3, |rank, jobs| {
         let comm = jobs.join(&three.seat(rank), by_sockets).unwrap();
@@ -414,7 +414,7 @@ fn two_ranks_go_on_in_a_job_that_a_third_one_has_left() {
 }
 
 #[test]
-fn ranks_that_have_left_a_job_by_its_communicator_meet_again_in_another() {
+fn ranks_can_meet_again_after_finalizing_a_joined_communicator() {
     let table = Table::new(2);
     with_processes(2, |rank, jobs| {
         let first = jobs.join(&table.seat(rank), by_sockets).unwrap();

@@ -55,12 +55,12 @@ fn inner_rank_gives_up(eager_bytes: u32) {
 }
 
 #[test]
-fn who_waits_for_a_rank_that_gives_up_hears_of_it_and_other_broadcasts_go_on() {
+fn abandoned_broadcast_is_reported_and_other_broadcasts_continue() {
     inner_rank_gives_up(Config::new(0, 1, "").eager_bytes);
 }
 
 #[test]
-fn so_do_broadcasts_that_wait_for_nothing_but_room() {
+fn abandoned_eager_broadcast_is_reported_and_others_continue() {
     inner_rank_gives_up(8 << 20);
 }
 
@@ -78,7 +78,7 @@ fn next_broadcast_brings_its_own_data(world: &Communicator, other: &Communicator
 }
 
 #[test]
-fn what_a_rank_has_given_up_does_not_come_in_place_of_the_next() {
+fn data_of_an_abandoned_broadcast_do_not_replace_the_next_ones() {
     with_ranks(3, chain, |world| {
         let other = world.dup().unwrap();
         for bytes in [8, 300_000] {
@@ -109,7 +109,7 @@ fn interruptible(ends: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
 }
 
 #[test]
-fn who_waits_for_a_rank_that_is_interrupted_hears_of_it() {
+fn interrupted_broadcast_is_reported_to_waiting_ranks() {
     let ends = Arc::new(AtomicBool::new(false));
     with_ranks(3, interruptible(&ends), |world| {
         let other = world.dup().unwrap();
@@ -134,7 +134,7 @@ fn who_waits_for_a_rank_that_is_interrupted_hears_of_it() {
 
 /// Copying the remaining data would take too long, for one child or receiver after the other.
 #[test]
-fn a_long_message_is_not_copied_when_another_rank_fails() {
+fn long_message_data_are_not_copied_when_another_rank_fails() {
     const BYTES: usize = 64 << 20;
     let adjust = |config: &mut Config| config.peer_timeout = Duration::from_secs(2);
     with_ranks(3, adjust, |world| match world.rank() {
@@ -198,17 +198,17 @@ fn root_is_ended_in_a_full_window(ending: fn() -> ControlFlow<()>) {
 }
 
 #[test]
-fn what_a_root_is_interrupted_at_in_a_full_window_is_not_left_out() {
+fn broadcast_interrupted_at_a_full_window_is_still_delivered() {
     root_is_ended_in_a_full_window(|| ControlFlow::Break(()));
 }
 
 #[test]
-fn nor_is_it_where_its_callback_panics() {
+fn broadcast_whose_callback_panics_at_a_full_window_is_delivered() {
     root_is_ended_in_a_full_window(|| resume_unwind(Box::new("the callback")));
 }
 
 #[test]
-fn who_is_interrupted_before_a_policy_is_known_to_all_gives_the_communicator_up() {
+fn interruption_before_a_policy_is_agreed_breaks_the_communicator() {
     let ends = Arc::new(AtomicBool::new(false));
     let adjust = |config: &mut Config| {
         config.shared_memory = false;
@@ -256,12 +256,12 @@ fn root_sends_less(bcast: impl Fn(&Communicator, &mut Vec<u8>) -> Result<(), Err
 }
 
 #[test]
-fn nobody_behind_a_rank_takes_what_it_did_not_get_for_the_roots() {
+fn truncated_broadcast_fails_on_all_ranks_further_down_the_chain() {
     root_sends_less(|comm, data| comm.bcast(0, data));
 }
 
 #[test]
-fn nor_does_it_by_an_operation_that_is_tested() {
+fn truncated_broadcast_fails_down_the_chain_when_tested_for() {
     root_sends_less(|comm, data| {
         let mut request = comm.bcast_owned(0, std::mem::take(data)).unwrap();
         loop {
@@ -271,7 +271,7 @@ fn nor_does_it_by_an_operation_that_is_tested() {
 }
 
 #[test]
-fn a_rank_that_gives_up_has_its_number_in_the_communicator() {
+fn rank_that_gives_up_is_named_by_its_number_in_the_communicator() {
     with_ranks(4, chain, |world| {
         // Ranks 3, 2 and 1: the chain 0 - 1 - 2 in that order, whose root never sends.
         let color = (world.rank() > 0).then_some(0);

@@ -233,7 +233,7 @@ fn all_hear(adjust: impl Fn(&mut Config) + Sync) {
 }
 
 #[test]
-fn who_waits_for_a_collective_that_a_rank_has_given_up_hears_of_it() {
+fn abandoned_collective_is_reported_without_multicast_or_multisend() {
     all_hear(|config| {
         config.multicast = Multicast::Off;
         config.multisend = MultiSend::Off;
@@ -241,13 +241,13 @@ fn who_waits_for_a_collective_that_a_rank_has_given_up_hears_of_it() {
 }
 
 #[test]
-fn so_it_is_with_multicast_and_through_shared_memory() {
+fn abandoned_collective_is_reported_with_multicast_and_shared_memory() {
     all_hear(|config| config.shared_memory = config.rank % 2 == 0);
 }
 
 /// Wherever rank 1 is when it gives up, the results that others have by then are correct.
 #[test]
-fn collectives_that_follow_each_other_are_right_until_one_is_given_up() {
+fn successive_collectives_are_correct_until_one_is_abandoned() {
     for calls in 1..=20 {
         // Calls are counted only after all ranks have joined.
         let left = Arc::new(AtomicU32::new(0));
@@ -312,23 +312,23 @@ fn sum_ends(ending: fn() -> ControlFlow<()>, adjust: fn(&mut Config)) {
 }
 
 #[test]
-fn ranks_leave_together_after_a_collective_of_all_was_given_up() {
+fn ranks_can_finalize_after_an_abandoned_world_collective() {
     sum_ends(broken, |_| {});
 }
 
 #[test]
-fn so_they_do_where_barriers_are_messages() {
+fn ranks_can_finalize_after_an_abandoned_collective_without_a_nic() {
     sum_ends(broken, |config| config.nic = omnes::NicChoice::Off);
 }
 
 #[test]
-fn others_hear_of_a_collective_in_which_a_rank_has_panicked() {
+fn panic_of_a_rank_in_a_collective_is_reported_to_the_others() {
     sum_ends(|| panic!("the test's own"), |_| {});
 }
 
 /// Rank 1 gives up a scan because rank 0, whose numbers it waits for, is late.
 #[test]
-fn ranks_hear_of_a_scan_that_one_has_given_up() {
+fn abandoned_scan_is_reported_to_all_ranks() {
     let ends = Arc::new(AtomicBool::new(false));
     with_ranks(9, interruptible(&ends, broken), |world| {
         for length in LENGTHS {
@@ -356,7 +356,7 @@ fn ranks_hear_of_a_scan_that_one_has_given_up() {
 /// Lengths that are gathered; that differ within a segment, by whole segments, and in the last one
 /// only.
 #[test]
-fn lengths_of_scans_that_differ_end_on_all_ranks() {
+fn scan_with_different_lengths_fails_on_all_ranks() {
     with_ranks(
         9,
         |_| {},
@@ -378,7 +378,7 @@ fn lengths_of_scans_that_differ_end_on_all_ranks() {
 }
 
 #[test]
-fn lengths_that_differ_end_on_all_ranks() {
+fn allreduce_with_different_lengths_fails_on_all_ranks() {
     with_ranks(
         4,
         |_| {},
@@ -398,7 +398,7 @@ fn lengths_that_differ_end_on_all_ranks() {
 
 /// Also if one of the two lengths is 0, so that the message is empty.
 #[test]
-fn who_sends_another_one_what_it_does_not_expect_ends_an_alltoall_for_all() {
+fn alltoall_with_an_unexpected_part_length_fails_on_all_ranks() {
     for (sent, expected) in [(0, 5), (5, 0), (5, 4), (4, 5), (100_000, 0), (0, 100_000)] {
         with_ranks(
             3,
@@ -426,7 +426,7 @@ fn who_sends_another_one_what_it_does_not_expect_ends_an_alltoall_for_all() {
 }
 
 #[test]
-fn who_gives_an_alltoall_nothing_ends_it_for_those_who_give_something() {
+fn empty_alltoall_part_of_one_rank_fails_on_all_ranks() {
     with_ranks(
         3,
         |_| {},
@@ -444,7 +444,7 @@ fn who_gives_an_alltoall_nothing_ends_it_for_those_who_give_something() {
 }
 
 #[test]
-fn barrier_of_messages_that_is_given_up_does_not_end_by_those_of_another() {
+fn abandoned_channel_barrier_is_not_completed_by_another_barrier() {
     let ends = Arc::new(AtomicBool::new(false));
     with_ranks(3, interruptible(&ends, broken), |world| {
         let other = world.dup().unwrap();
@@ -482,7 +482,7 @@ fn give_a_sum_up(world: &Communicator, other: &Communicator) {
 }
 
 #[test]
-fn nothing_starts_any_more_where_a_collective_was_given_up() {
+fn no_collective_starts_after_an_abandoned_one() {
     let kind: BarrierKind = "user:pairwise".parse().unwrap();
     with_ranks(3, by_channels, |world| {
         let other = world.dup().unwrap();
@@ -503,7 +503,7 @@ fn nothing_starts_any_more_where_a_collective_was_given_up() {
 }
 
 #[test]
-fn a_communicator_that_is_dropped_takes_nothing_along_that_was_said_of_another() {
+fn dropping_a_communicator_keeps_failure_reports_of_another() {
     with_ranks(2, by_channels, |world| {
         let (other, dropped) = (world.dup().unwrap(), world.dup().unwrap());
         give_a_sum_up(&world, &other);

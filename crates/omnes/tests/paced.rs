@@ -31,7 +31,7 @@ fn compute(time: Duration) {
 }
 
 #[test]
-fn a_consumer_that_always_finds_the_next_message_still_hears_all_others() {
+fn busy_consumer_still_hears_all_other_ranks() {
     with_ranks(3, impatient, |comm| {
         let mut data = vec![0; 1000];
         match comm.rank() {
@@ -56,7 +56,7 @@ fn a_consumer_that_always_finds_the_next_message_still_hears_all_others() {
 }
 
 #[test]
-fn a_receiver_of_broadcasts_that_always_finds_the_next_still_hears_all_others() {
+fn busy_broadcast_receiver_still_hears_all_other_ranks() {
     with_ranks(3, impatient, |comm| {
         let mut data = vec![0; 1000];
         let since = Instant::now();
@@ -74,7 +74,7 @@ fn a_receiver_of_broadcasts_that_always_finds_the_next_still_hears_all_others() 
 }
 
 #[test]
-fn a_producer_that_only_sends_reads_answers_and_is_heard() {
+fn rank_that_only_sends_still_reads_answers_and_stays_alive() {
     for shared_memory in [false, true] {
         let adjust = |config: &mut Config| {
             impatient(config);
@@ -100,7 +100,7 @@ fn a_producer_that_only_sends_reads_answers_and_is_heard() {
 }
 
 #[test]
-fn a_rank_that_only_asks_hears_of_a_death_at_once() {
+fn rank_that_only_probes_detects_a_failed_peer_promptly() {
     let patient = |config: &mut Config| config.peer_timeout = 10 * PATIENCE;
     let started = Barrier::new(2);
     with_ranks(2, patient, |comm| {

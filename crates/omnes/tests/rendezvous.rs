@@ -81,7 +81,7 @@ fn interrupted_after(calls: u32) -> impl FnOnce(&mut Config) {
 }
 
 #[test]
-fn what_a_program_does_while_it_waits_can_end_the_wait_for_the_others() {
+fn callback_can_interrupt_the_wait_for_other_ranks() {
     let is_interrupted = |rank: std::thread::JoinHandle<Result<(), Error>>| {
         matches!(rank.join().unwrap(), Err(Error::Interrupted))
     };
@@ -97,7 +97,7 @@ fn what_a_program_does_while_it_waits_can_end_the_wait_for_the_others() {
 }
 
 #[test]
-fn an_address_that_means_nothing_is_named() {
+fn unresolvable_rendezvous_address_is_named() {
     for address in ["nowhere", "127.0.0.1", "127.0.0.1:x"] {
         for rank in [0, 1] {
             let error = error_of(join(address, rank, 2, |_| {}));
@@ -108,7 +108,7 @@ fn an_address_that_means_nothing_is_named() {
 }
 
 #[test]
-fn an_address_at_which_rank_0_cannot_listen_is_named() {
+fn address_in_use_at_rank_0_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let error = error_of(join(&address, 0, 2, |_| {}));
@@ -116,7 +116,7 @@ fn an_address_at_which_rank_0_cannot_listen_is_named() {
 }
 
 #[test]
-fn a_rank_0_that_never_comes_is_named_when_the_time_is_over() {
+fn missing_rank_0_is_reported_after_the_join_timeout() {
     let address = rendezvous();
     let error = error_of(join(&address, 1, 2, |config| config.join_timeout = SHORT));
     let start = format!("rank 0 cannot be reached at '{address}' within 300ms: ");
@@ -124,7 +124,7 @@ fn a_rank_0_that_never_comes_is_named_when_the_time_is_over() {
 }
 
 #[test]
-fn a_name_that_is_this_machine_alone_is_said_to_be() {
+fn host_name_that_resolves_only_to_loopback_is_reported() {
     // The machine's own name, if it resolves to loopback addresses only.
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let port = rendezvous().rsplit_once(':').unwrap().1.to_owned();
@@ -139,7 +139,7 @@ fn a_name_that_is_this_machine_alone_is_said_to_be() {
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named_to_all_that_did() {
+fn missing_ranks_are_named_to_all_ranks_that_joined() {
     let address = rendezvous();
     let start = Instant::now();
     let zero = join(&address, 0, 5, |config| config.join_timeout = Duration::from_secs(1));
@@ -151,7 +151,7 @@ fn ranks_that_do_not_come_are_named_to_all_that_did() {
 }
 
 #[test]
-fn a_wrong_key_is_refused_and_does_not_stop_the_job() {
+fn wrong_key_is_rejected_and_does_not_end_the_job() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, with_key("a"));
     // A rank with a key trusts no peer that does not know it.
@@ -164,7 +164,7 @@ fn a_wrong_key_is_refused_and_does_not_stop_the_job() {
 }
 
 #[test]
-fn a_rank_with_a_key_does_not_believe_a_rank_0_without() {
+fn rank_with_a_key_rejects_a_rank_0_without_one() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |config| config.join_timeout = SHORT);
     let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";
@@ -173,7 +173,7 @@ fn a_rank_with_a_key_does_not_believe_a_rank_0_without() {
 }
 
 #[test]
-fn a_number_that_is_taken_twice_ends_the_job_for_all_who_came() {
+fn duplicate_rank_number_fails_the_job_for_all_ranks() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
     let others = [join(&address, 1, 3, |_| {}), join(&address, 1, 3, |_| {})];
@@ -185,7 +185,7 @@ fn a_number_that_is_taken_twice_ends_the_job_for_all_who_came() {
 }
 
 #[test]
-fn a_rank_that_starts_again_takes_the_place_of_its_dead_self() {
+fn restarted_rank_replaces_its_dead_predecessor() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
     // Ends like a killed process, after it has reported.
@@ -200,7 +200,7 @@ fn a_rank_that_starts_again_takes_the_place_of_its_dead_self() {
 }
 
 #[test]
-fn encryption_needs_a_key_that_does_not_travel() {
+fn encryption_without_a_job_key_is_rejected() {
     let address = rendezvous();
     let keyless = join(&address, 0, 2, |config| config.encryption = true);
     let wanted = "encryption needs a job key: set OMNES_JOB_KEY, the same for all ranks";
@@ -208,7 +208,7 @@ fn encryption_needs_a_key_that_does_not_travel() {
 }
 
 #[test]
-fn link_local_addresses_are_refused_at_once() {
+fn link_local_addresses_are_rejected_immediately() {
     for address in ["[fe80::1%lo]:7777", "[fe80::1%1]:7777"] {
         let wanted = format!(
             "cannot join the job: the rendezvous address '{address}' is a link-local one, which \
@@ -220,7 +220,7 @@ fn link_local_addresses_are_refused_at_once() {
 }
 
 #[test]
-fn what_keeps_rank_0_from_starting_is_told_to_all() {
+fn startup_error_of_rank_0_is_reported_to_all_ranks() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |config| config.interface = Some("::1/128".parse().unwrap()));
     let told = error_of(join(&address, 1, 2, |_| {}));
@@ -228,7 +228,7 @@ fn what_keeps_rank_0_from_starting_is_told_to_all() {
 }
 
 #[test]
-fn ranks_that_differ_in_encryption_are_named() {
+fn rank_with_different_encryption_is_named() {
     let address = rendezvous();
     let encryption = |config: &mut Config| {
         with_key("a")(config);
@@ -243,7 +243,7 @@ fn ranks_that_differ_in_encryption_are_named() {
 }
 
 #[test]
-fn settings_that_differ_are_named() {
+fn different_settings_are_named() {
     type Adjust = fn(&mut Config);
     let cases: [(Adjust, &str); 6] = [
         (|it| it.bcast = Some("combined".parse().unwrap()), "OMNES_BCAST is combined"),
@@ -263,7 +263,7 @@ fn settings_that_differ_are_named() {
 }
 
 #[test]
-fn what_a_rank_may_have_of_its_own_is_not_compared() {
+fn per_rank_settings_are_not_compared() {
     let own = |nic, multisend: &'static str| {
         move |config: &mut Config| {
             (config.nic, config.multisend) = (nic, multisend.parse().unwrap());
@@ -276,7 +276,7 @@ fn what_a_rank_may_have_of_its_own_is_not_compared() {
 }
 
 #[test]
-fn sizes_that_differ_are_named() {
+fn different_job_sizes_are_named() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
     let differ = "rank 1 says that the job has 4 ranks, rank 0 says 3";
@@ -285,7 +285,7 @@ fn sizes_that_differ_are_named() {
 }
 
 #[test]
-fn another_version_is_refused_by_rank_0_with_both_versions() {
+fn rank_0_rejects_another_version_and_names_both() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |_| {});
     let stream = connect(&address);
@@ -304,7 +304,7 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
 }
 
 #[test]
-fn a_rank_0_of_another_version_is_not_answered() {
+fn rank_0_with_another_protocol_version_is_rejected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
     let (stream, _) = listener.accept().unwrap();
@@ -315,7 +315,7 @@ fn a_rank_0_of_another_version_is_not_answered() {
 }
 
 #[test]
-fn something_else_at_the_address_is_an_error_and_no_wait() {
+fn another_program_at_the_address_is_an_immediate_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let one = join(&address, 1, 2, |_| {});
@@ -334,7 +334,7 @@ fn something_else_at_the_address_is_an_error_and_no_wait() {
 }
 
 #[test]
-fn who_hangs_up_before_the_greeting_is_no_rank_0_yet() {
+fn join_is_retried_if_the_listener_closes_before_the_greeting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let one = join(&address, 1, 2, |_| {});
@@ -358,7 +358,7 @@ fn who_hangs_up_before_the_greeting_is_no_rank_0_yet() {
 }
 
 #[test]
-fn who_says_little_at_a_time_is_given_up_in_time() {
+fn peer_that_trickles_its_greeting_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let start = Instant::now();
@@ -374,7 +374,7 @@ fn who_says_little_at_a_time_is_given_up_in_time() {
 }
 
 #[test]
-fn a_name_that_nobody_knows_yet_is_asked_for_until_the_time_is_over() {
+fn unknown_host_name_is_retried_until_the_join_timeout() {
     for rank in [0, 1] {
         let start = Instant::now();
         let unknown = join("omnes-unknown.invalid:1", rank, 2, |it| it.join_timeout = SHORT);
@@ -385,7 +385,7 @@ fn a_name_that_nobody_knows_yet_is_asked_for_until_the_time_is_over() {
 }
 
 #[test]
-fn strangers_at_the_door_do_not_keep_the_ranks_out() {
+fn strangers_do_not_keep_ranks_from_joining() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
     // Silent callers, one that hangs up, and some that send something else.
@@ -415,7 +415,7 @@ fn strangers_at_the_door_do_not_keep_the_ranks_out() {
 }
 
 #[test]
-fn a_rank_that_had_to_make_way_comes_again() {
+fn rank_reconnects_after_a_dropped_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
     for _ in 0..2 {
@@ -432,7 +432,7 @@ fn a_rank_that_had_to_make_way_comes_again() {
 }
 
 #[test]
-fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
+fn reconnecting_rank_waits_while_rank_0_has_a_full_backlog() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     // Calls into the kernel are short if a callback runs between them.
@@ -456,7 +456,7 @@ fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
 }
 
 #[test]
-fn a_rank_0_that_says_nothing_is_given_up_in_time() {
+fn silent_rank_0_times_out() {
     let limit = Duration::from_secs(3);
     let ranks = [Duration::ZERO, Duration::from_millis(1)].map(|interval| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -475,7 +475,7 @@ fn a_rank_0_that_says_nothing_is_given_up_in_time() {
 }
 
 #[test]
-fn a_rank_0_that_goes_away_is_lost_at_once() {
+fn rank_0_that_disconnects_is_reported_lost() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let one = join(&address, 1, 2, |_| {});
@@ -489,7 +489,7 @@ fn a_rank_0_that_goes_away_is_lost_at_once() {
 }
 
 #[test]
-fn a_refusal_that_who_says_it_cannot_prove_is_not_believed() {
+fn unproven_refusal_is_not_trusted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, with_key("a"));
     let (stream, _) = listener.accept().unwrap();
@@ -504,7 +504,7 @@ fn a_refusal_that_who_says_it_cannot_prove_is_not_believed() {
 const NOBODY: u32 = 65534;
 
 #[test]
-fn without_a_key_other_users_of_the_machine_are_not_let_in() {
+fn other_local_users_are_rejected_without_a_key() {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
         let must = std::env::var("OMNES_REQUIRE").is_ok_and(|it| it.contains("root"));
         assert!(!must, "needs root");
@@ -526,12 +526,12 @@ fn without_a_key_other_users_of_the_machine_are_not_let_in() {
 }
 
 #[test]
-fn one_rank_needs_nobody() {
+fn job_of_one_rank_starts_alone() {
     join(&rendezvous(), 0, 1, |_| {}).join().unwrap().unwrap();
 }
 
 #[test]
-fn times_without_end_are_none_that_end_a_job() {
+fn unlimited_timeouts_do_not_end_a_job() {
     for (wait, silence) in [(Duration::MAX, Duration::MAX), (PATIENCE, SHORT)] {
         let adjust = |it: &mut Config| (it.join_timeout, it.peer_timeout) = (wait, silence);
         join(&rendezvous(), 0, 1, adjust).join().unwrap().unwrap();
@@ -544,7 +544,7 @@ fn times_without_end_are_none_that_end_a_job() {
 }
 
 #[test]
-fn a_job_that_is_too_large_is_refused_at_once_and_of_many_ranks_the_first_are_named() {
+fn too_large_job_is_rejected_and_long_lists_of_ranks_are_shortened() {
     let error = error_of(join(&rendezvous(), 0, 100_000_000, |_| {}));
     assert_eq!(error, "a job of 100000000 ranks is too large; at most 65536");
     let error = error_of(join(&rendezvous(), 0, 1000, |it| it.join_timeout = SHORT));
@@ -557,7 +557,7 @@ fn a_job_that_is_too_large_is_refused_at_once_and_of_many_ranks_the_first_are_na
 /// The largest job that has sockets for each pair, with a port for each in its table, and one more
 /// rank.
 #[test]
-fn jobs_start_that_are_as_large_as_jobs_with_a_socket_for_each_pair_can_be() {
+fn jobs_start_at_and_above_the_limit_for_sockets_per_pair() {
     for size in [32, 33] {
         let address = rendezvous();
         let alone = |config: &mut Config| config.shared_memory = false;

@@ -91,7 +91,7 @@ fn all_are_started_before_anybody_receives(adjust: fn(&mut Config), bytes: usize
 }
 
 #[test]
-fn root_starts_any_number_of_short_broadcasts_before_anybody_receives() {
+fn root_can_start_many_short_broadcasts_before_any_receive() {
     for way in WAYS {
         all_are_started_before_anybody_receives(way, 8, 500);
         // More than the receivers have buffers for: no acknowledgement makes space meanwhile.
@@ -100,7 +100,7 @@ fn root_starts_any_number_of_short_broadcasts_before_anybody_receives() {
 }
 
 #[test]
-fn root_starts_any_number_of_broadcasts_of_several_packets_before_anybody_receives() {
+fn root_can_start_many_multi_packet_broadcasts_before_any_receive() {
     for way in WAYS {
         all_are_started_before_anybody_receives(way, 3000, 500);
         // Also with packets as large as the loopback interface permits.
@@ -109,7 +109,7 @@ fn root_starts_any_number_of_broadcasts_of_several_packets_before_anybody_receiv
 }
 
 #[test]
-fn send_names_its_rank_tag_and_length_however_long_the_message_is() {
+fn completed_send_reports_rank_tag_and_length_for_any_length() {
     with_ranks(
         2,
         |_| {},
@@ -141,7 +141,7 @@ fn send_names_its_rank_tag_and_length_however_long_the_message_is() {
 }
 
 #[test]
-fn request_that_is_dropped_leaves_its_memory_alone() {
+fn dropped_request_leaves_its_memory_unchanged() {
     for way in WAYS {
         let meet = Barrier::new(3);
         with_ranks(3, way, |comm| {
@@ -170,7 +170,7 @@ fn request_that_is_dropped_leaves_its_memory_alone() {
 }
 
 #[test]
-fn root_may_drop_its_requests_and_change_the_memory() {
+fn root_can_drop_its_requests_and_modify_the_memory() {
     for way in WAYS {
         with_ranks(3, way, |comm| {
             let is_root = comm.rank() == 0;
@@ -192,7 +192,7 @@ fn root_may_drop_its_requests_and_change_the_memory() {
 }
 
 #[test]
-fn requests_end_with_the_name_of_a_failed_rank_when_they_are_asked_for() {
+fn tested_requests_fail_with_an_error_that_names_the_failed_rank() {
     for way in WAYS {
         let (started, over) = (Barrier::new(3), Barrier::new(2));
         with_ranks(3, way, |comm| {
@@ -223,7 +223,7 @@ fn requests_end_with_the_name_of_a_failed_rank_when_they_are_asked_for() {
 
 /// More messages than are buffered: senders wait for a rank that receives none.
 #[test]
-fn short_messages_that_wait_end_with_the_failure_of_their_receiver() {
+fn queued_short_messages_fail_when_their_receiver_fails() {
     for shared_memory in [false, true] {
         let adjust = |config: &mut Config| {
             (config.pool_packets, config.shared_memory) = (64, shared_memory);
@@ -253,7 +253,7 @@ fn short_messages_that_wait_end_with_the_failure_of_their_receiver() {
 }
 
 #[test]
-fn callback_may_test_requests_of_the_engine_that_waits() {
+fn callback_can_test_requests_of_the_waiting_engine() {
     // On rank 1: the callback's operations in progress, with their memory, and how many have ended.
     type Streams = Mutex<Option<(Communicator, Vec<(OwnedRequest, Box<[u8; 64]>)>)>>;
     const ROUNDS: u32 = 30;
@@ -311,7 +311,7 @@ fn callback_may_test_requests_of_the_engine_that_waits() {
 }
 
 #[test]
-fn ranks_exchange_messages_of_any_length_by_one_call_each() {
+fn sendrecv_exchanges_messages_of_any_length() {
     with_ranks(
         3,
         |_| {},
@@ -343,7 +343,7 @@ fn ranks_exchange_messages_of_any_length_by_one_call_each() {
 }
 
 #[test]
-fn request_that_has_failed_says_so_once_and_then_that_it_is_over() {
+fn failed_request_reports_its_error_once_and_then_request_failed() {
     with_ranks(
         2,
         |_| {},
@@ -400,7 +400,7 @@ fn chains(config: &mut Config) {
 }
 
 #[test]
-fn broadcasts_of_two_communicators_start_in_any_order() {
+fn broadcasts_of_two_communicators_can_start_in_any_order() {
     for bytes in [8, 5000, 60_000, 400_000] {
         with_ranks(3, chains, |comm| {
             let other = comm.dup().unwrap();
@@ -428,7 +428,7 @@ fn broadcasts_of_two_communicators_start_in_any_order() {
 
 /// Rank 1 starts what rank 0 does not, and tests it when both have left.
 #[test]
-fn requests_end_also_when_their_rank_has_left() {
+fn requests_fail_after_their_rank_has_left() {
     with_ranks(
         2,
         |_| (),
@@ -453,7 +453,7 @@ fn requests_end_also_when_their_rank_has_left() {
 }
 
 #[test]
-fn a_message_longer_than_any_can_be_is_refused_with_the_limit() {
+fn too_long_message_is_rejected_with_the_limit() {
     for way in WAYS {
         with_ranks(3, way, |comm| {
             let (base, length) = (NonNull::from(&mut [0u8; 8]).cast(), 1 << 44);
@@ -476,7 +476,7 @@ fn a_message_longer_than_any_can_be_is_refused_with_the_limit() {
 }
 
 #[test]
-fn a_scope_whose_thread_panics_waits_for_nothing() {
+fn panicking_scope_abandons_its_requests_without_waiting() {
     let is_over = Barrier::new(2);
     with_ranks(
         2,

@@ -28,7 +28,7 @@ fn is_over_and_the_world_goes_on(other: &Communicator, world: &Communicator, by:
 }
 
 #[test]
-fn whoever_drops_a_reduction_ends_those_of_its_communicator() {
+fn dropped_reduction_breaks_collectives_of_its_communicator() {
     for length in [1, 50_000] {
         with_ranks(3, by_sockets, |world| {
             let other = world.dup().unwrap();
@@ -48,7 +48,7 @@ fn whoever_drops_a_reduction_ends_those_of_its_communicator() {
 }
 
 #[test]
-fn a_gather_that_is_dropped_leaves_its_memory_alone() {
+fn dropped_gather_leaves_its_memory_unchanged() {
     const PART: usize = 4 << 20;
     with_ranks(2, by_sockets, |world| {
         let other = world.dup().unwrap();
@@ -76,7 +76,7 @@ fn a_gather_that_is_dropped_leaves_its_memory_alone() {
 }
 
 #[test]
-fn a_reduction_that_has_ended_may_be_dropped() {
+fn completed_reduction_can_be_dropped() {
     with_ranks(3, by_sockets, |world| {
         let other = world.dup().unwrap();
         let mut data = [1i64; 4];
@@ -103,7 +103,7 @@ fn a_reduction_that_has_ended_may_be_dropped() {
 }
 
 #[test]
-fn lengths_that_differ_are_an_error_for_all() {
+fn different_reduction_lengths_are_an_error_on_all_ranks() {
     with_ranks(3, by_sockets, |world| {
         let other = world.dup().unwrap();
         let mut data = vec![1; if world.rank() == 2 { 10 } else { 20 }];
@@ -118,7 +118,7 @@ fn lengths_that_differ_are_an_error_for_all() {
 }
 
 #[test]
-fn collectives_of_different_kinds_do_not_meet() {
+fn collectives_of_different_kinds_do_not_match() {
     with_ranks(2, by_sockets, |world| {
         let other = world.dup().unwrap();
         let mut data = [7i64];
@@ -150,7 +150,7 @@ fn collectives_of_different_kinds_do_not_meet() {
 
 /// Up to four numbers are combined in the packets of a barrier.
 #[test]
-fn fewer_numbers_than_the_leader_of_the_node_has_are_an_error() {
+fn element_count_different_from_the_node_leader_is_an_error() {
     let by_memory = |config: &mut Config| config.shared_memory = true;
     for counts in [[1, 2], [4, 1]] {
         with_ranks(2, by_memory, |world| {
@@ -170,7 +170,7 @@ fn fewer_numbers_than_the_leader_of_the_node_has_are_an_error() {
 }
 
 #[test]
-fn parts_that_are_not_as_long_as_their_root_says_are_its_matter_alone() {
+fn wrong_part_lengths_fail_only_on_the_receiving_rank() {
     const EACH: usize = 100_000;
     for bytes in [EACH - 1, EACH + 1] {
         with_ranks(3, by_sockets, |world| {
@@ -202,7 +202,7 @@ fn parts_that_are_not_as_long_as_their_root_says_are_its_matter_alone() {
 }
 
 #[test]
-fn lengths_that_do_not_fit_are_refused_before_memory_is_touched() {
+fn invalid_lengths_are_rejected_before_memory_is_touched() {
     with_ranks(3, by_sockets, |world| {
         let (own, mut all, mut other) = ([1; 2], [7; 6], [7; 6]);
         let (me, size) = (world.rank() as usize, [2; 3]);
@@ -242,7 +242,7 @@ fn lengths_that_do_not_fit_are_refused_before_memory_is_touched() {
 }
 
 #[test]
-fn what_all_call_wrongly_ends_nothing_else() {
+fn invalid_calls_on_all_ranks_do_not_affect_later_calls() {
     with_ranks(3, by_sockets, |world| {
         let (mut floats, mut more_floats) = ([1.0f32], [1.0f32]);
         let (mut small, mut bytes, own) = ([0; 5], [1u8], [1; 2]);
@@ -324,7 +324,7 @@ const STARTS: [Start; 9] = [
 ];
 
 #[test]
-fn a_call_that_one_rank_alone_is_refused_has_its_place_among_the_others() {
+fn call_rejected_on_one_rank_keeps_its_place_in_the_call_order() {
     with_ranks(3, by_sockets, |world| {
         for (number, start) in STARTS.into_iter().enumerate() {
             let other = world.dup().unwrap();

@@ -63,7 +63,7 @@ fn beside_a_program(slice: Duration, body: impl Fn(&omnes::Communicator) + Sync)
 }
 
 #[test]
-fn callers_that_a_program_keeps_from_their_core_get_short_slices() {
+fn callers_competing_for_their_core_get_short_slices() {
     if slice_ns() <= SLICE.as_nanos() as u64 {
         println!("skipped: needs Linux 6.12 or later, and usual slices");
         return;
@@ -80,7 +80,7 @@ fn callers_that_a_program_keeps_from_their_core_get_short_slices() {
 }
 
 #[test]
-fn callers_keep_their_slices_where_none_is_wanted() {
+fn callers_keep_their_slices_when_short_ones_are_disabled() {
     let before = slice_ns();
     beside_a_program(Duration::ZERO, |comm| {
         (0..20).for_each(|_| comm.barrier().unwrap());

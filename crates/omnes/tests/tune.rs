@@ -73,7 +73,7 @@ fn in_favour_of(favourite: Candidate) -> Figures {
 }
 
 #[test]
-fn first_job_measures_and_the_next_ones_take_what_it_kept() {
+fn first_job_measures_and_later_ones_reuse_its_figures() {
     let (_directory, path) = place();
     let (measured, _) = outcome(4, kept_in(&path));
     let figures = measured.unwrap();
@@ -97,7 +97,7 @@ fn first_job_measures_and_the_next_ones_take_what_it_kept() {
 }
 
 #[test]
-fn job_after_a_while_measures_once_more_and_medians_hold() {
+fn later_job_measures_again_and_stores_the_medians() {
     let (_directory, path) = place();
     outcome(4, kept_in(&path));
     let mut first = cache(&path).entries().remove(0);
@@ -118,7 +118,7 @@ fn job_after_a_while_measures_once_more_and_medians_hold() {
 }
 
 #[test]
-fn what_figures_favour_is_used_by_all_ranks_though_only_rank_0_has_them() {
+fn all_ranks_use_the_algorithm_favoured_by_the_figures_of_rank_0() {
     let (_directory, path) = place();
     outcome(4, kept_in(&path));
     let network = cache(&path).entries()[0].network.clone();
@@ -137,7 +137,7 @@ fn what_figures_favour_is_used_by_all_ranks_though_only_rank_0_has_them() {
 }
 
 #[test]
-fn damaged_file_is_measured_again_and_one_that_cannot_be_written_is_no_error() {
+fn damaged_file_is_remeasured_and_an_unwritable_one_is_no_error() {
     let (_directory, path) = place();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, "{\"format\": 1, \"networks\": [").unwrap();
@@ -149,7 +149,7 @@ fn damaged_file_is_measured_again_and_one_that_cannot_be_written_is_no_error() {
 }
 
 #[test]
-fn figures_without_multicast_choose_among_trees() {
+fn figures_without_multicast_select_a_tree() {
     let (_directory, path) = place();
     let without = |config: &mut Config| {
         kept_in(&path)(config);
@@ -162,7 +162,7 @@ fn figures_without_multicast_choose_among_trees() {
 }
 
 #[test]
-fn nothing_is_measured_where_nothing_is_to_be_gained() {
+fn nothing_is_measured_when_figures_would_not_be_used() {
     let (_directory, path) = place();
     let kept = kept_in(&path);
     assert_eq!(outcome(2, &kept).0, None);
@@ -183,7 +183,7 @@ fn nothing_is_measured_where_nothing_is_to_be_gained() {
 }
 
 #[test]
-fn measuring_on_demand_follows_rank_0s_plan_and_stores_nothing() {
+fn on_demand_measurement_follows_the_plan_of_rank_0_and_stores_nothing() {
     let (_directory, path) = place();
     let plan = Plan::thorough(&[8, 1000, 300_000], Duration::from_millis(5));
     let other = Plan::thorough(&[16], Duration::ZERO);
@@ -220,7 +220,7 @@ fn multisending(path: &Path) -> impl Fn(&mut Config) + Sync {
 }
 
 #[test]
-fn tree_of_multisends_follows_from_the_lambda_that_rank_0_has_kept() {
+fn multisend_tree_is_derived_from_the_lambda_stored_by_rank_0() {
     let (_directory, path) = place();
     let brief_of = |comm: &Communicator| comm.multisend().unwrap().brief();
     let briefs = with_ranks(8, multisending(&path), |comm| {
@@ -258,7 +258,7 @@ fn tree_of_multisends_follows_from_the_lambda_that_rank_0_has_kept() {
 }
 
 #[test]
-fn hops_are_measured_on_demand_and_change_the_tree_on_all_ranks() {
+fn on_demand_hop_measurement_changes_the_tree_on_all_ranks() {
     let plan = Plan::thorough(&[8], Duration::from_millis(3));
     let adjust = |config: &mut Config| {
         multisending(Path::new("/unused"))(config);
@@ -297,7 +297,7 @@ fn hops_are_measured_on_demand_and_change_the_tree_on_all_ranks() {
 }
 
 #[test]
-fn parts_of_a_job_choose_by_its_figures() {
+fn sub_communicators_choose_by_the_figures_of_the_job() {
     let (_directory, path) = place();
     outcome(5, kept_in(&path));
     let network = cache(&path).entries()[0].network.clone();
@@ -318,14 +318,14 @@ fn kept_entry(path: &Path) -> Entry {
 }
 
 #[test]
-fn figures_are_for_their_user_alone() {
+fn figures_file_is_private_to_its_user() {
     let (_directory, path) = place();
     kept_entry(&path);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn a_file_that_is_longer_than_any_of_ours_counts_as_empty() {
+fn too_long_cache_file_counts_as_empty() {
     let (_directory, path) = place();
     let entry = kept_entry(&path);
     let text = std::fs::read(&path).unwrap();
@@ -338,7 +338,7 @@ fn a_file_that_is_longer_than_any_of_ours_counts_as_empty() {
 }
 
 #[test]
-fn figures_of_one_bad_measurement_of_several_are_not_used() {
+fn figures_with_one_damaged_measurement_are_not_used() {
     let (_directory, path) = place();
     let entry = kept_entry(&path);
     let nonsense = Cost { level_ns: u64::MAX, ..Cost::default() };

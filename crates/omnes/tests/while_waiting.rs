@@ -83,7 +83,7 @@ fn callback_is_called_on_the_waiting_thread_in_every_stage() {
 }
 
 #[test]
-fn callback_is_called_on_all_threads_that_wait_whoever_of_them_drives() {
+fn callback_is_called_on_every_waiting_thread() {
     for stage in STAGES {
         let calls = Calls::default();
         let adjust = |config: &mut Config| calls.listen(config, stage);
@@ -108,7 +108,7 @@ fn callback_is_called_on_all_threads_that_wait_whoever_of_them_drives() {
 }
 
 #[test]
-fn a_callback_ends_the_wait_and_what_was_waited_for_is_given_up() {
+fn callback_can_end_the_wait_and_abandon_the_operation() {
     for stage in STAGES {
         let ends = Arc::new(AtomicBool::new(false));
         let adjust = |config: &mut Config| {
@@ -149,7 +149,7 @@ fn a_callback_ends_the_wait_and_what_was_waited_for_is_given_up() {
 }
 
 #[test]
-fn a_message_that_has_come_during_the_callback_is_not_lost_when_that_ends_the_wait() {
+fn message_received_during_an_interrupting_callback_is_not_lost() {
     let (armed, is_called) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let adjust = |config: &mut Config| {
         if config.rank == 1 {
@@ -191,7 +191,7 @@ fn a_message_that_has_come_during_the_callback_is_not_lost_when_that_ends_the_wa
 }
 
 #[test]
-fn a_rank_whose_callback_takes_longer_than_the_peer_timeout_is_not_taken_for_dead() {
+fn callback_longer_than_the_peer_timeout_does_not_fail_the_rank() {
     let armed = Arc::new(AtomicBool::new(false));
     let peer_timeout = Duration::from_secs(2);
     let adjust = |config: &mut Config| {
@@ -241,7 +241,7 @@ fn ends_by_a_panic<T>(call: impl FnOnce() -> T) -> bool {
 }
 
 #[test]
-fn a_callback_that_panics_leaves_no_memory_in_use_and_no_caller_inside() {
+fn panicking_callback_releases_memory_and_leaves_the_engine() {
     let (armed, has_arrived) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     let long = vec![9; 20_000];
     with_ranks(2, panicking(&armed), |comm| {
@@ -268,7 +268,7 @@ fn a_callback_that_panics_leaves_no_memory_in_use_and_no_caller_inside() {
 }
 
 #[test]
-fn a_scope_whose_wait_panics_gives_all_its_requests_up() {
+fn scope_with_a_panicking_wait_abandons_all_its_requests() {
     let armed = Arc::new(AtomicBool::new(false));
     with_ranks(2, panicking(&armed), |comm| {
         if comm.rank() == 1 {
@@ -292,7 +292,7 @@ fn a_scope_whose_wait_panics_gives_all_its_requests_up() {
 }
 
 #[test]
-fn others_hear_of_a_nonblocking_collective_whose_wait_panics() {
+fn panicking_wait_for_a_collective_is_reported_to_other_ranks() {
     let armed = Arc::new(AtomicBool::new(false));
     with_ranks(2, panicking(&armed), |comm| {
         let other = comm.dup().unwrap();

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_never_goes_back() {
+    fn clock_is_monotonic() {
         let times: Vec<u64> = (0..100).map(|_| now_ns()).collect();
         assert!(times.is_sorted());
     }

@@ -163,13 +163,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_never_wraps() {
+    fn counter_differences_saturate_at_zero() {
         let (earlier, later) = (Counts([5, 0, 0, 0, 0, 7]), Counts([9, 1, 0, 0, 0, 6]));
         assert_eq!(later.since(earlier), Counts([4, 1, 0, 0, 0, 0]));
     }
 
     #[test]
-    fn at_the_root_messages_count_inside_the_calls_and_multicast_over_the_loop() {
+    fn root_counts_messages_per_call_and_multicast_over_the_whole_loop() {
         let before = RootCounts { casts: 5, acks: 9, ..RootCounts::default() };
         let after = RootCounts { channel_packets: 40, casts: 15, repairs: 2, acks: 79, nacks: 1 };
         let mut calls = RootCounts::default();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_retransmits_are_those_of_the_whole_loop() {
+    fn only_retransmits_are_counted_over_the_whole_loop() {
         let mut calls = Counts([1, 2, 3, 4, 5, 0]);
         calls.add(Counts([1, 1, 1, 1, 1, 0]));
         let counts = calls.with_retransmits_of(Counts([90, 90, 90, 90, 90, 7]));

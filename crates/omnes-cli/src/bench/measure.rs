@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_rare_delay_does_not_say_what_an_iteration_takes() {
+    fn one_outlier_does_not_dominate_the_expected_iteration_time() {
         assert_eq!(expected(&mut [50]), 50);
         assert_eq!(expected(&mut [60, 40, 50, 40_000]), 240);
         assert_eq!(expected(&mut [50, 50, 2000, 2000]), 1025);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_fill_their_range_and_differ_by_rank() {
+    fn random_delays_span_their_range_and_differ_by_rank() {
         let (mut one, mut other) = (Draw(7 ^ 1 << 32), Draw(7 ^ 2 << 32));
         let most = Duration::from_micros(400);
         let delays: Vec<_> = (0..1000).map(|_| one.up_to(most)).collect();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn iterations_fill_the_budget_within_their_bounds() {
+    fn iteration_count_fills_the_budget_within_its_bounds() {
         let half = Duration::from_millis(500);
         assert_eq!(fitting(half, 1_000_000, 5, 1000), 500);
         assert_eq!(fitting(half, 1_000_000_000, 5, 1000), 5);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_overall_time_does_not_show_is_hidden() {
+    fn overlap_is_the_share_of_the_operation_hidden_by_computation() {
         let percent = |compute, overall| Overlap::of(100.0, compute, overall).percent;
         assert_eq!(percent(100.0, 200.0), 0.0);
         assert_eq!(percent(100.0, 100.0), 100.0);

@@ -55,7 +55,7 @@ mod tests {
     const FIRST: Pattern = Pattern { seed: 1, round: 1 };
 
     #[test]
-    fn what_was_filled_is_right_and_the_opposite_is_wrong_everywhere() {
+    fn filled_pattern_has_no_errors_and_its_inverse_only_errors() {
         let mut buffer = vec![0; 5000];
         FIRST.fill(&mut buffer);
         assert_eq!(FIRST.count_wrong(&buffer), 0);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_another_round_or_another_place_are_wrong() {
+    fn data_of_another_round_seed_or_offset_are_detected() {
         let mut buffer = vec![0; 4096];
         FIRST.fill(&mut buffer);
         assert!(Pattern { round: 2, ..FIRST }.count_wrong(&buffer) > 3500);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_packet_of_a_large_message_is_seen() {
+    fn one_lost_packet_of_a_large_message_is_detected() {
         let mut buffer = vec![0; 1 << 20];
         FIRST.fill(&mut buffer);
         buffer[700_000..701_400].fill(0);

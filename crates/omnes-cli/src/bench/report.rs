@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_the_common_fields_ours_and_the_tags() {
+    fn json_line_has_the_common_fields_own_fields_and_tags() {
         let run = run();
         let text = Line::new(&run, &measured(Op::Bcast, 1_000_000, None)).to_json().unwrap();
         let line: Value = serde_json::from_str(&text).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_has_no_rate_and_a_start_by_the_clock_says_how_many_were_late() {
+    fn barriers_omit_the_rate_and_windowed_starts_report_the_late_share() {
         let run = run();
         let barrier = Line::new(&run, &measured(Op::Barrier, 0, None)).to_json().unwrap();
         assert!(!barrier.contains("MBps"), "{barrier}");
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasts_tell_what_their_root_does_and_streams_how_many_there_are() {
+    fn broadcasts_report_root_counts_and_streams_their_rate() {
         let run = run();
         let text = Line::new(&run, &measured(Op::Throughput, 8, None)).to_json().unwrap();
         let line: Value = serde_json::from_str(&text).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn skewed_broadcasts_name_their_skew_and_the_time_of_the_root() {
+    fn skewed_broadcasts_report_their_skew_and_the_root_time() {
         let run = run();
         let line = Line::new(&run, &measured(Op::Skew, 8, None));
         let text = line.to_json().unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn multisends_name_their_form_and_number_of_destinations() {
+    fn multisends_report_their_form_and_number_of_destinations() {
         let run = run();
         let line = Line::new(&run, &measured(Op::Multisend, 8, None));
         let text = line.to_json().unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn nonblocking_ones_tell_how_much_is_hidden() {
+    fn nonblocking_report_lines_include_the_overlap() {
         let run = run();
         let line = Line::new(&run, &measured(Op::Ibcast, 8, None));
         let text = line.to_json().unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_shows_sizes_as_people_read_them() {
+    fn table_shows_human_readable_sizes() {
         let run = run();
         let lines = [
             row(&Line::new(&run, &measured(Op::Bcast, 64 << 10, None))),

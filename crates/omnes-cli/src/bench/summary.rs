@@ -52,12 +52,12 @@ mod tests {
     }
 
     #[test]
-    fn no_sample_has_no_summary() {
+    fn empty_samples_have_no_summary() {
         assert_eq!(Summary::of(&[], 1), None);
     }
 
     #[test]
-    fn one_sample_is_all_of_them() {
+    fn single_sample_is_every_statistic() {
         let summary = Summary::of(&[2_000], 1).unwrap();
         assert!(is_close(summary.median_us, 2.0) && is_close(summary.p99_us, 2.0), "{summary:?}");
         assert_eq!((summary.min_us, summary.mean_us), (2.0, 2.0));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_several_operations_is_divided_among_them() {
+    fn batched_samples_are_divided_by_their_operation_count() {
         let summary = Summary::of(&[64_000, 128_000], 64).unwrap();
         assert_eq!((summary.min_us, summary.mean_us), (1.0, 1.5));
     }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_bounded_in_messages_and_in_bytes() {
+    fn window_is_bounded_in_messages_and_bytes() {
         assert_eq!(bandwidth(0, Direction::Forth).window(), WINDOW_MESSAGES_MAX);
         assert_eq!(bandwidth(WINDOW_BYTES_MAX / 64, Direction::Forth).window(), 64);
         assert_eq!(bandwidth(4 << 20, Direction::Forth).window(), 8);
@@ -317,20 +317,20 @@ mod tests {
     }
 
     #[test]
-    fn many_broadcasts_follow_each_other_also_when_they_are_large() {
+    fn throughput_window_holds_many_broadcasts_even_large_ones() {
         let small = Point { op: Op::Throughput, ..bandwidth(8, Direction::Forth) };
         assert_eq!((small.window(), small.operations()), (256, 256));
         assert_eq!(Point { bytes: 1 << 30, ..small }.window(), 8);
     }
 
     #[test]
-    fn both_directions_are_twice_as_many_operations() {
+    fn both_directions_double_the_operation_count() {
         assert_eq!(bandwidth(8, Direction::Forth).operations(), 64);
         assert_eq!(bandwidth(8, Direction::Both).operations(), 128);
     }
 
     #[test]
-    fn only_a_stream_in_both_directions_begins_with_the_data_at_its_receiver() {
+    fn receiver_sends_only_in_bidirectional_streams_and_copies() {
         let both = bandwidth(8, Direction::Both);
         assert!(both.is_sender(0) && both.is_sender(1));
         for op in Op::value_variants() {

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contents_have_the_sum_of_the_plain_file() {
+    fn content_checksum_equals_that_of_the_plain_file() {
         let halves = [
             Frame::Data { offset: 0, bytes: b"abc" },
             Frame::Data { offset: 3, bytes: b"def" },
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn data_elsewhere_or_under_another_name_differ() {
+    fn offsets_and_names_change_the_checksum() {
         let data = |offset| sums_of(&[Frame::Data { offset, bytes: b"abc" }]);
         let enter = |name| sums_of(&[Frame::Enter { name }]);
         assert_eq!(data(0).difference(&data(1)), Some("names or places"));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_come_back_as_they_were_sent() {
+    fn checksums_round_trip_through_bytes() {
         let sums = sums_of(&[Frame::Data { offset: 0, bytes: b"abc" }, Frame::End]);
         assert_eq!(Sums::from_bytes(&sums.to_bytes()), sums);
     }

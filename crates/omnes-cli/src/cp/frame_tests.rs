@@ -27,14 +27,14 @@ fn chunk_of(frames: &[Frame<'_>]) -> Vec<u8> {
 }
 
 #[test]
-fn frames_come_back_as_they_were_put_in() {
+fn frames_round_trip() {
     let chunk = chunk_of(&every_kind());
     let parsed: Vec<_> = Frames::of(&chunk).map(Result::unwrap).collect();
     assert_eq!(parsed, every_kind());
 }
 
 #[test]
-fn a_frame_cut_anywhere_is_an_error_and_ends_the_chunk() {
+fn truncated_frame_is_an_error_and_ends_the_chunk() {
     for frame in every_kind() {
         let chunk = chunk_of(&[frame]);
         for bytes in CHUNK_HEADER_BYTES + 1..chunk.len() {
@@ -45,7 +45,7 @@ fn a_frame_cut_anywhere_is_an_error_and_ends_the_chunk() {
 }
 
 #[test]
-fn a_chunk_takes_frames_up_to_its_capacity_and_no_further() {
+fn chunk_accepts_frames_only_up_to_its_capacity() {
     for frame in every_kind() {
         let bytes = chunk_of(&[frame]).len();
         let mut chunk = Vec::with_capacity(64 + bytes);
@@ -59,7 +59,7 @@ fn a_chunk_takes_frames_up_to_its_capacity_and_no_further() {
 }
 
 #[test]
-fn chunk_headers_come_back_and_nonsense_is_refused() {
+fn chunk_headers_round_trip_and_invalid_ones_are_rejected() {
     let mut chunk = [0; CHUNK_HEADER_BYTES];
     for later in [Later::Chunk(100), Later::End, Later::Abandoned] {
         ChunkHeader { later }.emit(&mut chunk);
@@ -75,7 +75,7 @@ fn chunk_headers_come_back_and_nonsense_is_refused() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused() {
+fn names_that_leave_the_directory_are_rejected() {
     for name in [&b".."[..], b".", b"a/b", b"/etc", b"a\0b"] {
         let chunk = chunk_of(&[Frame::Enter { name }]);
         let parsed = Frames::of(&chunk).next().unwrap();
@@ -84,7 +84,7 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn values_out_of_range_are_refused() {
+fn out_of_range_values_are_rejected() {
     let first = |frame| Frames::of(&chunk_of(&[frame])).next().unwrap().map(|_| ()).unwrap_err();
     let meta = Meta { mtime_ns: 1_000_000_000, ..META };
     assert_eq!(first(Frame::Leave { meta }), FrameError::Nanoseconds(1_000_000_000));
@@ -96,7 +96,7 @@ fn values_out_of_range_are_refused() {
 }
 
 #[test]
-fn no_bytes_make_the_parser_panic() {
+fn corrupted_chunks_never_panic_the_parser() {
     // xorshift: a fixed sequence, so that failures are reproducible.
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = move || {

@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_opening_comes_back_as_it_was_sent() {
+    fn openings_round_trip() {
         for kind in [None, Some(Kind::File), Some(Kind::Directory)] {
             let opening = Opening { kind, chunk_bytes: 4 << 20, data_bytes: 1 << 40 };
             assert_eq!(Opening::parse(opening.emit()), opening);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_not_copied_into_itself() {
+    fn copying_a_tree_into_itself_is_rejected() {
         let inside = check_not_inside(Path::new("src/a/b/c"), Path::new("src"));
         assert_eq!(inside, Err("src/a/b/c: lies inside of src".to_owned()));
         assert_eq!(check_not_inside(Path::new("src-copy"), Path::new("src")), Ok(()));

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_entries_pass() {
+    fn only_single_path_components_are_accepted() {
         for name in [&b"a"[..], b"...", b"..a", b".hidden", b"a b", b"\xff\xfe", b"{rank}", b"-rf"]
         {
             assert_eq!(check_component(name), Ok(()), "{name:?}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_is_put_in_wherever_it_is_asked_for() {
+    fn rank_placeholder_is_replaced_everywhere() {
         let to = |dest: &str| destination(Path::new(dest), Path::new("dir/model.bin"), 12);
         assert_eq!(to("out/{rank}/x").unwrap(), Path::new("out/12/x"));
         assert_eq!(to("{rank}-{rank}").unwrap(), Path::new("12-12"));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_placeholders_are_refused_with_the_known_ones() {
+    fn unknown_placeholder_error_lists_the_known_ones() {
         let refused = |dest: &str| destination(Path::new(dest), Path::new("f"), 1).unwrap_err();
         let expected = "out/{RANK}/f: `{RANK}` stands for nothing; known is {rank}, the rank's \
                         number, and {{ is a brace itself";
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slash_at_the_end_copies_into() {
+    fn trailing_slash_copies_into_the_directory() {
         let to = |dest: &str, source: &str| destination(Path::new(dest), Path::new(source), 3);
         assert_eq!(to("out/{rank}/", "dir/model.bin").unwrap(), Path::new("out/3/model.bin"));
         assert_eq!(to("out", "dir/").unwrap(), Path::new("out"));

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_comes_every_ten_seconds_with_the_rate_since_the_one_before() {
+    fn progress_line_every_ten_seconds_has_the_rate_since_the_last_one() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut lines = Lines::new(start, Some(400 << 20));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_knows_how_much_there_is_no_share_is_told() {
+    fn progress_has_no_percentage_if_the_total_is_unknown() {
         let start = Instant::now();
         for bytes_all in [None, Some(0)] {
             let mut lines = Lines::new(start, bytes_all);

@@ -88,7 +88,7 @@ fn names_in(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_of_several_chunks_comes_back_with_mode_and_time() {
+fn multi_chunk_file_is_copied_with_mode_and_mtime() {
     let directory = TempDir::new().unwrap();
     let (source, dest) = (directory.path().join("a"), directory.path().join("new/deep/b"));
     let data: Vec<u8> = (0..3 * CHUNK_BYTES_MIN + 17).map(|at| (at % 251) as u8).collect();
@@ -104,7 +104,7 @@ fn a_file_of_several_chunks_comes_back_with_mode_and_time() {
 }
 
 #[test]
-fn a_tree_comes_back_with_links_empty_directories_and_closed_ones() {
+fn tree_is_copied_with_links_empty_and_unreadable_directories() {
     let directory = TempDir::new().unwrap();
     let (source, dest) = (directory.path().join("a"), directory.path().join("b"));
     fs::create_dir_all(source.join("x/y/empty")).unwrap();
@@ -132,7 +132,7 @@ fn a_tree_comes_back_with_links_empty_directories_and_closed_ones() {
 }
 
 #[test]
-fn holes_stay_holes() {
+fn holes_of_sparse_files_are_preserved() {
     let directory = TempDir::new().unwrap();
     let (source, dest) = (directory.path().join("a"), directory.path().join("b"));
     let size = 1 << 30;
@@ -154,7 +154,7 @@ fn holes_stay_holes() {
 }
 
 #[test]
-fn copies_that_are_dropped_leave_nothing_in_whatever_order() {
+fn dropped_copies_leave_no_files_in_either_order() {
     let directory = TempDir::new().unwrap();
     for is_file_first in [true, false] {
         let look = |name| Destination::look_at(directory.path().join("new").join(name));
@@ -179,7 +179,7 @@ fn copies_that_are_dropped_leave_nothing_in_whatever_order() {
 }
 
 #[test]
-fn an_existing_destination_is_kept_unless_it_may_be_replaced() {
+fn existing_destination_is_kept_unless_replacement_is_allowed() {
     let directory = TempDir::new().unwrap();
     let (file, tree) = (directory.path().join("file"), directory.path().join("tree"));
     fs::write(&file, "old").unwrap();
@@ -199,7 +199,7 @@ fn an_existing_destination_is_kept_unless_it_may_be_replaced() {
 }
 
 #[test]
-fn what_is_no_file_is_never_replaced_by_one() {
+fn special_files_are_never_replaced_by_a_file() {
     let directory = TempDir::new().unwrap();
     let socket = directory.path().join("socket");
     let _listener = UnixListener::bind(&socket).unwrap();
@@ -239,7 +239,7 @@ fn fail_each_close() -> bool {
 }
 
 #[test]
-fn what_the_system_tells_only_at_the_close_is_an_error() {
+fn write_error_reported_only_by_close_fails_the_copy() {
     let directory = TempDir::new().unwrap();
     for kind in [Kind::File, Kind::Directory] {
         let dest = directory.path().join(format!("{kind:?}"));
@@ -265,13 +265,13 @@ fn what_the_system_tells_only_at_the_close_is_an_error() {
 }
 
 #[test]
-fn a_mount_point_is_refused_before_anything_is_sent() {
+fn mount_point_is_rejected_when_the_destination_is_opened() {
     let refused = open(Path::new("/proc"), Kind::Directory, Existing::Replace).unwrap_err();
     assert_eq!(refused.to_string(), "/proc: is a mount point, which cannot be replaced");
 }
 
 #[test]
-fn a_destination_that_comes_into_being_meanwhile_is_kept() {
+fn destination_created_during_the_copy_is_kept() {
     let directory = TempDir::new().unwrap();
     for kind in [Kind::File, Kind::Directory] {
         let dest = directory.path().join(format!("{kind:?}"));
@@ -285,7 +285,7 @@ fn a_destination_that_comes_into_being_meanwhile_is_kept() {
 }
 
 #[test]
-fn more_data_than_there_is_room_is_refused_at_once() {
+fn copy_larger_than_the_free_space_is_rejected_up_front() {
     let directory = TempDir::new().unwrap();
     let dest = directory.path().join("new/file");
     let dest = Destination::look_at(dest);
@@ -295,7 +295,7 @@ fn more_data_than_there_is_room_is_refused_at_once() {
 }
 
 #[test]
-fn frames_out_of_place_are_refused() {
+fn out_of_sequence_frames_are_rejected() {
     let file = Frame::File { meta: META, size: 4, name: b"" };
     let entry = Frame::File { meta: META, size: 4, name: b"f" };
     let data = Frame::Data { offset: 2, bytes: b"abc" };
@@ -332,7 +332,7 @@ fn frames_out_of_place_are_refused() {
 }
 
 #[test]
-fn a_stream_that_is_damaged_or_cut_is_no_copy() {
+fn corrupted_or_truncated_stream_fails_the_copy() {
     let directory = TempDir::new().unwrap();
     let dest = directory.path().join("x");
     let frames = [
@@ -360,7 +360,7 @@ fn a_stream_that_is_damaged_or_cut_is_no_copy() {
 }
 
 #[test]
-fn a_source_that_cannot_be_read_is_named() {
+fn unreadable_source_is_named() {
     let directory = TempDir::new().unwrap();
     let (_, last) = read_all(&directory.path().join("absent"));
     let Read::Failed(error) = last else { panic!("read what is not there") };
@@ -370,7 +370,7 @@ fn a_source_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn two_destinations_are_one_place_only_if_they_are_one_name_in_one_directory() {
+fn destinations_are_equal_only_for_the_same_name_in_the_same_directory() {
     let directory = TempDir::new().unwrap();
     fs::create_dir(directory.path().join("sub")).unwrap();
     symlink("sub", directory.path().join("link")).unwrap();

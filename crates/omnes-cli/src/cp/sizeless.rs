@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_kernel_are_read_to_their_end() {
+    fn procfs_and_sysfs_files_are_read_to_their_end() {
         for path in ["/proc/version", "/proc/sys/kernel/ostype", "/sys/class/net/lo/mtu"] {
             let path = Path::new(path);
             if path.is_file() {
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_an_end_is_refused_with_its_name() {
+    fn endless_file_is_rejected_by_name() {
         let error = contents_of(Path::new("/proc/self/pagemap")).unwrap_err().to_string();
         assert!(error.starts_with("/proc/self/pagemap: "), "{error}");
         assert!(error.contains("16 MiB"), "{error}");
     }
 
     #[test]
-    fn the_size_of_an_empty_file_and_of_a_hole_is_believed() {
+    fn sizes_of_empty_and_sparse_files_are_trusted() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("file");
         let file = File::create(&path).unwrap();

@@ -375,14 +375,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_at_a_hole_while_it_is_read_is_an_error() {
+    fn file_truncated_at_a_hole_while_being_read_is_an_error() {
         let cut = |file: &File| file.set_len(HEAD_BYTES as u64).unwrap();
         let last = last_word(cut);
         assert!(matches!(last, Read::Failed(SourceError::GotShorter(_))));
     }
 
     #[test]
-    fn a_file_that_is_written_while_it_is_read_is_an_error() {
+    fn file_modified_while_being_read_is_an_error() {
         let write = |file: &File| {
             file.write_at(b"!", 0).unwrap();
             // The clock of file timestamps may be coarser than this test.
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_while_it_is_read_is_copied_as_long_as_it_was() {
+    fn file_that_grows_while_being_read_is_copied_at_its_initial_length() {
         let Read::Whole { totals, .. } = last_word(|file| file.set_len(4 << 20).unwrap()) else {
             panic!("not copied")
         };

@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_exchanged_by_renames_or_stay_as_they_were() {
+    fn trees_are_exchanged_by_renames_or_left_unchanged() {
         let place = tempfile::tempdir().unwrap();
         let [new, old] = ["new", "old"].map(|name| place.path().join(name));
         for tree in [&new, &old] {
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_opened_up_to_its_depth_but_not_what_links_lead_to() {
+    fn tree_is_made_writable_recursively_without_following_links() {
         let place = tempfile::tempdir().unwrap();
         let [tree, other] = ["tree", "other"].map(|name| place.path().join(name));
         let depth = tree.join("a/b");

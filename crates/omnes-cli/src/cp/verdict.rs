@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_and_outcomes_fit_whatever_the_reason() {
+    fn verdicts_and_outcomes_fit_their_packets_with_any_reason() {
         for reason in ["\"".repeat(5000), "\u{1}".repeat(5000), "ß".repeat(5000), "€\\".repeat(999)]
         {
             let place = Some("0".repeat(64));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_reason_keeps_what_was_tried_and_why_it_failed() {
+    fn shortened_reason_keeps_the_action_and_the_cause() {
         let reason = format!("cannot write /data/{}: No space left on device", "x/".repeat(400));
         let short = shortened(&reason);
         assert!(short.starts_with("cannot write /data/x/"), "{short}");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ranks_with_one_place_are_told_what_to_do() {
+    fn ranks_with_the_same_destination_are_reported_with_a_hint() {
         let (mut outcome, mut known) = (Outcome::default(), Known::default());
         for rank in 1..3 {
             let place = Some("host:dir:name".to_owned());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_named_where_ranks_tell_theirs() {
+    fn hosts_are_named_if_ranks_report_them() {
         let mut outcome = Outcome::default();
         let verdict = Verdict { host: Some("node7".to_owned()), ..failing("disk full") };
         outcome.hear(1, verdict, &mut Known::default());
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_and_what_holds_it_are_not_replaced() {
+    fn replacing_the_source_or_its_parent_directory_is_rejected() {
         let source = ["set", "above"].map(str::to_owned);
         let mut known = Known { source: &source, ..Known::default() };
         let mut outcome = Outcome::default();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_verdict_is_a_bad_one() {
+    fn undecodable_verdict_counts_as_failure() {
         assert!(unpacked(b"\xff\xff").failure.is_some());
         assert!(unpacked(b"").failure.is_some());
     }

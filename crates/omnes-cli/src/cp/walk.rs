@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_a_link_while_it_is_looked_at_is_not_followed() {
+    fn entry_replaced_by_a_symlink_during_the_walk_is_not_followed() {
         let place = tempfile::tempdir().unwrap();
         let (source, other) = (place.path().join("source"), place.path().join("other"));
         fs::create_dir_all(source.join("d")).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_the_place_of_a_file_does_not_hold_up() {
+    fn opening_a_fifo_in_place_of_a_file_does_not_block() {
         let place = tempfile::tempdir().unwrap();
         let pipe = place.path().join("pipe");
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_comes_back_from_the_depth_and_ends_where_a_directory_was_moved_away() {
+    fn walk_returns_from_deep_trees_and_fails_at_a_moved_directory() {
         let place = tempfile::tempdir().unwrap();
         let depth = 2 * HELD_MAX;
         let mut path = place.path().join("top");

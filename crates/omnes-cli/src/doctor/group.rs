@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_uses_the_interface_of_the_way_to_rank_0() {
+    fn job_uses_the_interface_of_the_route_to_rank_0() {
         let finding = job_with(&[("OMNES_RENDEZVOUS", "127.0.0.1:4000")]);
         assert_eq!(finding.value, "239.192.0.0/14 via lo (127.0.0.1), TTL 1");
         let named = [("OMNES_MULTICAST_GROUP", "239.1.1.1:5"), ("OMNES_MULTICAST_TTL", "3")];
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_that_is_asked_for_goes_first() {
+    fn requested_interface_takes_precedence() {
         let own = ("OMNES_INTERFACE", "127.0.0.0/8");
         let finding = job_with(&[("OMNES_RENDEZVOUS", "192.0.2.1:4000"), own]);
         assert_eq!(finding.value, "239.192.0.0/14 via lo (127.0.0.1), TTL 1");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bridge_that_snoops_and_does_not_ask_is_suspected() {
+    fn only_a_snooping_bridge_without_a_querier_is_reported() {
         let verdict =
             |snoops, asks| Bridge { name: "br0".to_owned(), snoops, asks }.finding().verdict;
         assert_eq!(verdict(true, false), Verdict::Limited);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_launcher_is_used() {
+    fn closest_launcher_is_used() {
         let set = [
             ("SLURM_PROCID", "0"),
             ("SLURM_NTASKS", "1"),
@@ -92,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn half_an_environment_is_not_used() {
+    fn incomplete_launcher_environment_is_not_used() {
         for set in [&[("RANK", "1")][..], &[("RANK", "1"), ("WORLD_SIZE", "")]] {
             assert!(advice(set)[0].1.starts_with("not used"), "{set:?}");
         }
     }
 
     #[test]
-    fn a_rank_that_is_refused_hides_launchers_farther_away() {
+    fn invalid_rank_hides_more_distant_launchers() {
         let slurm = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")];
         for own in [("5", "2"), ("2", "2"), ("x", "2"), ("x", ""), ("0", "-1")] {
             let set = [&[("OMNES_RANK", own.0), ("OMNES_SIZE", own.1)], &slurm[..]].concat();

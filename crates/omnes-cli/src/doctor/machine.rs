@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_compared_as_numbers() {
+    fn kernel_releases_are_compared_numerically() {
         assert_eq!(version("6.18.44-fc"), Some((6, 18)));
         assert_eq!(version("5.10"), Some((5, 10)));
         assert_eq!(version("unknown"), None);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn sys_admin_stands_in_for_bpf_but_not_for_net_admin() {
+    fn cap_sys_admin_implies_cap_bpf_but_not_cap_net_admin() {
         let findings = capability_findings(1 << CAP_SYS_ADMIN);
         let values: Vec<_> = findings.iter().map(|finding| &*finding.value).collect();
         assert_eq!(values, ["no", "by CAP_SYS_ADMIN", "by CAP_SYS_ADMIN", "yes"]);

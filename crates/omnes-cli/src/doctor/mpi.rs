@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_follows_from_two_settings() {
+    fn intercepted_collectives_follow_from_two_settings() {
         let value = |set: &[(&str, &str)]| taken(&read(set)).value;
         let all = "broadcasts, barriers, other short collectives";
         assert_eq!(value(&[]), format!("{all}, on communicators of 2 nodes or more"));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_says_how_it_is_taken() {
+    fn launcher_finding_shows_its_version_and_use() {
         let (name, path) = ("mpirun".into(), "/bin/mpirun".into());
         let version = Version { major: 4, minor: 1, patch: 4 };
         let found = Launcher { name, path, mpi: Mpi::OpenMpi, version };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_interfaces_that_makes_no_sense_is_named() {
+    fn invalid_interface_setting_is_named() {
         let finding = interfaces(&read(&[("OMNES_INTERFACE", "10.0.0.0/33")]));
         assert_eq!(
             (finding.verdict, &*finding.value),

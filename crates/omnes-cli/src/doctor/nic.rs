@@ -87,7 +87,7 @@ mod tests {
     use crate::doctor::Verdict;
 
     #[test]
-    fn a_job_gets_the_agents_then_its_own_then_user_space() {
+    fn job_prefers_agent_then_own_nic_then_user_space() {
         let value = |wanted, has_agent, can_load| job_finding(wanted, has_agent, can_load).value;
         assert_eq!(value(None, true, true), "in the kernel, by the agent");
         assert_eq!(value(None, false, true), "in the kernel, by the process");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn without_permission_the_agent_is_advised_unless_it_is_there() {
+    fn agent_is_recommended_without_permission_unless_running() {
         let refused = Err(NicError::NotPermitted);
         assert_eq!(own_finding(&refused, 0, false).verdict, Verdict::Missing);
         assert!(own_finding(&refused, 0, false).advice.contains("omnesd"));

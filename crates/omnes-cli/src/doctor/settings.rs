@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_nobody_understands_are_limited_and_the_key_is_hidden() {
+    fn unknown_settings_are_reported_as_limited_and_the_key_is_hidden() {
         let verdict = |name, value: &str| finding(name, value.to_owned()).verdict;
         assert_eq!(verdict("OMNES_MPI", "bcast"), Verdict::Ok);
         assert_eq!(verdict("OMNES_MPI", "bcasts"), Verdict::Limited);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_ranks_refuse_are_told_with_what_is_wanted() {
+    fn invalid_values_are_reported_with_the_expected_form() {
         for (name, value, reason) in [
             ("OMNES_SPIN", "4", "needs a unit of time"),
             ("OMNES_PEER_TIMEOUT", "1ms", "must be at least 10ms"),

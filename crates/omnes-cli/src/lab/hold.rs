@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overtaken_frames_are_held_within_their_bounds() {
+    fn reordered_frames_are_held_within_their_bounds() {
         let holds: Vec<_> = (0..1000).map(extra_hold).collect();
         assert!(holds.iter().all(|hold| (OVERTAKEN_MIN..OVERTAKEN_MAX).contains(hold)));
         let late = holds.iter().filter(|hold| **hold > Duration::from_micros(200)).count();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_due_at_once_leave_in_the_order_they_came() {
+    fn frames_due_at_the_same_time_leave_in_arrival_order() {
         let due = Instant::now();
         let held = |arrival| Reverse(Held { due, arrival, port: 0, frame: Vec::new() });
         let mut heap: BinaryHeap<_> = [2, 0, 1].into_iter().map(held).collect();

@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_mean_something_else_are_refused() {
+    fn ambiguous_or_unsafe_lab_names_are_rejected() {
         assert!(parse_name("omnes").is_ok() && parse_name("a-1").is_ok());
         for name in ["", "8", "ephemeral", "-x", "a/b", "..", &"a".repeat(NAME_BYTES_MAX + 1)] {
             assert!(parse_name(name).is_err(), "{name}");

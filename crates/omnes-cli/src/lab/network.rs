@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_host_has_addresses_of_its_own() {
+    fn every_host_has_distinct_addresses() {
         assert_eq!(address(0, false).to_string(), "10.77.0.1");
         assert_eq!(address(HOSTS_MAX - 1, false).to_string(), "10.77.0.250");
         assert_eq!(address(0, true).to_string(), "fd77::1");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_know_all_others_and_not_themselves() {
+    fn hosts_have_neighbour_entries_for_all_others_but_not_themselves() {
         let lines = host_lines(1, 3);
         assert!(lines.contains("neigh replace 10.77.0.1 lladdr 02:4f:6d:00:00:01"));
         assert!(lines.contains("neigh replace 10.77.0.3 lladdr 02:4f:6d:00:00:03"));

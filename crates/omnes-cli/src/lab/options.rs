@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_typed_changes() {
+    fn only_the_given_link_options_change() {
         let link =
             Link::resolve(&typed("--loss 1% --delay 50us --rate 1gbit --fault-seed 7")).unwrap();
         let changed = link.with(&typed("--loss 2% --rate none"));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_flags_make_the_same_link_again() {
+    fn displayed_link_flags_round_trip() {
         let flags = "--rate 1.28Gbit/s --loss 1% --receive-loss 2% --duplicate 0.1% --reorder 7% \
                      --delay 50us --mtu 9000 --tx-offload off --fault-seed 7";
         let link = Link::resolve(&typed(flags)).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn perfect_links_need_no_program() {
+    fn perfect_links_need_no_fault_program() {
         let link = Link::resolve(&LinkOptions::default()).unwrap();
         assert!(!link.has_faults() && !link.is_holding());
         assert_eq!(link.to_string(), "perfect");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn mtu_and_delay_are_refused_beyond_their_ends() {
+    fn out_of_range_mtu_and_delay_are_rejected() {
         assert!(parse_mtu("1279").is_err() && parse_mtu("1280").is_ok());
         assert!(parse_mtu("9216").is_ok() && parse_mtu("9217").is_err());
         assert!(parse_delay("10s").is_ok() && parse_delay("11s").is_err());

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ended_process_is_not_alive_and_its_number_alone_proves_nothing() {
+    fn exited_process_is_not_alive_and_a_pid_alone_is_no_identity() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process::of(child.id() as i32).unwrap();
         assert!(process.is_alive());

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interface_table_is_read_by_column() {
+    fn interface_table_is_parsed_by_column() {
         let table =
             "Inter-|  Receive\n face |bytes\n  p0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
         let devices = parse_devices(table);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_uppermost_mounts_below_are_taken() {
+    fn only_topmost_mounts_below_sysfs_are_listed() {
         let mountinfo = b"\
 23 27 0:22 / /sys rw - sysfs sysfs rw
 31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_look_shows_numbers_and_a_second_one_rates() {
+    fn first_sample_shows_counts_and_the_second_one_rates() {
         let first = table(&[slot(0, 40, 1)], &BTreeMap::new());
         let row = words(&first, 1);
         assert_eq!(row[..9], ["0", "100", "000000ab", "2", "5", "counter", "40", "120", "0"]);

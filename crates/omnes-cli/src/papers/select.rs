@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_named_by_id_or_by_paper_in_any_case() {
+    fn targets_are_selected_by_id_or_paper_case_insensitively() {
         assert_eq!(ids(&["cb-f01", "MS-F04"]), ["MS-F04", "CB-F01"]);
         assert_eq!(ids(&[]).len(), 167);
         assert!(ids(&["IT"]).iter().all(|id| id.starts_with("IT-")));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_refused_with_what_there_is() {
+    fn unknown_target_error_lists_the_papers() {
         let error = targets_of(&["MS-F99".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("MS-F99") && error.contains("multisend (MS)"), "{error}");
     }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_brackets_are_a_host_each() {
+    fn bracketed_numbers_expand_to_hosts() {
         for (list, expected) in [
             ("node[1-3,7]", &["node1 1", "node2 1", "node3 1", "node7 1"][..]),
             ("me@n[08-10]:2,b", &["me@n08 2", "me@n09 2", "me@n10 2", "b 1"]),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_hosts_is_refused_with_the_way_out() {
+    fn invalid_host_lists_are_rejected_with_a_hint() {
         for (list, words) in [
             ("-oProxyCommand=x", "names no host"),
             ("a,,b", "names no host"),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_hosts_on_lines() {
+    fn hostfile_lists_one_host_entry_per_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hosts");
         let read = |text: &str| {

@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_the_launcher_sets_are_refused() {
+    fn invalid_and_reserved_variable_names_are_rejected() {
         for text in ["A", "=b", "1A=b", "A B=c", "OMNES_RANK=1", "OMNES_JOB_KEY=0"] {
             assert!(parse_variable(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn keys_differ_between_jobs_and_have_32_digits() {
+    fn job_keys_are_unique_and_have_32_digits() {
         let key = || Job::new(1, String::new(), vec![], vec![]).unwrap().key().to_owned();
         let (first, second) = (key(), key());
         assert_eq!(first.len(), 32);

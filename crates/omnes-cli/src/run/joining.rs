@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listening_socket_is_told_from_others() {
+    fn listening_socket_is_distinguished_from_others() {
         let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt";
         let line = |port, state| format!("   0: 0100007F:{port} 00000000:0000 {state} 00000000:0");
         assert!(is_listening(&line("1F90", "0A"), 8080));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_named_as_people_say_it() {
+    fn rank_lists_are_formatted_as_prose() {
         assert_eq!(named(&[1]), "rank 1 has");
         assert_eq!(named(&[1, 2]), "ranks 1 and 2 have");
         assert_eq!(named(&[1, 2, 5]), "ranks 1, 2 and 5 have");

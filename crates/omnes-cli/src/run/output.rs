@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_go_round() {
+    fn prefix_colours_cycle_by_rank() {
         assert_eq!(prefix(7, 1, Some(&COLOURS)), b"\x1b[33m[7]\x1b[0m ");
     }
 }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_fill_slots_in_the_order_typed() {
+    fn ranks_fill_slots_in_host_order() {
         let places = ssh_site("a,b:2,c").places(4);
         assert_eq!(names(&places), ["a", "b", "b", "c"]);
         let locals: Vec<_> = places.iter().map(|p| (p.local_rank, p.local_size)).collect();
@@ -334,13 +334,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_named_twice_is_one_host() {
+    fn duplicate_hosts_are_merged() {
         let places = ssh_site("a,b,a").places(3);
         assert_eq!(names(&places), ["a", "a", "b"]);
     }
 
     #[test]
-    fn lab_ranks_go_round_the_hosts_and_share_the_cores() {
+    fn lab_ranks_are_placed_round_robin_and_share_the_cores() {
         let link = LinkOptions::default();
         let site = LabSite { lab: None, hosts: 2, link, ipv6: false };
         let places = Site::Lab(Box::new(site)).places(3);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_hosts_keep_their_colons_and_get_brackets_in_the_rendezvous() {
+    fn ipv6_hosts_are_bracketed_only_in_the_rendezvous_address() {
         let site = ssh_site("[fd00::1]:2");
         assert_eq!(names(&site.places(2)), ["fd00::1", "fd00::1"]);
         assert!(site.rendezvous().unwrap().starts_with("[fd00::1]:"));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_rendezvous_follows_the_family() {
+    fn loopback_rendezvous_uses_the_requested_address_family() {
         let rendezvous = Site::Here { ipv6: false }.rendezvous().unwrap();
         assert!(rendezvous.starts_with("127.0.0.1:"), "{rendezvous}");
     }

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoted_words_come_back_from_a_shell_unchanged() {
+    fn quoted_words_pass_through_a_shell_unchanged() {
         let words: [&[u8]; 9] =
             [b"", b"a b", b"it's", b"$HOME `x` \\", b"~", b"=ls", b"two\nlines", b"*", b"\xff\x01"];
         for word in words {

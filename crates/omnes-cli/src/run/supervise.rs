@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_failure_has_no_deadline_and_status_0() {
+    fn successful_job_has_no_deadline_and_status_0() {
         let (now, mut job) = job(2);
         assert_eq!(job.poll_timeout(), None);
         for rank in 0..2 {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_followed_by_grace_then_term_then_grace_then_kill() {
+    fn failure_leads_to_sigterm_and_sigkill_after_one_grace_period_each() {
         let (now, mut job) = job(3);
         let order = job.handle_end(now, 1, FAILED).unwrap();
         let note = Some(Note::Failed { rank: 1, end: FAILED, others: 2 });
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_outlive_another_are_looked_at_once() {
+    fn ranks_that_outlive_another_are_checked_once() {
         let (now, mut job) = job(3);
         job.handle_end(now, 1, End::Exited(0));
         job.handle_end(now + LOOK_WAIT / 2, 2, End::Exited(0));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_decides_whatever_comes_later() {
+    fn first_failure_decides_the_status() {
         let (now, mut job) = job(3);
         job.handle_end(now, 1, FAILED);
         assert_eq!(job.handle_end(now, 0, End::Signalled(SIGTERM)), None);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_was_killed_explains_those_that_ended_for_its_sake() {
+    fn killed_rank_overrides_earlier_failures_in_the_status() {
         let (now, mut job) = job(4);
         job.handle_end(now, 1, FAILED);
         job.handle_end(now, 0, End::Signalled(SIGKILL));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_signal_does_not_put_off_the_kill() {
+    fn repeated_signal_does_not_postpone_the_kill() {
         let (now, mut job) = job(1);
         job.handle_signal(now, SIGTERM);
         job.handle_signal(now + GRACE / 2, SIGTERM);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_after_any_other_signal_kills_at_once() {
+    fn sigint_after_any_other_signal_kills_immediately() {
         for first in [SIGINT, SIGTERM, libc::SIGHUP] {
             let (now, mut job) = job(1);
             assert_eq!(job.handle_signal(now, first).signal, Some(first));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_not_started_any_more_are_not_waited_for() {
+    fn unstarted_ranks_are_not_waited_for() {
         let (now, mut job) = job(9);
         job.handle_unstarted(7);
         let order = job.handle_end(now, 0, FAILED).unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_end_well_after_a_signal_make_a_job_that_ended_well() {
+    fn job_succeeds_if_its_ranks_exit_cleanly_after_a_signal() {
         let (now, mut job) = job(1);
         job.handle_signal(now, SIGTERM);
         job.handle_end(now, 0, End::Exited(0));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_ended_by_a_signal_that_it_does_not_survive() {
+    fn job_killed_by_a_forwarded_signal_reports_that_signal() {
         let (now, mut job) = job(1);
         job.handle_end(now, 0, End::Signalled(SIGINT));
         assert_eq!(job.ended_by(), None, "nobody has forwarded it");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_limit_decides_over_the_ranks_ends() {
+    fn timeout_status_overrides_the_status_of_ranks() {
         let now = Instant::now();
         let mut job = Supervisor::new(now, 1, GRACE, Some(GRACE));
         assert_eq!(sent(job.handle_timeout(now + GRACE)), Some(SIGTERM));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_limit_holds_after_a_failure_which_keeps_its_status() {
+    fn time_limit_still_applies_after_a_failure_that_keeps_its_status() {
         let now = Instant::now();
         let mut job = Supervisor::new(now, 2, GRACE, Some(GRACE / 2));
         job.handle_end(now, 0, FAILED);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_limit_puts_no_kill_off() {
+    fn time_limit_does_not_postpone_the_kill() {
         let now = Instant::now();
         let mut job = Supervisor::new(now, 1, GRACE, Some(GRACE / 2));
         job.handle_signal(now, SIGINT);

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_make_a_run_for_each_combination_in_a_fixed_order() {
+    fn axes_expand_to_all_combinations_in_a_fixed_order() {
         let wanted = Wanted {
             ranks: vec![4, 8],
             sizes: vec![8, 1024],
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn large_runs_have_fewer_iterations_unless_they_are_named() {
+    fn large_runs_default_to_fewer_iterations() {
         let wanted = |repeat| Wanted {
             ranks: vec![8, 512],
             sizes: vec![8, 64 << 20],
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn carriers_are_an_axis_of_what_goes_to_all() {
+    fn carriers_vary_only_for_algorithms_that_send_to_all() {
         let carriers = ["multicast", "multisend:flat"].map(|it| it.parse().unwrap()).to_vec();
         let wanted = |algorithms: &[&str]| Wanted {
             algorithms: algorithms.iter().map(|it| it.parse().unwrap()).collect(),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused_with_the_way_out() {
+    fn contradictory_options_are_rejected_with_a_hint() {
         let refused = |op, wanted| format!("{:#}", resolve(op, wanted).unwrap_err());
         let roots = Wanted { roots: vec![8], ..Wanted::default() };
         assert!(refused(Op::Bcast, roots.clone()).contains("of 8 ranks the last is 7"));

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_pong_is_half_of_a_round_trip_and_grows_with_its_size() {
+    fn ping_pong_time_is_half_a_round_trip_and_grows_with_size() {
         let results = measured(Op::Pingpong, of(&[8, 8 << 10]));
         let [small, large] = [&results[0], &results[1]].map(|it| it.summary.median_us);
         // 8 B: the sum of all parts of the path, as given by the model's own test.
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasts_of_one_run_do_not_disturb_each_other() {
+    fn successive_broadcasts_do_not_interfere() {
         let algorithms = vec!["skewed=10".parse().unwrap()];
         let alone = Wanted { ranks: vec![64], sizes: vec![8], algorithms, ..Wanted::default() };
         let config = Config::resolve(Op::Bcast, alone).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_comes_near_the_wire_and_not_above_it() {
+    fn stream_rate_is_close_to_but_below_the_wire_rate() {
         let results = measured(Op::Bandwidth, of(&[1 << 20]));
         let rate = f64::from(1 << 20) / results[0].summary.median_us;
         // 25 Gbit/s without headers and frames are at most 2,916 MB/s.
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasts_back_to_back_are_faster_than_one_by_one() {
+    fn back_to_back_broadcasts_are_faster_than_single_ones() {
         let one = measured(Op::Bcast, of(&[8]));
         let many = measured(Op::Throughput, of(&[8]));
         assert!(many[0].summary.median_us < one[0].summary.median_us);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_keeps_those_below_it_waiting_in_a_tree() {
+    fn late_rank_delays_its_subtree() {
         let algorithms = ["combined", "original"].map(|name| name.parse().unwrap()).to_vec();
         let skew = vec![std::time::Duration::from_micros(1000)];
         let wanted =
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn barriers_follow_each_other() {
+    fn nic_barriers_are_faster_than_channel_barriers() {
         let kinds = ["nic:dissemination", "channel:dissemination", "default"];
         let algorithms = kinds.map(|name| name.parse().unwrap()).to_vec();
         let results = measured(Op::Barrier, Wanted { algorithms, ..Wanted::default() });

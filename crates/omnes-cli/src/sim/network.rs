@@ -93,13 +93,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_named_by_their_ends() {
+    fn links_are_named_by_their_endpoints() {
         let names = LinkNames::new(NetworkKind::Single, 4).unwrap();
         assert_eq!((names.name(6), names.name(7)), ("h3>s0".into(), "s0>h3".into()));
     }
 
     #[test]
-    fn shapes_are_read_as_they_are_written_and_built() {
+    fn network_kinds_round_trip_and_are_built() {
         for (text, switches) in [("single", 1), ("fat-tree=4", 20), ("dragonfly", 1)] {
             let kind: NetworkKind = text.parse().unwrap();
             assert_eq!(kind.to_string(), text);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_message_gets_the_tree_of_its_lambda() {
+    fn small_message_gets_the_postal_tree_of_its_lambda() {
         let postal = choose("ethernet-25g", 64, 8);
         assert_eq!(postal.tree, Tree::Postal { lambda: postal.lambda });
         assert!(postal.hop > postal.one_more, "{postal:?}");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_child_costs_the_host_or_the_wire_whichever_is_slower() {
+    fn extra_child_costs_the_slower_of_host_and_wire() {
         // A message of one packet costs its sender a train and a packet for each child, and a copy.
         let (testbed, bytes) = (named("ethernet-25g").unwrap(), 1000);
         let host = testbed.host;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_gets_few_children() {
+    fn long_message_gets_a_small_fan_out() {
         let short = choose("ethernet-25g", 512, 64 << 10);
         let long = choose("ethernet-25g", 512, 64 << 20);
         let fan_out = |postal: &Postal| postal.tree.fan_out_max(512).unwrap();

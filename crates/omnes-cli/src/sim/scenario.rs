@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn printed_scenario_round_trips() {
         let text = "op = \"skew\"\nranks = [4, 8]\nsizes = [\"64k\", 8]\nalgorithms = \"nack\"\n\
                     loss = [\"0.01%\", \"1%\"]\nskew = [\"0\", \"1500ns\"]\nroots = 2\nseeds = 2\n\
                     carrier = [\"multicast\", \"multisend:flat:host\"]\nrepeat = 3\nwarmup = 0\n";
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_the_way_out() {
+    fn scenario_errors_include_a_hint() {
         let refused = |text: &str| format!("{:#}", parse(text).unwrap_err());
         let error = refused("op = \"bcast\"\nalgoritms = \"flat\"");
         assert!(error.contains("`algoritms`") && error.contains("`algorithms`"), "{error}");

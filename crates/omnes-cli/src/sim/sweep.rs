@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_order_and_are_the_same_whatever_the_number_of_jobs() {
+    fn sweep_results_are_ordered_and_independent_of_the_number_of_jobs() {
         let wanted = Wanted {
             ranks: vec![4, 6],
             sizes: vec![8, 30_000],

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_as_they_are_written() {
+    fn values_round_trip_through_their_text() {
         for text in ["default", "postal", "postal=2.5/4", "combined", "nic:counter", "pairwise"] {
             assert_eq!(text.parse::<Algorithm>().unwrap().to_string(), text);
         }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_the_way_out() {
+    fn invalid_values_are_rejected_with_a_hint() {
         let refused = |error: Result<Loss, String>| error.unwrap_err();
         assert!(refused("0.01".parse()).contains("0.01%"));
         assert!(refused("101%".parse()).contains("more than 100%"));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn only_multi_sends_are_named_behind_an_algorithm() {
+    fn only_multisend_carriers_have_an_algorithm_suffix() {
         let suffix = |text: &str| text.parse::<CarrierKind>().unwrap().suffix();
         assert_eq!(
             (suffix("multicast"), suffix("multisend:flat")),

@@ -69,7 +69,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_rank_seen_first_shows_its_mean_since_its_start() {
+    fn first_sample_of_a_rank_shows_its_mean_rate_since_start() {
         let earlier = Earlier::default();
         let rank = rank(0, 3, 100);
         assert_eq!(earlier.interval(&rank), Some(Duration::from_secs(2)));
@@ -78,7 +78,7 @@ pub mod tests {
     }
 
     #[test]
-    fn rates_are_those_between_two_updates() {
+    fn rates_are_computed_between_two_updates() {
         let mut earlier = Earlier::default();
         earlier.note(&[rank(0, 3, 100)]);
         assert_eq!(earlier.per_second(&rank(0, 7, 140), "packets_sent"), Some(10.0));

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_is_one_line_with_its_counters_by_name() {
+    fn each_rank_has_one_json_line_with_its_named_counters() {
         let text = lines(&[rank(0, 3, 100), rank(1, 3, 7)], &Earlier::default()).unwrap();
         let rows: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_hexadecimal_digits() {
+    fn job_ids_are_hexadecimal() {
         assert_eq!(parse_job("1A2b"), Ok("1a2b".to_owned()));
         for text in ["", "123456789", "job", "0x1"] {
             assert!(parse_job(text).is_err(), "{text}");

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_rates_and_counts_and_a_dash_for_what_is_not_there() {
+    fn row_shows_rates_and_counts_and_a_dash_for_missing_values() {
         let text = overview(&[rank(0, 3, 100)], &Earlier::default());
         let mut lines = text.lines();
         let start = "1 rank of 1 job; mean rates since the start of each";
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_network_and_of_memory_together() {
+    fn packet_rates_add_network_and_shared_memory() {
         let mut rank = rank(0, 3, 100);
         rank.counters.push(("shm_packets_sent".to_owned(), 10));
         let text = overview(&[rank], &Earlier::default());

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_figures_times_and_choices() {
+    fn text_report_shows_figures_times_and_choices() {
         let text = Report::new(&entry(), &measured()).text();
         let network = "# lab 10.77.0.0/16, 8 ranks on 8 nodes, 1416 bytes per packet, no multicast";
         assert!(text.starts_with(network), "{text}");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_are_told_with_lambda_and_tree() {
+    fn hops_are_reported_with_lambda_and_tree() {
         let mut entry = entry();
         entry.network.has_multicast = true;
         entry.network.multisend = Some("auto:nic".to_owned());
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_see_the_same_with_units_in_the_names() {
+    fn json_report_has_the_same_data_with_units_in_field_names() {
         let report = serde_json::to_value(Report::new(&entry(), &measured())).unwrap();
         assert_eq!(report["figures"]["multicast"], serde_json::Value::Null);
         assert_eq!(report["figures"]["chain"]["level_ns"], 25_000);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_rank_that_is_cut_off_is_named_and_ends_too() {
+fn disconnected_rank_is_named_and_ends_as_well() {
     if !is_root() {
         return;
     }
@@ -29,7 +29,7 @@ fn a_rank_that_is_cut_off_is_named_and_ends_too() {
 /// While the link is down, packets wait for the other host's Ethernet address, where no NIC can see
 /// them.
 #[test]
-fn barriers_outlast_a_cable_that_is_out_for_less_than_the_timeout() {
+fn barriers_survive_link_outages_shorter_than_the_timeout() {
     if !is_root() {
         return;
     }
@@ -48,7 +48,7 @@ fn barriers_outlast_a_cable_that_is_out_for_less_than_the_timeout() {
 }
 
 #[test]
-fn a_rank_that_is_killed_is_named_also_where_packets_are_lost() {
+fn killed_rank_is_named_despite_packet_loss() {
     if !is_root() {
         return;
     }
@@ -70,7 +70,7 @@ fn written_bytes(id: &str) -> u64 {
 }
 
 #[test]
-fn a_rank_that_is_killed_while_hosts_copy_is_named_and_no_copy_appears() {
+fn rank_killed_during_a_copy_between_hosts_is_named_without_leftovers() {
     if !is_root() {
         return;
     }
@@ -113,7 +113,7 @@ fn a_rank_that_is_killed_while_hosts_copy_is_named_and_no_copy_appears() {
 }
 
 #[test]
-fn a_rank_that_long_packets_do_not_get_to_is_named_with_the_way_out() {
+fn rank_unreachable_by_long_packets_is_named_with_a_hint() {
     if !is_root() {
         return;
     }
@@ -135,7 +135,7 @@ fn a_rank_that_long_packets_do_not_get_to_is_named_with_the_way_out() {
 }
 
 #[test]
-fn a_job_does_without_long_packets_where_a_switch_drops_them_and_says_so() {
+fn job_falls_back_to_shorter_packets_if_a_switch_drops_long_ones() {
     if !is_root() {
         return;
     }
@@ -152,7 +152,7 @@ fn a_job_does_without_long_packets_where_a_switch_drops_them_and_says_so() {
 }
 
 #[test]
-fn a_job_across_sites_has_packets_that_pass_between_them_and_says_so() {
+fn job_across_sites_reduces_its_packet_size_to_the_path_mtu() {
     if !is_root() {
         return;
     }
@@ -171,7 +171,7 @@ fn a_job_across_sites_has_packets_that_pass_between_them_and_says_so() {
 }
 
 #[test]
-fn hosts_between_which_no_packet_gets_through_are_named_at_the_start() {
+fn mutually_unreachable_hosts_are_named_at_startup() {
     if !is_root() {
         return;
     }

@@ -5,7 +5,7 @@ use crate::{BY_DEFAULT, PATIENCE};
 use std::time::Instant;
 
 #[test]
-fn a_rank_that_is_killed_is_named_by_all_others_whatever_they_wait_in() {
+fn killed_rank_is_named_by_all_others_in_every_waiting_call() {
     for role in ["recv", "any", "neighbour", "send", "bcast", "barrier"] {
         for victim in [0, 2] {
             let play = Play::new(role, victim, "compute");
@@ -17,7 +17,7 @@ fn a_rank_that_is_killed_is_named_by_all_others_whatever_they_wait_in() {
 }
 
 #[test]
-fn a_rank_that_exits_without_farewell_is_named() {
+fn rank_that_exits_without_goodbye_is_named() {
     for victim in [0, 3] {
         let play = Play::new("barrier", victim, "exit");
         let start = Instant::now();
@@ -41,19 +41,19 @@ fn stop_a_rank(play: Play<'_>) {
 }
 
 #[test]
-fn a_rank_that_falls_silent_is_named_within_five_seconds_by_default() {
+fn silent_rank_is_named_within_five_seconds_by_default() {
     stop_a_rank(Play { peer_timeout: None, ..Play::new("recv", 2, "wait") });
 }
 
 #[test]
-fn a_rank_that_falls_silent_is_named_within_the_time_that_was_asked_for() {
+fn silent_rank_is_named_within_the_configured_timeout() {
     for (role, victim) in [("recv", 0), ("barrier", 3), ("neighbour", 1)] {
         stop_a_rank(Play::new(role, victim, "wait"));
     }
 }
 
 #[test]
-fn a_rank_that_leaves_early_in_good_order_is_no_failure() {
+fn rank_that_leaves_early_in_order_is_not_a_failure() {
     for victim in [0, 2] {
         let mut ranks = Play::new("farewell", victim, "leave").start_here();
         let deadline = Instant::now() + PATIENCE;
@@ -65,7 +65,7 @@ fn a_rank_that_leaves_early_in_good_order_is_no_failure() {
 }
 
 #[test]
-fn a_rank_that_fails_ends_nothing_of_those_who_do_without_it() {
+fn failed_rank_does_not_disturb_independent_ranks() {
     for _ in 0..3 {
         let play = Play::new("chain", 2, "compute");
         let mut ranks = play.start_here();
@@ -75,7 +75,7 @@ fn a_rank_that_fails_ends_nothing_of_those_who_do_without_it() {
 }
 
 #[test]
-fn a_rank_that_waits_for_anybody_ends_when_all_others_have_left() {
+fn receive_from_any_rank_fails_after_all_others_have_left() {
     for victim in [0, 2] {
         let mut ranks = Play::new("any", victim, "stay").start_here();
         let deadline = Instant::now() + PATIENCE;

@@ -19,7 +19,7 @@ fn assert_all_stay(ranks: &mut [Rank], time: Duration) {
 }
 
 #[test]
-fn a_rank_that_computes_has_not_failed() {
+fn computing_rank_is_not_reported_as_failed() {
     let play = Play::new("recv", 1, "compute");
     assert_all_stay(&mut play.start_here(), play.limit() * 2);
 }
@@ -31,7 +31,7 @@ fn suspend(ranks: &mut [Rank]) {
 }
 
 #[test]
-fn ranks_that_are_stopped_together_go_on_together() {
+fn ranks_stopped_together_resume_together() {
     let play = Play::new("rounds", 0, "wait");
     let mut ranks = play.start_here();
     suspend(&mut ranks);
@@ -44,7 +44,7 @@ fn ranks_that_are_stopped_together_go_on_together() {
 }
 
 #[test]
-fn ranks_that_are_stopped_go_on_one_by_one_and_who_dies_later_is_named() {
+fn stopped_ranks_resume_one_by_one_and_a_later_death_is_reported() {
     // Victims in a call, and victims with only their progress thread inside the library.
     for (role, victim, fate) in [("barrier", 1, "wait"), ("send", 2, "compute")] {
         let play = Play::new(role, victim, fate);
@@ -61,7 +61,7 @@ fn ranks_that_are_stopped_go_on_one_by_one_and_who_dies_later_is_named() {
 }
 
 #[test]
-fn a_rank_that_does_not_go_on_with_the_others_is_named_after_the_timeout() {
+fn rank_that_does_not_resume_with_the_others_is_named_after_timeout() {
     for (role, victim) in [("recv", 0), ("bcast", 2)] {
         let play = Play::new(role, victim, "compute");
         let mut ranks = play.start_here();
@@ -75,7 +75,7 @@ fn a_rank_that_does_not_go_on_with_the_others_is_named_after_the_timeout() {
 }
 
 #[test]
-fn a_rank_that_is_killed_while_all_are_stopped_is_named() {
+fn rank_killed_while_all_are_stopped_is_named() {
     for victim in [0, 3] {
         let play = Play::new("barrier", victim, "compute");
         let mut ranks = play.start_here();
@@ -88,7 +88,7 @@ fn a_rank_that_is_killed_while_all_are_stopped_is_named() {
 
 /// Packets that have arrived from a rank are read before its silence is judged, wherever they are.
 #[test]
-fn a_rank_that_was_stopped_for_less_than_the_timeout_is_heard_by_one_that_was_stopped_too() {
+fn briefly_stopped_ranks_do_not_time_each_other_out() {
     if !is_root() {
         return;
     }

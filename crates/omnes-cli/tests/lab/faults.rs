@@ -24,7 +24,7 @@ fn receive_numbered(socket: &UdpSocket, count: usize) -> Vec<u32> {
 }
 
 #[test]
-fn five_percent_loss_is_within_bounds_counted_and_repeatable() {
+fn five_percent_loss_is_accurate_counted_and_reproducible() {
     if !is_root() {
         return;
     }
@@ -42,7 +42,7 @@ fn five_percent_loss_is_within_bounds_counted_and_repeatable() {
 }
 
 #[test]
-fn receive_loss_is_drawn_at_each_host_by_itself_counted_and_repeatable() {
+fn receive_loss_is_independent_per_host_counted_and_reproducible() {
     if !is_root() {
         return;
     }
@@ -71,7 +71,7 @@ fn receive_loss_is_drawn_at_each_host_by_itself_counted_and_repeatable() {
 }
 
 #[test]
-fn receive_loss_meets_each_segment_and_ends_while_the_lab_is_in_use() {
+fn receive_loss_applies_per_segment_and_can_be_disabled_at_run_time() {
     if !is_root() {
         return;
     }
@@ -108,7 +108,7 @@ fn duplicates_arrive_and_are_counted() {
 }
 
 #[test]
-fn reordered_packets_are_overtaken_and_none_is_lost() {
+fn reordered_packets_arrive_late_without_loss() {
     if !is_root() {
         return;
     }
@@ -122,7 +122,7 @@ fn reordered_packets_are_overtaken_and_none_is_lost() {
 }
 
 #[test]
-fn delay_adds_to_both_ways_and_goes_again_while_the_lab_is_in_use() {
+fn delay_applies_in_both_directions_and_can_be_removed_at_run_time() {
     if !is_root() {
         return;
     }
@@ -138,7 +138,7 @@ fn delay_adds_to_both_ways_and_goes_again_while_the_lab_is_in_use() {
 }
 
 #[test]
-fn each_segment_of_a_train_meets_its_own_fault() {
+fn faults_apply_to_each_segment_of_a_train() {
     if !is_root() {
         return;
     }

@@ -146,7 +146,7 @@ fn round_trip(one: &UdpSocket, other: &UdpSocket, tries: usize) -> Duration {
 }
 
 #[test]
-fn values_without_a_unit_are_refused_with_the_way_out() {
+fn values_without_a_unit_are_rejected_with_a_hint() {
     for (flag, value, hint) in [
         ("--loss", "1", "1%"),
         ("--receive-loss", "20", "20%"),
@@ -161,14 +161,14 @@ fn values_without_a_unit_are_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_change_of_nothing_is_refused() {
+fn lab_set_without_options_is_rejected() {
     let done = omnes(&["lab", "set", "--name", &TestLab::fresh_name()]);
     assert_eq!(done.status.code(), Some(2));
     assert!(text(&done.stderr).contains("give a link option"), "{}", text(&done.stderr));
 }
 
 #[test]
-fn lab_without_privilege_names_what_is_missing_and_ends_with_77() {
+fn unprivileged_lab_names_the_missing_privilege_and_exits_with_77() {
     let mut command = Command::new(OMNES);
     command.args(["lab", "up", "2", "--name", &TestLab::fresh_name()]);
     // SAFETY: one system call without pointers. An ordinary user may not drop what it does not
@@ -185,7 +185,7 @@ fn lab_without_privilege_names_what_is_missing_and_ends_with_77() {
 }
 
 #[test]
-fn a_lab_is_neither_damaged_nor_removed_from_inside_its_hosts() {
+fn commands_inside_lab_hosts_cannot_damage_or_remove_the_lab() {
     if !is_root() {
         return;
     }
@@ -214,7 +214,7 @@ fn a_lab_is_neither_damaged_nor_removed_from_inside_its_hosts() {
 }
 
 #[test]
-fn a_lab_of_a_mount_namespace_is_refused_elsewhere_until_that_is_gone() {
+fn lab_of_another_mount_namespace_is_rejected_while_that_exists() {
     if !is_root() {
         return;
     }
@@ -238,7 +238,7 @@ fn a_lab_of_a_mount_namespace_is_refused_elsewhere_until_that_is_gone() {
 }
 
 #[test]
-fn hosts_answer_each_other_in_both_families_and_to_multicast() {
+fn lab_hosts_exchange_ipv4_ipv6_and_multicast_packets() {
     if !is_root() {
         return;
     }
@@ -254,7 +254,7 @@ fn hosts_answer_each_other_in_both_families_and_to_multicast() {
 }
 
 #[test]
-fn lab_goes_up_runs_commands_is_listed_and_goes_down() {
+fn lab_is_created_runs_commands_is_listed_and_is_removed() {
     if !is_root() {
         return;
     }
@@ -289,7 +289,7 @@ fn lab_goes_up_runs_commands_is_listed_and_goes_down() {
 }
 
 #[test]
-fn down_of_all_labs_goes_on_after_one_that_cannot_be_removed() {
+fn removing_all_labs_continues_after_one_failure() {
     if !is_root() {
         return;
     }
@@ -311,7 +311,7 @@ fn down_of_all_labs_goes_on_after_one_that_cannot_be_removed() {
 }
 
 #[test]
-fn down_ends_what_runs_inside_even_if_the_state_is_damaged() {
+fn lab_down_ends_processes_inside_even_with_damaged_state() {
     if !is_root() {
         return;
     }
@@ -345,7 +345,7 @@ fn lab_process(lab: &TestLab) -> u64 {
 }
 
 #[test]
-fn a_keeper_that_was_killed_is_started_again_by_what_needs_it() {
+fn killed_keeper_is_restarted_on_demand() {
     if !is_root() {
         return;
     }
@@ -369,7 +369,7 @@ fn a_keeper_that_was_killed_is_started_again_by_what_needs_it() {
 }
 
 #[test]
-fn changes_of_a_lab_at_the_same_time_all_count() {
+fn concurrent_lab_changes_are_all_applied() {
     if !is_root() {
         return;
     }
@@ -398,7 +398,7 @@ fn changes_of_a_lab_at_the_same_time_all_count() {
 }
 
 #[test]
-fn failed_up_leaves_nothing_behind() {
+fn failed_lab_creation_leaves_nothing_behind() {
     if !is_root() {
         return;
     }

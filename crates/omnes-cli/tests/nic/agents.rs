@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 #[test]
-fn slots_are_shown_while_a_job_has_them_and_gone_when_it_is_killed() {
+fn slots_are_listed_while_a_job_runs_and_freed_when_killed() {
     let Some(hosts) = Hosts::new(2) else { return };
     let _agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
     let mut ranks: Vec<Child> = (0..2)
@@ -50,7 +50,7 @@ fn slots_are_shown_while_a_job_has_them_and_gone_when_it_is_killed() {
 }
 
 #[test]
-fn an_agent_that_ends_or_is_killed_leaves_nothing() {
+fn stopped_or_killed_agent_leaves_nothing_behind() {
     let Some(hosts) = Hosts::new(1) else { return };
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGKILL] {
         let mut agent = Agent::start(&hosts, 0, &[]);
@@ -81,7 +81,7 @@ fn an_agent_that_ends_or_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn a_filter_that_was_left_behind_is_seen_and_removed() {
+fn leftover_filter_is_detected_and_removed() {
     let Some(hosts) = Hosts::new(1) else { return };
     let mut agent = Agent::start(&hosts, 0, &[]);
     let traces = Traces::of(&hosts.list(0));
@@ -112,7 +112,7 @@ fn a_filter_that_was_left_behind_is_seen_and_removed() {
 }
 
 #[test]
-fn root_starts_and_ends_an_agent_by_hand_and_others_do_not() {
+fn only_root_can_start_and_stop_the_agent_by_command() {
     let Some(hosts) = Hosts::new(1) else { return };
     for verb in [&["nic", "attach", "eth0"][..], &["nic", "detach", "eth0"]] {
         let refused = hosts.omnes_as(0, NOBODY, verb);
@@ -147,7 +147,7 @@ fn root_starts_and_ends_an_agent_by_hand_and_others_do_not() {
 }
 
 #[test]
-fn only_one_agent_serves_and_only_root_may_be_one() {
+fn only_one_agent_may_run_and_only_as_root() {
     let Some(hosts) = Hosts::new(1) else { return };
     let start = |user: u32, words: &[&str]| {
         hosts.inside(0, || {
@@ -168,7 +168,7 @@ fn only_one_agent_serves_and_only_root_may_be_one() {
 }
 
 #[test]
-fn help_has_examples() {
+fn nic_and_agent_help_have_examples() {
     let help = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).arg("--help").output().unwrap();
         assert!(output.status.success());
@@ -190,7 +190,7 @@ fn unit_file() -> String {
 }
 
 #[test]
-fn the_capabilities_of_the_unit_file_suffice() {
+fn unit_file_capabilities_are_sufficient() {
     let Some(hosts) = Hosts::new(2) else { return };
     let unit = unit_file();
     let capabilities = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
@@ -216,7 +216,7 @@ fn the_capabilities_of_the_unit_file_suffice() {
 }
 
 #[test]
-fn the_unit_file_starts_what_there_is() {
+fn unit_file_starts_the_agent_with_valid_arguments() {
     let unit = unit_file();
     assert!(unit.contains("ExecStart=/usr/local/bin/omnesd $OMNESD_ARGS"), "{unit}");
     let arguments = unit.lines().find_map(|line| line.split_once("OMNESD_ARGS=")).unwrap().1;

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 #[test]
-fn ordinary_users_get_the_kernels_nic_from_the_agent_and_do_without() {
+fn unprivileged_users_borrow_the_kernel_nic_or_run_without() {
     let Some(hosts) = Hosts::new(2) else { return };
     for nic in job(&hosts, 4001) {
         assert!(nic.starts_with("user space") && nic.contains("no agent"), "{nic}");
@@ -52,7 +52,7 @@ fn move_address_inwards(hosts: &Hosts, host: usize, address: &str) {
 }
 
 #[test]
-fn barriers_go_on_without_the_nic_where_packets_do_not_pass_the_interface_of_their_address() {
+fn barriers_fall_back_if_packets_bypass_the_interface_of_their_address() {
     let Some(hosts) = Hosts::new(2) else { return };
     move_address_inwards(&hosts, 1, "10.78.0.2");
     let _agents: Vec<Agent> = (0..2).map(|host| Agent::start(&hosts, host, &[])).collect();
@@ -64,7 +64,7 @@ fn barriers_go_on_without_the_nic_where_packets_do_not_pass_the_interface_of_the
 /// The agent sees packets that leave by any interface; a process that loads the firmware itself
 /// sees only those that leave by the interface with its address.
 #[test]
-fn barriers_go_on_without_the_nic_where_one_rank_alone_finds_it_blind() {
+fn barriers_fall_back_if_the_nic_of_one_rank_sees_no_packets() {
     let Some(hosts) = Hosts::new(2) else { return };
     move_address_inwards(&hosts, 1, "10.78.0.2");
     for nic in job_of(&hosts, 4008, 0) {
@@ -73,7 +73,7 @@ fn barriers_go_on_without_the_nic_where_one_rank_alone_finds_it_blind() {
 }
 
 #[test]
-fn barriers_go_on_while_slots_are_opened() {
+fn barriers_continue_while_slots_are_opened() {
     let Some(hosts) = Hosts::new(2) else { return };
     let agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
     // It answers nobody, but it exists.
@@ -98,7 +98,7 @@ fn barriers_go_on_while_slots_are_opened() {
 
 /// Slots are opened one by one, which takes longer than using a communicator and freeing it.
 #[test]
-fn slots_that_are_needed_no_more_keep_no_threads() {
+fn unneeded_slots_do_not_keep_threads() {
     let Some(hosts) = Hosts::new(2) else { return };
     let ranks = [0, 1].map(|at| {
         let mut rank = rank(&hosts, at, 2, 4013);
@@ -115,7 +115,7 @@ fn slots_that_are_needed_no_more_keep_no_threads() {
 }
 
 #[test]
-fn all_ranks_hear_that_the_nic_runs_no_barrier_any_more() {
+fn all_ranks_learn_that_the_nic_is_lost_between_barriers() {
     let Some(hosts) = Hosts::new(2) else { return };
     let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
     let mut ranks = [0, 1].map(|at| {
@@ -164,12 +164,12 @@ fn all_hear_of_a_lost_barrier(port: u16, way: &str) {
 }
 
 #[test]
-fn all_ranks_hear_that_the_nic_runs_a_barrier_no_more() {
+fn all_ranks_learn_that_the_nic_is_lost_during_a_barrier() {
     all_hear_of_a_lost_barrier(4009, "blocking");
 }
 
 #[test]
-fn all_ranks_hear_so_of_barriers_that_were_started_and_of_those_with_a_limit() {
+fn nic_loss_is_reported_in_nonblocking_and_time_limited_barriers() {
     for (port, way) in (4014..).zip(["started", "tested", "limited"]) {
         all_hear_of_a_lost_barrier(port, way);
     }

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
-fn the_first_rank_that_fails_gives_the_status_and_the_others_are_ended() {
+fn first_failed_rank_sets_the_status_and_the_others_are_ended() {
     let script = format!("[ $OMNES_RANK != 1 ] || exit 7; {WAIT}");
     let (status, _, errors) = shell(&["-n", "3", "--grace", "1s"], &script);
     assert_eq!(status, 7);
@@ -20,7 +20,7 @@ fn the_first_rank_that_fails_gives_the_status_and_the_others_are_ended() {
 }
 
 #[test]
-fn ranks_that_ignore_term_after_a_failure_are_killed() {
+fn ranks_that_ignore_sigterm_after_a_failure_are_killed() {
     // Rank 1 fails when rank 0 has opened the pipe's other end, and so ignores TERM already.
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
@@ -36,14 +36,14 @@ fn ranks_that_ignore_term_after_a_failure_are_killed() {
 }
 
 #[test]
-fn a_rank_that_dies_by_a_signal_gives_128_and_the_signal() {
+fn rank_killed_by_a_signal_sets_status_128_plus_signal() {
     let (status, _, errors) = shell(&["-n", "1"], "kill -SEGV $$");
     assert_eq!(status, 128 + libc::SIGSEGV);
     assert_eq!(errors, "omnes: rank 0 on this machine was killed by SIGSEGV\n");
 }
 
 #[test]
-fn term_reaches_the_ranks_which_end_in_their_own_way() {
+fn sigterm_is_forwarded_and_ranks_exit_on_their_own_terms() {
     let job = Job::shell(&["-n", "2"], 2, POLITE);
     job.signal(libc::SIGTERM);
     let (status, output, errors) = job.finish();
@@ -57,7 +57,7 @@ fn term_reaches_the_ranks_which_end_in_their_own_way() {
 }
 
 #[test]
-fn an_interrupt_after_a_term_kills_ranks_that_heed_neither() {
+fn sigint_after_sigterm_kills_ranks_that_ignore_both() {
     let mut job = Job::shell(&["-n", "1"], 1, "trap '' INT TERM; echo ready; sleep 60");
     job.signal(libc::SIGTERM);
     assert!(job.note().ends_with("(a SIGINT kills)\n"));
@@ -67,7 +67,7 @@ fn an_interrupt_after_a_term_kills_ranks_that_heed_neither() {
 }
 
 #[test]
-fn interrupt_and_hangup_are_forwarded_as_they_are_and_end_the_launcher_too() {
+fn sigint_and_sighup_are_forwarded_and_also_end_the_launcher() {
     for signal in [libc::SIGINT, libc::SIGHUP] {
         let job = Job::shell(&["-n", "2"], 2, WAIT);
         job.signal(signal);
@@ -76,14 +76,14 @@ fn interrupt_and_hangup_are_forwarded_as_they_are_and_end_the_launcher_too() {
 }
 
 #[test]
-fn signals_with_a_meaning_for_the_ranks_alone_are_passed_on() {
+fn user_signals_are_forwarded_to_the_ranks() {
     let job = Job::shell(&["-n", "1", "--no-prefix"], 1, TELLS);
     assert_eq!(job.finish_after_both(), (0, "USR1\nUSR2\n".to_owned(), String::new()));
 }
 
 /// As Ctrl-\ does: its meaning to the ranks, such as "show progress", is up to them.
 #[test]
-fn quit_is_passed_on_and_ends_ranks_that_give_it_no_meaning() {
+fn sigquit_is_forwarded_and_ends_ranks_without_a_handler() {
     let script = "trap 'echo here; exit 0' QUIT; echo ready; while :; do :; done";
     let job = Job::shell(&["-n", "1", "--no-prefix"], 1, script);
     job.signal(libc::SIGQUIT);
@@ -94,7 +94,7 @@ fn quit_is_passed_on_and_ends_ranks_that_give_it_no_meaning() {
 }
 
 #[test]
-fn a_rank_that_is_stopped_ends_in_its_own_way_too() {
+fn stopped_rank_still_handles_sigterm() {
     let script = "trap 'echo saved; exit 0' TERM; echo ready; kill -STOP $$; while :; do :; done";
     let job = Job::shell(&["-n", "1", "--no-prefix"], 1, script);
     let children = format!("/proc/{0}/task/{0}/children", job.launcher.id());
@@ -119,7 +119,7 @@ fn a_rank_that_is_stopped_ends_in_its_own_way_too() {
 const GOES_ON: &str = "trap 'echo goes on; exit 0' CONT; sleep 60 & echo ready; wait";
 
 #[test]
-fn a_launcher_that_is_stopped_stops_its_ranks_which_go_on_with_it() {
+fn stopping_and_continuing_the_launcher_applies_to_its_ranks() {
     // In a group of its own, as a shell with job control starts it.
     let mut command = omnes_run(&["-n", "2", "--no-prefix", "--", "sh", "-c", GOES_ON]);
     let job = Job::start(command.process_group(0), 2);
@@ -130,7 +130,7 @@ fn a_launcher_that_is_stopped_stops_its_ranks_which_go_on_with_it() {
 }
 
 #[test]
-fn a_launcher_that_nobody_would_continue_does_not_stop() {
+fn launcher_without_job_control_does_not_stop() {
     let mut command = omnes_run(&["-n", "2", "--no-prefix", "--", "sh", "-c", GOES_ON]);
     // SAFETY: the hook makes one system call, after which no shell of this session remains.
     unsafe {
@@ -151,7 +151,7 @@ fn a_launcher_that_nobody_would_continue_does_not_stop() {
 }
 
 #[test]
-fn a_hangup_that_was_ignored_at_the_start_stays_ignored() {
+fn initially_ignored_sighup_stays_ignored() {
     let mut command = omnes_run(&["-n", "1", "--", "sh", "-c", POLITE]);
     // SAFETY: the hook makes one system call; it runs after that of `omnes_run`.
     unsafe {
@@ -169,7 +169,7 @@ fn a_hangup_that_was_ignored_at_the_start_stays_ignored() {
 }
 
 #[test]
-fn ranks_that_ignore_a_signal_are_killed_after_the_grace() {
+fn ranks_that_ignore_a_signal_are_killed_after_the_grace_period() {
     let job = Job::shell(&["-n", "2", "--grace", "10ms"], 2, STUBBORN);
     job.signal(libc::SIGTERM);
     let (status, _, errors) = job.finish();
@@ -178,7 +178,7 @@ fn ranks_that_ignore_a_signal_are_killed_after_the_grace() {
 }
 
 #[test]
-fn a_second_interrupt_kills_at_once() {
+fn second_sigint_kills_immediately() {
     let mut job = Job::shell(&["-n", "2", "--grace", "50s"], 2, STUBBORN);
     job.signal(libc::SIGINT);
     assert!(job.note().starts_with("omnes: SIGINT forwarded"));
@@ -187,7 +187,7 @@ fn a_second_interrupt_kills_at_once() {
 }
 
 #[test]
-fn a_launcher_that_only_waits_for_a_slow_reader_has_no_warden() {
+fn launcher_waiting_only_for_a_slow_reader_has_no_warden() {
     // More than a pipe holds, and less than the two between the rank and the reader.
     let script = "echo ready; head -c 100000 /dev/zero | tr '\\0' x";
     let job = Job::shell(&["-n", "1"], 1, script);
@@ -202,7 +202,7 @@ fn a_launcher_that_only_waits_for_a_slow_reader_has_no_warden() {
 }
 
 #[test]
-fn ranks_and_what_they_have_started_die_with_a_launcher_that_is_killed() {
+fn ranks_and_their_descendants_die_with_a_killed_launcher() {
     // Raw output: all of them hold the pipe, so its end shows that they have ended.
     let script = "trap '' INT TERM HUP; (sleep 20; echo outlived) & echo ready; sleep 20; echo too";
     let options: &[&[&str]] = &[&["--no-prefix"], &["--no-prefix", "--lab"]];
@@ -214,7 +214,7 @@ fn ranks_and_what_they_have_started_die_with_a_launcher_that_is_killed() {
 }
 
 #[test]
-fn a_launcher_that_is_killed_by_the_rank_it_starts_leaves_nothing() {
+fn launcher_killed_by_its_own_rank_leaves_no_processes() {
     // In some rounds the rank does so before the launcher has learned of its start.
     let script = "(sleep 20; echo outlived) & kill -KILL $PPID; sleep 20; echo too";
     for round in 0..50 {
@@ -224,20 +224,20 @@ fn a_launcher_that_is_killed_by_the_rank_it_starts_leaves_nothing() {
 }
 
 #[test]
-fn what_a_rank_leaves_behind_is_ended_with_the_job() {
+fn processes_left_by_a_rank_end_with_the_job() {
     let (status, output, _) = shell(&["-n", "1"], "sleep 60 & echo done");
     assert_eq!((status, &*output), (0, "[0] done"));
 }
 
 #[test]
-fn a_job_over_its_time_limit_ends_with_124() {
+fn job_over_its_time_limit_exits_with_124() {
     let (status, _, errors) = shell(&["-n", "2", "--timeout", "50ms"], "exec sleep 60");
     assert_eq!(status, 124);
     assert_eq!(errors, "omnes: the job has exceeded 50ms (--timeout); ranks got SIGTERM\n");
 }
 
 #[test]
-fn a_job_whose_rank_has_failed_has_a_time_limit_all_the_same() {
+fn time_limit_still_applies_after_a_rank_has_failed() {
     let script = "[ $OMNES_RANK != 1 ] || exit 7; exec sleep 60";
     let options = ["-n", "2", "--grace", "50s", "--timeout", "1s"];
     let (_, _, errors) = shell(&options, script);
@@ -246,7 +246,7 @@ fn a_job_whose_rank_has_failed_has_a_time_limit_all_the_same() {
 }
 
 #[test]
-fn ranks_that_wait_for_one_that_has_ended_are_told_of() {
+fn ranks_waiting_for_an_ended_rank_are_reported() {
     let script = format!("[ $OMNES_RANK = 1 ] && exit 0; exec {OMNES} bench barrier");
     let mut command = omnes_run(&["-n", "3", "--", "sh", "-c", &script]);
     let mut job = Job::start(command.env_remove("OMNES_STATS"), 0);
@@ -258,13 +258,13 @@ fn ranks_that_wait_for_one_that_has_ended_are_told_of() {
 }
 
 #[test]
-fn ranks_that_do_not_meet_may_end_one_after_the_other() {
+fn ranks_that_never_join_may_end_at_different_times() {
     let (status, _, errors) = shell(&["-n", "2"], "[ $OMNES_RANK = 1 ] || exec sleep 4");
     assert_eq!((status, &*errors), (0, ""));
 }
 
 #[test]
-fn ranks_that_the_terminal_stops_are_named() {
+fn ranks_stopped_by_the_terminal_are_named() {
     let options = ["-n", "2", "--grace", "10ms"];
     let script = "echo ready; [ $OMNES_RANK = 0 ] || kill -TTOU $$; sleep 60";
     let mut job = Job::shell(&options, 2, script);

@@ -67,7 +67,7 @@ fn shell(options: &[&str], script: &str) -> (i32, String, String) {
 }
 
 #[test]
-fn layout_is_random_unless_asked_otherwise_and_alike_in_labs() {
+fn address_layout_follows_the_aslr_option_and_is_fixed_in_labs() {
     let personality = |options: &[&str]| {
         let (status, output, errors) =
             shell(&[&["-n", "2", "--no-prefix"], options].concat(), "cat /proc/self/personality");
@@ -154,14 +154,14 @@ impl Job {
 }
 
 #[test]
-fn ranks_learn_who_they_are() {
+fn ranks_get_their_rank_size_and_variables() {
     let script = r#"echo $OMNES_RANK/$OMNES_SIZE $OMNES_LOCAL_RANK/$OMNES_LOCAL_SIZE "$A" $B"#;
     let options = ["-n", "2", "--env", "A=x=y  z", "--env", "B=", "--no-prefix"];
     assert_eq!(shell(&options, script).1, "0/2 0/2 x=y  z\n1/2 1/2 x=y  z");
 }
 
 #[test]
-fn all_ranks_share_a_rendezvous_and_a_key_that_is_new_each_time() {
+fn ranks_share_a_rendezvous_and_a_fresh_job_key() {
     let script = "echo $OMNES_RENDEZVOUS $OMNES_JOB_KEY";
     let (_, first, _) = shell(&["-n", "2", "--no-prefix"], script);
     let (_, second, _) = shell(&["-n", "1", "--no-prefix", "--ipv6"], script);
@@ -175,7 +175,7 @@ fn all_ranks_share_a_rendezvous_and_a_key_that_is_new_each_time() {
 }
 
 #[test]
-fn ranks_fill_the_slots_where_no_number_is_given() {
+fn ranks_default_to_the_number_of_slots() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hosts");
     fs::write(&file, "a slots=2 # two\nnode[08-09]\n").unwrap();
@@ -195,7 +195,7 @@ fn ranks_fill_the_slots_where_no_number_is_given() {
 }
 
 #[test]
-fn too_few_descriptors_are_told_with_the_limit() {
+fn descriptor_shortage_is_reported_with_the_limit() {
     let script = format!("ulimit -n 64; exec {OMNES} run -n 30 -- sleep 0.1");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -215,7 +215,7 @@ fn ranks_stay_in_the_session_of_the_launcher() {
 }
 
 #[test]
-fn commands_that_cannot_be_started_are_named() {
+fn commands_that_fail_to_start_are_named() {
     let (status, _, errors) = finish(&mut omnes_run(&["-n", "2", "--", "no-such-command"]));
     assert_eq!(status, 127);
     assert!(errors.starts_with("omnes: cannot start 'no-such-command': not found"), "{errors}");
@@ -225,7 +225,7 @@ fn commands_that_cannot_be_started_are_named() {
 }
 
 #[test]
-fn wrong_usage_names_the_value_and_the_way_out() {
+fn usage_errors_name_the_value_and_a_fix() {
     for (options, expected) in [
         (&["-n", "0"][..], "-n 0: a job has 1 to 4096 ranks"),
         (&["-n", "3", "--hosts", "a,b"], "-n 3: the hosts of --hosts a,b have room for 2"),
@@ -242,7 +242,7 @@ fn wrong_usage_names_the_value_and_the_way_out() {
 }
 
 #[test]
-fn a_dry_run_shows_the_ranks_and_keeps_the_key_to_itself() {
+fn dry_run_lists_the_ranks_without_the_key() {
     let (status, output, _) = shell(&["-n", "2", "--dry-run"], "echo 'must not run'");
     assert_eq!(status, 0);
     let lines: Vec<_> = output.lines().collect();
@@ -253,14 +253,14 @@ fn a_dry_run_shows_the_ranks_and_keeps_the_key_to_itself() {
 }
 
 #[test]
-fn more_ranks_than_the_usual_limit_of_descriptors_allows_are_started() {
+fn ranks_beyond_the_soft_descriptor_limit_are_started() {
     let run = format!("ulimit -Sn 40; exec {OMNES} run -n 60 -- true");
     let (status, _, errors) = finish(Command::new("sh").args(["-c", &run]));
     assert_eq!((status, &*errors), (0, ""));
 }
 
 #[test]
-fn ephemeral_lab_gives_every_rank_a_host_of_its_own() {
+fn ephemeral_lab_gives_every_rank_its_own_host() {
     if !is_root() {
         return;
     }
@@ -278,7 +278,7 @@ fn ephemeral_lab_gives_every_rank_a_host_of_its_own() {
 }
 
 #[test]
-fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
+fn doctor_inside_a_lab_rank_finds_the_launcher_and_working_sockets() {
     // On a lab host, so that the joins it tests announce nothing to a real network.
     if !is_root() {
         return;
@@ -308,7 +308,7 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
 }
 
 #[test]
-fn an_interface_that_is_not_here_is_refused_with_those_that_are() {
+fn unknown_interface_is_rejected_with_the_available_ones() {
     let options = ["-n", "1", "--env", "OMNES_INTERFACE=eth9"];
     let script = format!("exec {OMNES} bench barrier --budget 1ms");
     let (status, _, errors) = shell(&options, &script);

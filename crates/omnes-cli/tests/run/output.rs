@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 #[test]
-fn every_line_has_its_rank_before_it_and_a_last_line_gets_its_end() {
+fn output_lines_are_prefixed_by_rank_and_always_terminated() {
     let (status, output, errors) =
         shell(&["-n", "2"], "echo one; printf two; echo bad >&2; [ $OMNES_RANK = 0 ]");
     assert_eq!(output, "[0] one\n[0] two\n[1] one\n[1] two");
@@ -25,14 +25,14 @@ fn prefixes_are_as_wide_as_the_largest_rank() {
 }
 
 #[test]
-fn output_can_pass_raw() {
+fn output_can_be_unprefixed() {
     let script = "printf 'no end'; echo error >&2";
     let (status, output, errors) = shell(&["-n", "1", "--no-prefix"], script);
     assert_eq!((status, &*output, &*errors), (0, "no end", "error\n"));
 }
 
 #[test]
-fn output_can_go_to_files() {
+fn output_can_be_written_to_files() {
     let directory = tempfile::tempdir().unwrap();
     let logs = directory.path().join("deep/logs");
     let options = ["-n", "2", "--output-dir", logs.to_str().unwrap()];
@@ -51,7 +51,7 @@ fn output_can_go_to_files() {
 }
 
 #[test]
-fn megabytes_of_output_arrive_whole() {
+fn megabytes_of_output_arrive_complete() {
     let (status, output, _) = shell(&["-n", "2"], "seq 1 200000");
     assert_eq!((status, output.lines().count()), (0, 400_000));
     assert!(output.lines().all(|line| line.starts_with("[0] ") || line.starts_with("[1] ")));
@@ -59,7 +59,7 @@ fn megabytes_of_output_arrive_whole() {
 
 /// If standard error cannot be written, the ranks' messages are lost, but they continue.
 #[test]
-fn ranks_outlive_a_standard_error_that_cannot_be_written() {
+fn ranks_survive_an_unwritable_standard_error() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let script = "echo one >&2; sleep 0.1; echo two >&2; sleep 0.1; echo three >&2; echo done";
     let mut command = omnes_run(&["-n", "1", "--", "sh", "-c", script]);
@@ -69,7 +69,7 @@ fn ranks_outlive_a_standard_error_that_cannot_be_written() {
 }
 
 #[test]
-fn lines_that_are_too_long_are_broken_and_those_that_just_fit_are_not() {
+fn only_lines_over_the_length_limit_are_split() {
     let lengths = |bytes: usize| {
         let script = format!("head -c {bytes} /dev/zero | tr '\\0' x; echo; echo end");
         let (status, output, _) = shell(&["-n", "1"], &script);
@@ -86,7 +86,7 @@ fn lines_that_are_too_long_are_broken_and_those_that_just_fit_are_not() {
 
 /// A pipe takes long lines in pieces, between which others could write.
 #[test]
-fn what_the_launcher_says_stands_on_lines_of_its_own() {
+fn launcher_messages_never_mix_with_rank_output_lines() {
     let script = r#"OUT=$(head -c 60000 /dev/zero | tr '\0' x)
         for i in 1 2 3 4 5 6 7 8 9 10; do echo "$OUT"; done; exit 3"#;
     let mut command = omnes_run(&["-n", "4", "--", "sh", "-c", script]);
@@ -120,7 +120,7 @@ fn only_the_chosen_rank_reads_standard_input() {
 }
 
 #[test]
-fn quiet_leaves_only_the_status() {
+fn quiet_suppresses_everything_but_the_status() {
     let result = shell(&["-n", "1", "--quiet"], "exit 9");
     assert_eq!(result, (9, String::new(), String::new()));
 }

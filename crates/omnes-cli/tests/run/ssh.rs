@@ -36,7 +36,7 @@ impl FakeSsh {
 }
 
 #[test]
-fn ssh_ranks_get_their_host_environment_and_directory() {
+fn ssh_ranks_get_host_environment_and_working_directory() {
     let ssh = FakeSsh::new(r#"FAKE_HOST=$1 exec sh -c "$2""#);
     let directory = tempfile::tempdir().unwrap();
     let odd = directory.path().join("it's a $dir");
@@ -52,7 +52,7 @@ fn ssh_ranks_get_their_host_environment_and_directory() {
 }
 
 #[test]
-fn the_callers_settings_reach_ssh_ranks_unless_env_says_otherwise() {
+fn caller_settings_reach_ssh_ranks_unless_overridden_by_env() {
     // This remote side has nothing of the launcher's environment.
     let ssh = FakeSsh::new(r#"exec env -i PATH="$PATH" sh -c "$2""#);
     let run = |options: &[&str]| {
@@ -72,7 +72,7 @@ fn the_callers_settings_reach_ssh_ranks_unless_env_says_otherwise() {
 }
 
 #[test]
-fn any_argument_survives_the_remote_shell() {
+fn arguments_pass_through_the_remote_shell_unchanged() {
     let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
     let arguments =
         ["", "a b", "it's", "$HOME", "`id`", "\\", "\"", "*", "two\nlines", "-n", "ü;&|"];
@@ -83,7 +83,7 @@ fn any_argument_survives_the_remote_shell() {
 }
 
 #[test]
-fn the_key_reaches_ssh_ranks_but_no_command_line() {
+fn job_key_reaches_ssh_ranks_without_appearing_on_a_command_line() {
     let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
     let mut command = ssh.run("a:2", &["-n", "2", "--no-prefix"]);
     let script = "echo $OMNES_JOB_KEY; cat"; // cat: standard input must be at its end
@@ -96,7 +96,7 @@ fn the_key_reaches_ssh_ranks_but_no_command_line() {
 }
 
 #[test]
-fn signals_reach_ssh_ranks_as_they_are() {
+fn signals_are_forwarded_unchanged_to_ssh_ranks() {
     let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
     for (signal, word, expected) in [(libc::SIGTERM, "TERM", 3), (libc::SIGINT, "INT", 4)] {
         let mut command = ssh.run("a:2", &["-n", "2"]);
@@ -109,7 +109,7 @@ fn signals_reach_ssh_ranks_as_they_are() {
 }
 
 #[test]
-fn signals_for_the_ranks_alone_reach_them_behind_ssh() {
+fn user_signals_are_forwarded_to_ssh_ranks() {
     let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
     let mut command = ssh.run("a:1", &["-n", "1", "--no-prefix"]);
     let job = Job::start(command.args(["--", "sh", "-c", TELLS]), 1);
@@ -128,7 +128,7 @@ fn a_hostfile_may_be_a_pipe() {
 }
 
 #[test]
-fn ssh_ranks_work_in_the_directory_by_the_name_that_the_shell_has_for_it() {
+fn ssh_ranks_use_the_logical_working_directory_of_the_shell() {
     let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
     let (place, name) = (ssh.directory.path().join("place"), ssh.directory.path().join("name"));
     fs::create_dir(&place).unwrap();
@@ -153,7 +153,7 @@ fn ssh_ranks_end_with_the_connection() {
 }
 
 #[test]
-fn statuses_of_ssh_ranks_and_of_ssh_itself_are_told_apart() {
+fn statuses_of_ssh_ranks_and_of_ssh_itself_are_distinguished() {
     let ssh = FakeSsh::new(r#"[ "$1" != lost ] || exit 255; exec sh -c "$2""#);
     let mut command = ssh.run("a", &["-n", "1"]);
     let (status, _, errors) = finish(command.args(["--", "sh", "-c", "kill -SEGV $$"]));
@@ -178,7 +178,7 @@ exec sh -c "$2"
 "#;
 
 #[test]
-fn at_most_eight_ranks_connect_to_a_machine_at_once() {
+fn at_most_eight_ranks_connect_to_a_machine_concurrently() {
     let ssh = FakeSsh::new(SLOW_SSH);
     let mut command = ssh.run("u@a:20,b:3", &["-n", "23"]);
     let (status, output, errors) = finish(command.args(["--", "sh", "-c", "echo $OMNES_RANK"]));
@@ -197,7 +197,7 @@ fn at_most_eight_ranks_connect_to_a_machine_at_once() {
 }
 
 #[test]
-fn ranks_that_wait_for_others_to_connect_are_not_started_after_a_failure() {
+fn ranks_queued_for_ssh_are_not_started_after_a_failure() {
     // The first is rejected immediately, and no other gets through.
     let ssh = FakeSsh::new(r#"! mkdir "${0%/*}/first" 2>/dev/null || exit 255; exec sleep 60"#);
     let mut command = ssh.run("a:20", &["-n", "20", "--grace", "10ms"]);
@@ -209,7 +209,7 @@ fn ranks_that_wait_for_others_to_connect_are_not_started_after_a_failure() {
 }
 
 #[test]
-fn a_missing_ssh_is_named() {
+fn missing_ssh_command_is_named() {
     let mut command = omnes_run(&["-n", "1", "--hosts", "a", "--ssh", "no-such-ssh", "--", "true"]);
     let (status, _, errors) = finish(&mut command);
     assert_eq!(status, 127);

@@ -37,13 +37,13 @@ mod tests {
     }
 
     #[test]
-    fn nic_is_to_blame_for_what_it_has_not_seen_between_two_answers() {
+    fn nic_is_blamed_for_packets_missed_between_two_answers() {
         assert_eq!(found(&[5, 6, 7]), [false, false, true]);
         assert_eq!(found(&[5, 5, 5, 6, 9]), [false, false, false, false, true]);
     }
 
     #[test]
-    fn while_nothing_comes_back_it_is_not() {
+    fn nic_is_not_blamed_without_answers_or_losses_between_them() {
         assert_eq!(found(&[5; 30]), [false; 30]);
         assert_eq!(found(&[5, 6, 6, 7, 7, 8, 8]), [false; 7]);
     }

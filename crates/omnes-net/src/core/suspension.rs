@@ -61,13 +61,13 @@ mod tests {
     }
 
     #[test]
-    fn a_step_later_than_a_quarter_of_the_timeout_shows_a_pause() {
+    fn step_later_than_a_quarter_of_the_timeout_indicates_a_pause() {
         assert!(!is_pause(30_000, 7499) && is_pause(30_000, 7500));
         assert!(!is_pause(5000, 1249) && is_pause(5000, 1250));
     }
 
     #[test]
-    fn a_step_within_half_a_second_shows_none_however_short_the_timeout() {
+    fn step_within_half_a_second_never_indicates_a_pause() {
         assert!(!is_pause(2000, 499) && is_pause(2000, 500));
         assert!(!is_pause(1, 499) && is_pause(1, 500));
     }

@@ -75,24 +75,24 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_out_before_the_caller_came_waits_for_a_moment() {
+    fn timer_that_expired_before_the_wait_is_deferred_briefly() {
         assert_eq!(waiting().fire_at(at(900), at(1001), Occasion::Idle), at(1040));
         assert_eq!(waiting().fire_at(at(1010), at(1010), Occasion::Idle), at(1040));
     }
 
     #[test]
-    fn what_runs_out_later_fires_at_once() {
+    fn timer_that_expires_during_the_wait_fires_immediately() {
         assert_eq!(waiting().fire_at(at(1040), at(1040), Occasion::Idle), at(1040));
         assert_eq!(waiting().fire_at(at(5000), at(1001), Occasion::Idle), at(5000));
     }
 
     #[test]
-    fn a_caller_that_sleeps_until_then_is_not_kept_again() {
+    fn caller_that_sleeps_until_expiry_is_not_delayed_again() {
         assert_eq!(waiting().fire_at(at(900), at(1040), Occasion::Idle), at(1040));
     }
 
     #[test]
-    fn nothing_waits_for_long_however_often_callers_come() {
+    fn repeated_waits_defer_a_timer_only_up_to_a_limit() {
         let mut grace = waiting();
         assert_eq!(grace.fire_at(at(20), at(1001), Occasion::Idle), at(1020));
         grace.begin_wait();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_one_lets_the_caller_go_on_with_what_has_come() {
+    fn overdue_timer_is_deferred_while_there_is_news() {
         let mut grace = waiting();
         assert_eq!(grace.fire_at(at(20), at(1001), Occasion::News), at(1040), "has waited by then");
         grace.begin_wait();

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_directory_and_its_files_are_private() {
+    fn new_live_directory_and_its_files_are_private() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("live");
         let directory = Directory::for_writing(&StatsPlace::In(path.clone())).unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_open_to_others_is_refused() {
+    fn directory_accessible_to_others_is_rejected() {
         let parent = tempfile::tempdir().unwrap();
         set_mode(parent.path(), 0o750);
         let place = StatsPlace::In(parent.path().to_owned());
@@ -293,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_directory_is_refused() {
+    fn directory_of_another_user_is_rejected() {
         let parent = tempfile::tempdir().unwrap();
         let error = Directory::open(parent.path().to_owned(), own_user() + 1).err().unwrap();
         assert!(matches!(error, LiveError::DirectoryOwner { .. }), "{error}");
     }
 
     #[test]
-    fn links_to_directories_and_files_are_not_followed() {
+    fn symbolic_links_are_not_followed() {
         let parent = tempfile::tempdir().unwrap();
         let (real, link) = (parent.path().join("real"), parent.path().join("link"));
         let directory = Directory::make(real.clone()).unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_refused_without_waiting_for_its_other_end() {
+    fn named_pipe_is_rejected_without_blocking() {
         let parent = tempfile::tempdir().unwrap();
         let directory = Directory::make(parent.path().join("live")).unwrap();
         let path = directory.path.join("1-0.live");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_read_from_text() {
+    fn stats_places_are_parsed() {
         assert_eq!("on".parse::<StatsPlace>().unwrap(), StatsPlace::Usual);
         assert_eq!("off".parse::<StatsPlace>().unwrap(), StatsPlace::Off);
         assert_eq!("/a/b".parse::<StatsPlace>().unwrap(), StatsPlace::In("/a/b".into()));

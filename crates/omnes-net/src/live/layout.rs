@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_content_is_read_back() {
         let content = parse(&file()).unwrap();
         assert_eq!(content.identity, identity());
         assert_eq!((content.sequence, content.updated_ns, content.ended_ns), (2, 12, 0));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_of_one_byte_is_obeyed_or_panics() {
+    fn corrupting_any_byte_causes_neither_panics_nor_unsafe_text() {
         let good = file();
         for at in 0..good.len() {
             for change in [1, 0x1b, 0x80, 0xff] {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_nonsense_has_its_own_error() {
+    fn each_kind_of_corruption_has_its_own_error() {
         let with = |at: usize, bytes: [u8; 4]| {
             let mut file = file();
             file[at..at + 4].copy_from_slice(&bytes);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_and_escapes_are_replaced() {
+    fn long_texts_are_truncated_and_control_characters_replaced() {
         let long = "h".repeat(100);
         let named = Identity { host: long, command: "a\x1b[2Jb\u{202e}c".to_owned(), ..identity() };
         let bytes = emit(&named, &NAMES);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_is_found_behind_any_name() {
+    fn start_time_is_parsed_after_any_process_name() {
         let fields = "S 1 1 1 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4711 999 1";
         for name in ["sh", "a b", ") Z 1 (", "(("] {
             assert_eq!(parse_stat(&format!("12 ({name}) {fields}")), Some(('S', 4711)));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_runs_and_one_with_its_number_but_another_start_does_not() {
+    fn own_process_runs_but_its_pid_with_another_start_time_does_not() {
         let this = Process::this();
         assert!(this.start_ticks > 0 && this.pid_namespace > 0 && this.boot_id != [0; 16]);
         assert_eq!(this.liveness(), Liveness::Runs);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_that_nobody_waited_for_is_gone() {
+    fn killed_process_counts_as_gone_even_as_a_zombie() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let (_, start_ticks) = read_stat(child.id()).unwrap();
         let process = Process { pid: child.id(), start_ticks, ..Process::this() };
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_another_namespace_or_boot_say_nothing() {
+    fn processes_of_another_pid_namespace_or_boot_are_out_of_sight() {
         let this = Process::this();
         let inside = Process { pid_namespace: 1, ..this };
         let before = Process { boot_id: [1; 16], ..this };

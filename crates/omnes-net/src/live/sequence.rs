@@ -61,7 +61,7 @@ mod tests {
 
     /// Runs in Miri, too, which shows what weakly ordered processors may do.
     #[test]
-    fn values_that_are_whole_are_of_one_change_and_never_older_than_those_before() {
+    fn whole_snapshots_are_consistent_and_never_go_back_in_time() {
         let changes = if cfg!(miri) { 12 } else { 20_000 };
         let (number, values) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; 3]);
         let latest = std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_writer_that_has_stopped_in_the_middle_are_taken_as_they_are() {
+    fn snapshot_from_a_writer_stopped_midway_is_marked_as_torn() {
         let found = look(|| Ok::<_, Infallible>(7), || Ok("torn"));
         assert_eq!(found, Ok(("torn", false)));
     }

@@ -85,7 +85,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn published_values_are_read_and_an_orderly_end_leaves_nothing() {
+fn published_values_are_read_and_a_clean_exit_leaves_no_file() {
     let directory = private();
     let publisher = start(directory.path(), 1);
     let file = directory.path().join("000000ab-1.live");
@@ -107,7 +107,7 @@ fn published_values_are_read_and_an_orderly_end_leaves_nothing() {
 }
 
 #[test]
-fn a_rank_dropped_without_farewell_counts_as_dead_and_stays() {
+fn rank_dropped_without_farewell_is_dead_and_its_file_remains() {
     let directory = private();
     drop(start(directory.path(), 0));
     assert_eq!(survey(directory.path()).ranks[0].life, Life::Dead);
@@ -115,7 +115,7 @@ fn a_rank_dropped_without_farewell_counts_as_dead_and_stays() {
 }
 
 #[test]
-fn values_of_one_snapshot_are_of_one_moment() {
+fn whole_snapshots_are_never_torn() {
     let directory = private();
     let publisher = start(directory.path(), 0);
     let is_over = AtomicBool::new(false);
@@ -144,7 +144,7 @@ fn values_of_one_snapshot_are_of_one_moment() {
 }
 
 #[test]
-fn a_rank_that_starts_removes_only_what_has_been_dead_for_an_hour() {
+fn starting_rank_removes_only_files_dead_for_over_an_hour() {
     let directory = private();
     let path = directory.path();
     write_file(path, 0, dead(), HOUR * 2);
@@ -169,7 +169,7 @@ fn a_rank_that_starts_removes_only_what_has_been_dead_for_an_hour() {
 }
 
 #[test]
-fn cleaning_removes_the_dead_that_are_meant_and_what_was_never_complete() {
+fn cleaning_removes_selected_dead_ranks_and_incomplete_files() {
     let directory = private();
     let path = directory.path();
     for rank in 0..3 {
@@ -193,7 +193,7 @@ fn cleaning_removes_the_dead_that_are_meant_and_what_was_never_complete() {
 }
 
 #[test]
-fn a_file_that_is_no_live_file_is_refused_by_name_and_the_others_are_read() {
+fn invalid_files_are_rejected_by_name_and_the_others_are_read() {
     let directory = private();
     let path = directory.path();
     let publisher = start(path, 0);
@@ -220,7 +220,7 @@ fn a_file_that_is_no_live_file_is_refused_by_name_and_the_others_are_read() {
 }
 
 #[test]
-fn a_file_of_another_user_is_refused() {
+fn file_of_another_user_is_rejected() {
     let directory = private();
     write_file(directory.path(), 0, dead(), Duration::ZERO);
     let name = names(directory.path()).remove(0);
@@ -238,7 +238,7 @@ fn a_file_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_rank_that_may_not_publish_says_why_and_goes_on() {
+fn rank_that_cannot_publish_reports_the_reason_and_continues() {
     let directory = private();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -254,7 +254,7 @@ fn a_rank_that_may_not_publish_says_why_and_goes_on() {
 }
 
 #[test]
-fn a_file_that_was_removed_by_hand_harms_nobody() {
+fn manually_removed_file_causes_no_error() {
     let directory = private();
     let identity = Identity {
         process: Process::this(),

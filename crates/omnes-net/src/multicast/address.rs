@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_of_the_ranges_for_use_inside_an_organisation() {
+    fn derived_groups_are_in_the_organisation_local_ranges() {
         for job in [0, 1, 0x3ffff, 0x40000, 0xdead_beef, u32::MAX] {
             let SocketAddr::V4(v4) = derived_group(job, "10.1.2.3") else { panic!() };
             let [first, second, ..] = v4.ip().octets();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_group_is_taken_if_it_is_one_of_the_same_family() {
+    fn configured_group_must_be_multicast_and_of_the_same_ip_version() {
         let own = "10.0.0.1".parse().unwrap();
         let configured = |group: &str| MulticastConfig {
             group: Some(group.parse().unwrap()),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_loopback_address_is_on_the_loopback_interface() {
+    fn loopback_addresses_are_found_on_the_loopback_interface() {
         for own in ["127.0.0.1", "127.0.1.1"] {
             let interface = interface_of(own.parse().unwrap()).unwrap();
             assert!(interface.index > 0 && interface.host.contains(&"127.0.0.1".parse().unwrap()));

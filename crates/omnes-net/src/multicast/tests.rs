@@ -62,7 +62,7 @@ fn join_as_leader(job: JobId, me: u32) -> Group {
 }
 
 #[test]
-fn packets_reach_all_leaders_of_a_host_but_the_one_that_sends() {
+fn packets_reach_all_leaders_of_a_host_except_the_sender() {
     let job = new_job();
     let groups: Vec<Group> = (0..3).map(|rank| join_as_leader(job, rank)).collect();
     let sent = packet(job, 1);
@@ -74,7 +74,7 @@ fn packets_reach_all_leaders_of_a_host_but_the_one_that_sends() {
 }
 
 #[test]
-fn rank_beside_the_member_hears_the_group_as_long_as_a_communicator_needs_it() {
+fn second_rank_of_a_host_hears_the_group_while_leading_a_communicator() {
     let (job, config) = (new_job(), MulticastConfig::default());
     let [member, mut rank] = [0, 1].map(|rank| join(job, rank, &config).unwrap());
     let sender = join(job, 2, &config).unwrap();
@@ -98,7 +98,7 @@ fn rank_beside_the_member_hears_the_group_as_long_as_a_communicator_needs_it() {
 }
 
 #[test]
-fn packets_of_strangers_and_of_other_jobs_are_dropped_by_the_kernel_and_counted() {
+fn packets_of_strangers_and_other_jobs_are_dropped_and_counted() {
     let job = new_job();
     let group = join(job, 0, &MulticastConfig::default()).unwrap();
     let stranger = StdSocket::bind((OWN, 0)).unwrap();
@@ -116,7 +116,7 @@ fn packets_of_strangers_and_of_other_jobs_are_dropped_by_the_kernel_and_counted(
 }
 
 #[test]
-fn membership_goes_on_when_it_is_renewed_and_ends_when_left() {
+fn membership_lasts_while_renewed_and_ends_on_leave() {
     let job = new_job();
     let config = MulticastConfig::default();
     let (mut group, sender) = (join(job, 0, &config).unwrap(), join(job, 1, &config).unwrap());
@@ -134,7 +134,7 @@ fn membership_goes_on_when_it_is_renewed_and_ends_when_left() {
 }
 
 #[test]
-fn next_rank_of_a_host_joins_when_those_before_it_are_gone() {
+fn next_rank_of_a_host_joins_when_all_earlier_ranks_are_gone() {
     let job = new_job();
     let config = MulticastConfig::default();
     let mut groups: Vec<Group> = (0..3).map(|rank| join(job, rank, &config).unwrap()).collect();
@@ -157,7 +157,7 @@ fn next_rank_of_a_host_joins_when_those_before_it_are_gone() {
 }
 
 #[test]
-fn what_cannot_be_set_up_is_off_with_the_reason() {
+fn multicast_setup_failures_report_the_reason() {
     let job = new_job();
     let reason = |config: &MulticastConfig| join(job, 0, config).err().unwrap().to_string();
     let usual = MulticastConfig::default();
@@ -181,7 +181,7 @@ fn what_cannot_be_set_up_is_off_with_the_reason() {
 }
 
 #[test]
-fn own_packets_come_back_only_where_the_host_has_other_ranks() {
+fn own_packets_are_looped_back_only_on_hosts_with_other_ranks() {
     let config = MulticastConfig::default();
     let offloads = Offloads { gso: true, gro: true };
     let own = "10.0.0.5".parse().unwrap();

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_end_sends_segments_that_pass_any_path() {
+    fn both_ends_limit_the_tcp_segment_size() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut pending = PendingConnections::new(listener, 2).unwrap();

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_cannot_be_changed_by_who_does_not_know_the_key() {
+    fn signed_line_is_rejected_with_another_key_challenge_rank_or_content() {
         let key = JobKey::new([7; 16]);
         let said = Signed::new(&(1, "a"), Some(&key), 5, 3).unwrap();
         assert!(said.is_proven(Some(&key), 5, 3));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_all_cannot_be_changed_either() {
+    fn altered_or_missing_shared_table_is_rejected() {
         let key = JobKey::new([7; 16]);
         let to_all = ToAll::new(&["a \"table\""], Some(&key)).unwrap();
         let said = Signed::new(&to_all.digest(), Some(&key), 5, 3).unwrap();

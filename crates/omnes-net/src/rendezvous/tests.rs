@@ -58,7 +58,7 @@ fn door() -> (TcpListener, String) {
 }
 
 #[test]
-fn hundreds_of_ranks_meet_and_all_have_the_same_table() {
+fn hundreds_of_ranks_meet_and_receive_the_same_table() {
     let size = 300;
     descriptors::allow(u64::from(3 * size));
     let (listener, address) = door();
@@ -76,7 +76,7 @@ fn hundreds_of_ranks_meet_and_all_have_the_same_table() {
 }
 
 #[test]
-fn ranks_are_known_by_the_addresses_that_they_may_use() {
+fn ranks_are_published_under_their_allowed_addresses() {
     let (listener, address) = door();
     let own: [&[&str]; 4] = [
         &["fd00::1", "127.0.0.9", "127.0.0.8"],
@@ -102,7 +102,7 @@ fn ranks_are_known_by_the_addresses_that_they_may_use() {
 }
 
 #[test]
-fn no_rank_begins_before_all_have_the_table() {
+fn no_rank_starts_before_all_have_the_table() {
     let (listener, address) = door();
     let zero = meet(0, 3, &address, Some(listener));
     let one = meet(1, 3, &address, None);
@@ -137,7 +137,7 @@ fn no_rank_begins_before_all_have_the_table() {
 
 /// A replay: its digest matches the key, but it answers a different challenge.
 #[test]
-fn a_table_that_answers_another_rank_s_question_is_not_believed() {
+fn replayed_table_for_another_challenge_is_rejected() {
     let (listener, address) = door();
     let one = meet(1, 2, &address, None);
     let mut stream = listener.accept().unwrap().0;

@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn card_is_read_as_it_was_written() {
+    fn card_round_trips() {
         assert_eq!(Card::parse(&card().emit(SECRET), SECRET), Some(card()));
     }
 
     #[test]
-    fn card_of_a_stranger_or_of_another_job_is_refused() {
+    fn card_with_another_key_or_job_or_altered_bytes_is_rejected() {
         let bytes = card().emit(SECRET);
         let other = JobKey::new([6; 16]);
         assert_eq!(Card::parse(&bytes, Secret { key: &other, ..SECRET }), None);

@@ -97,7 +97,7 @@ fn is_refused(secret: Secret<'_>, card: &[u8], descriptors: &[BorrowedFd<'_>]) -
 }
 
 #[test]
-fn segment_that_could_do_harm_is_not_taken() {
+fn unsafe_segments_are_rejected() {
     let secret = secret();
     let card = Card { from: Rank(1), to: Rank(0), layout: layout() }.emit(secret);
     let good = Segment::create(layout()).unwrap();
@@ -115,7 +115,7 @@ fn segment_that_could_do_harm_is_not_taken() {
 }
 
 #[test]
-fn cards_that_are_not_the_neighbours_are_not_taken() {
+fn cards_not_issued_by_the_neighbour_for_this_rank_are_rejected() {
     let (secret, event) = (secret(), event());
     let segment = Segment::create(layout()).unwrap();
     let descriptors = [segment.fd(), event.as_fd()];
@@ -133,7 +133,7 @@ fn cards_that_are_not_the_neighbours_are_not_taken() {
 }
 
 #[test]
-fn silent_strangers_do_not_keep_the_neighbour_out() {
+fn silent_strangers_do_not_block_the_neighbour() {
     let (secret, event) = (secret(), event());
     let segment = Segment::create(layout()).unwrap();
     let card = Card { from: Rank(1), to: Rank(0), layout: layout() }.emit(secret);
@@ -145,7 +145,7 @@ fn silent_strangers_do_not_keep_the_neighbour_out() {
 }
 
 #[test]
-fn other_users_are_not_taken_in_even_with_the_key() {
+fn other_users_are_rejected_even_with_the_key() {
     let (secret, event) = (secret(), event());
     let segment = Segment::create(layout()).unwrap();
     let card = Card { from: Rank(1), to: Rank(0), layout: layout() }.emit(secret);
@@ -173,7 +173,7 @@ fn other_users_are_not_taken_in_even_with_the_key() {
 
 /// The exchange ends in spite of them, at its time limit.
 #[test]
-fn other_users_who_come_without_end_do_not_keep_the_meeting_from_its_end() {
+fn connection_flood_by_other_users_does_not_prolong_the_exchange() {
     let flood = |door: &Door<'_>| {
         let nobody = rustix::process::Uid::from_raw(65_534);
         // Only for these threads, which end.
@@ -194,7 +194,7 @@ fn other_users_who_come_without_end_do_not_keep_the_meeting_from_its_end() {
 }
 
 #[test]
-fn neighbour_that_spoils_what_it_writes_is_told_of_once() {
+fn neighbour_that_corrupts_its_outgoing_ring_is_reported_once() {
     let secret = secret();
     let (segment, wake_event) = (Segment::create(layout()).unwrap(), event());
     let (mut table, seats) = std::thread::scope(|scope| {
@@ -215,7 +215,7 @@ fn neighbour_that_spoils_what_it_writes_is_told_of_once() {
 }
 
 #[test]
-fn neighbour_that_spoils_its_ring_is_reached_by_udp_from_then_on() {
+fn neighbour_that_corrupts_its_incoming_ring_is_reached_by_udp() {
     let secret = secret();
     let segment = Segment::create(layout()).unwrap();
     let wake_event = event();

@@ -43,7 +43,7 @@ fn word(position: u64, bytes: usize) -> u64 {
 }
 
 #[test]
-fn positions_that_cannot_be_break_the_ring_at_the_reader() {
+fn invalid_tail_positions_break_the_ring_for_the_reader() {
     let beyond = CAPACITY_BYTES as u64 + 64;
     for tail in [1, 63, 65, beyond, u64::MAX, u64::MAX - 63, 1 << 63] {
         let mut ring = ring();
@@ -56,7 +56,7 @@ fn positions_that_cannot_be_break_the_ring_at_the_reader() {
 }
 
 #[test]
-fn writer_that_goes_back_breaks_the_ring() {
+fn writer_that_moves_its_tail_back_breaks_the_ring() {
     let mut ring = ring();
     assert_eq!(push(&mut ring.writer, 100), Pushed::Queued);
     assert!(ring.reader.take().is_some());
@@ -65,7 +65,7 @@ fn writer_that_goes_back_breaks_the_ring() {
 }
 
 #[test]
-fn lengths_and_stamps_that_cannot_be_break_the_ring() {
+fn invalid_lengths_and_stamps_break_the_ring() {
     let published = record_bytes(100) as u64;
     let wrong = [0, word(0, 0), word(0, PACKET_BYTES_MAX + 1), word(64, 100), word(0, 121)];
     for wrong in wrong.into_iter().chain([u64::MAX, word(0, u32::MAX as usize)]) {
@@ -81,7 +81,7 @@ fn lengths_and_stamps_that_cannot_be_break_the_ring() {
 }
 
 #[test]
-fn reader_that_gives_free_what_was_never_written_breaks_the_ring() {
+fn reader_that_frees_unwritten_space_breaks_the_ring() {
     for head in [1, 64 * 2000, u64::MAX, u64::MAX - 63] {
         let mut ring = ring();
         ring.wild.head().store(head, Relaxed);
@@ -92,7 +92,7 @@ fn reader_that_gives_free_what_was_never_written_breaks_the_ring() {
 }
 
 #[test]
-fn reader_that_goes_back_breaks_the_ring() {
+fn reader_that_moves_its_head_back_breaks_the_ring() {
     let mut ring = ring();
     for _ in 0..CAPACITY_BYTES / 1024 {
         assert_eq!(push(&mut ring.writer, 1000), Pushed::Queued);
@@ -105,7 +105,7 @@ fn reader_that_goes_back_breaks_the_ring() {
 }
 
 #[test]
-fn memory_that_changes_under_the_readers_eyes_is_survived() {
+fn reader_survives_concurrent_corruption_of_the_memory() {
     for seed in 0..200u64 {
         let Ring { mut writer, mut reader, wild } = ring();
         std::thread::scope(|scope| {
@@ -176,7 +176,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_nonsense_is_survived(steps in prop::collection::vec(step(), 1..300)) {
+    fn ring_survives_arbitrary_corruption(steps in prop::collection::vec(step(), 1..300)) {
         let mut ring = ring();
         for step in steps {
             match step {
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn sane_ends_pass_all_packets_in_any_order_of_steps(
+    fn well_behaved_ends_pass_all_packets_in_any_order_of_steps(
         steps in prop::collection::vec((1..PACKET_BYTES_MAX, 0..4usize, any::<bool>()), 1..300),
     ) {
         let mut ring = ring();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_make_no_sense_are_refused() {
+    fn invalid_layouts_are_rejected() {
         assert!(Layout::new(1 << 18, 3).is_some());
         for (capacity, rings) in
             [(0, 1), (4096, 1), (100_000, 1), (1 << 25, 1), (1 << 18, 0), (1 << 18, RINGS_MAX + 1)]
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_lie_side_by_side_on_pages() {
+    fn rings_are_adjacent_and_page_aligned() {
         let layout = Layout::new(1 << 18, 3).unwrap();
         let page = layout.page_bytes() as u64;
         assert_eq!(layout.ring_offset(0), page);

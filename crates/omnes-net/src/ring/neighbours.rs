@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_get_smaller_where_a_node_has_many_ranks() {
+    fn rings_are_smaller_on_nodes_with_many_ranks() {
         assert_eq!(capacity_bytes(1), CAPACITY_BYTES);
         assert_eq!(capacity_bytes(32), CAPACITY_BYTES);
         assert_eq!(capacity_bytes(100), 128 << 10);

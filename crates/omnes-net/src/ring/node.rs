@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_processes_of_a_node_name_it_alike() {
+    fn node_id_is_available_and_stable() {
         assert!(NodeId::this().is_some());
         assert_eq!(NodeId::this(), NodeId::this());
     }

@@ -63,7 +63,7 @@ fn write(writer: &mut RingWriter, packets: u64, publish: impl Fn(&mut RingWriter
 }
 
 #[test]
-fn what_is_published_is_whole_and_what_is_freed_has_been_read() {
+fn published_packets_are_whole_and_freed_space_has_been_read() {
     let packets = rounds(20_000);
     let (mut writer, mut reader) = ring();
     std::thread::scope(|scope| {
@@ -93,7 +93,7 @@ fn what_is_published_is_whole_and_what_is_freed_has_been_read() {
 /// The race between going to sleep and being woken, without the sleep: the reader may sleep or is
 /// woken, or both, but never neither.
 #[test]
-fn sleeper_or_writer_sees_the_other() {
+fn race_between_sleep_and_publish_never_misses_a_wake_up() {
     let rounds = rounds(20_000);
     let (mut writer, mut reader) = ring();
     let (sleeper, [waker]) = wakers();
@@ -131,7 +131,7 @@ fn sleeper_or_writer_sees_the_other() {
 /// Two neighbours write at will, and the reader sleeps whenever it may: once both have ended, no
 /// packet is left for which the reader was not woken.
 #[test]
-fn no_wake_up_of_two_writers_is_lost() {
+fn no_wake_up_is_lost_with_two_writers() {
     let packets = rounds(5_000);
     let (sleeper, wakers) = wakers::<2>();
     let (writers, mut readers): (Vec<_>, Vec<_>) = (0..2).map(|_| ring()).unzip();
@@ -173,7 +173,7 @@ fn no_wake_up_of_two_writers_is_lost() {
 }
 
 #[test]
-fn packets_that_run_over_the_end_of_the_ring_are_in_one_piece() {
+fn packets_that_wrap_around_the_ring_are_contiguous() {
     let (mut writer, mut reader) = ring();
     for number in 0..20 {
         assert_eq!(push(&mut writer, &packet(number)), Pushed::Queued);

@@ -71,14 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn segment_cannot_change_its_length() {
+    fn segment_cannot_be_resized() {
         let segment = Segment::create(layout()).unwrap();
         assert_eq!(ftruncate(segment.fd(), 0), Err(Errno::PERM));
         assert_eq!(ftruncate(segment.fd(), 1 << 30), Err(Errno::PERM));
     }
 
     #[test]
-    fn segment_that_could_shrink_or_is_too_short_is_refused() {
+    fn segment_that_is_unsealed_or_too_short_is_rejected() {
         let loose = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&loose, layout().segment_bytes()).unwrap();
         assert!(Segment::adopt(loose, layout()).is_err());

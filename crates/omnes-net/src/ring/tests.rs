@@ -68,7 +68,7 @@ fn quieten(event: impl AsFd) {
 // ---- one ring -----------------------------------------------------------------------------
 
 #[test]
-fn packets_come_whole_and_in_order_over_many_rounds_of_the_ring() {
+fn packets_arrive_whole_and_in_order_over_many_wraps_of_the_ring() {
     let (_segment, mut writer, mut reader) = ring();
     assert_eq!(take(&mut reader), None);
     for number in 0..1000 {
@@ -79,7 +79,7 @@ fn packets_come_whole_and_in_order_over_many_rounds_of_the_ring() {
 }
 
 #[test]
-fn packet_that_is_not_published_is_not_seen() {
+fn unpublished_packet_is_not_visible_to_the_reader() {
     let (_segment, mut writer, mut reader) = ring();
     // SAFETY: the slice outlives the call.
     assert_eq!(unsafe { writer.push(&[part(b"early")]) }, Pushed::Queued);
@@ -89,7 +89,7 @@ fn packet_that_is_not_published_is_not_seen() {
 }
 
 #[test]
-fn full_ring_takes_no_more_until_room_is_given_free() {
+fn full_ring_accepts_no_packets_until_space_is_freed() {
     let (_segment, mut writer, mut reader) = ring();
     let record = [7; 1016]; // 1,024 bytes with its word.
     let room = CAPACITY_BYTES / 1024;
@@ -107,7 +107,7 @@ fn full_ring_takes_no_more_until_room_is_given_free() {
 }
 
 #[test]
-fn head_of_a_packet_is_copied_as_far_as_there_is_one() {
+fn packet_head_is_copied_up_to_the_packet_length() {
     let (_segment, mut writer, mut reader) = ring();
     push(&mut writer, b"head and data");
     let packet = reader.take().unwrap();
@@ -148,7 +148,7 @@ fn two_threads_pass_packets_at_full_speed() {
 // ---- sleeping -----------------------------------------------------------------------------
 
 #[test]
-fn reader_that_does_not_sleep_is_left_alone() {
+fn reader_that_is_not_sleeping_is_not_woken() {
     let (segment, mut writer, mut reader) = ring();
     let wake_event = WakeEvent::new(segment.fd(), segment.layout()).unwrap();
     let event = rustix::io::dup(wake_event.event()).unwrap();
@@ -211,7 +211,7 @@ fn no_wake_up_is_lost() {
 /// The race itself, many times over without the cost of sleeping: the reader may sleep or is woken,
 /// or both, but never neither. Fails within some thousand rounds without the fences.
 #[test]
-fn reader_never_goes_to_sleep_beside_a_packet_without_a_wake_up() {
+fn reader_that_misses_a_packet_before_sleeping_is_always_woken() {
     const ROUNDS: u64 = 60_000;
     if std::thread::available_parallelism().unwrap().get() < 2 {
         eprintln!("skipped: needs two cores");
@@ -338,7 +338,7 @@ fn ranks_of_a_node_reach_each_other_and_nobody_else() {
 }
 
 #[test]
-fn rank_that_does_not_come_costs_the_timeout_and_nothing_else() {
+fn missing_rank_does_not_keep_the_others_from_meeting() {
     let (job, ranks) = (own_job(), [Rank(0), Rank(1), Rank(2)]);
     std::thread::scope(|scope| {
         for me in [Rank(0), Rank(1)] {
@@ -351,7 +351,7 @@ fn rank_that_does_not_come_costs_the_timeout_and_nothing_else() {
 }
 
 #[test]
-fn other_jobs_of_the_same_user_are_not_met() {
+fn ranks_of_other_jobs_of_the_same_user_do_not_meet() {
     let ranks = [Rank(0), Rank(1)];
     std::thread::scope(|scope| {
         for (me, job) in ranks.into_iter().zip([own_job(), own_job()]) {
@@ -373,7 +373,7 @@ fn rank_alone_on_its_node_has_no_rings_and_may_sleep() {
 /// Of two threads that sleep, the first to wake takes the wake-up; the second must still be woken
 /// for later packets, and for packets that the first leaves.
 #[test]
-fn second_sleeper_of_a_rank_is_not_forgotten() {
+fn second_sleeping_thread_of_a_rank_is_still_woken() {
     let (job, ranks) = (own_job(), [Rank(0), Rank(1)]);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| meet(job, &ranks, Rank(1), Duration::from_secs(20)));
@@ -445,7 +445,7 @@ fn two_processes_pass_packets_back_and_forth() {
 }
 
 #[test]
-fn rank_that_is_killed_leaves_neither_names_nor_trouble_behind() {
+fn killed_rank_leaves_no_socket_names_and_does_not_break_its_ring() {
     let job = own_job();
     let mut other = start_other(job);
     let mut table = meet(job, &[Rank(0), Rank(1)], Rank(0), Duration::from_secs(20));

@@ -58,7 +58,7 @@ fn train_arrives_whole_with_and_without_segmentation_offload() {
 }
 
 #[test]
-fn a_train_in_one_part_goes_out_in_packets_without_segmentation_offload() {
+fn train_in_one_part_is_split_into_packets_without_offload() {
     let (mut from, mut to) = pair("127.0.0.1");
     from.restrict(Offloads { gso: false, gro: true });
     let mut data: Vec<u8> = (0..2500usize).map(|at| at as u8).collect();
@@ -72,7 +72,7 @@ fn a_train_in_one_part_goes_out_in_packets_without_segmentation_offload() {
 }
 
 #[test]
-fn trains_go_whole_again_after_the_kernel_has_refused_one() {
+fn trains_are_sent_whole_again_after_the_kernel_rejects_one() {
     let (mut from, mut to) = pair("127.0.0.1");
     let address = to.local_address().ok();
     let mut send = |packet_bytes: usize| {
@@ -94,7 +94,7 @@ fn trains_go_whole_again_after_the_kernel_has_refused_one() {
 }
 
 #[test]
-fn looking_leaves_the_datagram_in_place() {
+fn peeking_leaves_the_datagram_in_the_queue() {
     let (mut from, mut to) = pair("127.0.0.1");
     let mut data = [1, 2, 3, 4, 5];
     let address = to.local_address().unwrap();
@@ -113,7 +113,7 @@ fn looking_leaves_the_datagram_in_place() {
 }
 
 #[test]
-fn a_datagram_without_bytes_is_one_packet_however_it_is_read() {
+fn empty_datagram_counts_as_one_packet_on_every_receive_path() {
     let (from, mut to) = pair("127.0.0.1");
     let address = to.local_address().unwrap();
     let mut buffer = [0; 8];
@@ -130,14 +130,14 @@ fn a_datagram_without_bytes_is_one_packet_however_it_is_read() {
 }
 
 #[test]
-fn path_over_loopback_has_its_mtu() {
+fn loopback_path_mtu_is_reported() {
     let (_, to) = pair("127.0.0.1");
     let address = to.local_address().unwrap();
     assert!(UdpSocket::path_mtu(address.ip(), address).unwrap() >= 1500);
 }
 
 #[test]
-fn nobody_else_gets_an_address_while_a_second_socket_is_opened_there() {
+fn address_cannot_be_stolen_while_a_second_socket_is_bound() {
     let (stop, port) = (AtomicBool::new(false), AtomicU16::new(0));
     std::thread::scope(|scope| {
         let thief = scope.spawn(|| {

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_found_in_what_the_kernel_shows() {
+    fn link_ids_are_parsed_from_kernel_fdinfo() {
         let info = "pos:\t0\nflags:\t02000000\nlink_type:\ttcx\nlink_id:\t17\nprog_id:\t4\n";
         assert_eq!(link_of(info), Some(17));
         assert_eq!(link_of("pos:\t0\n"), None);

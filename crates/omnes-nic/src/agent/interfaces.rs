@@ -143,7 +143,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn loopback_is_there_and_of_no_use() {
+    fn loopback_is_found_and_not_usable() {
         let lo = with_address(Ipv4Addr::LOCALHOST.into()).unwrap().unwrap();
         assert!(lo.is_loopback && !lo.is_usable());
         let link = link(&lo.name).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_found() {
+    fn unknown_interfaces_are_not_found() {
         assert_eq!(index_of("no-such-thing"), None);
         assert_eq!(name_of(u32::MAX / 2), None);
         assert!(link("no-such-thing").is_err() && link(&"x".repeat(99)).is_err());

@@ -46,7 +46,7 @@ fn group(socket: BorrowedFd<'_>, address: SocketAddr, peer: Peer) -> Result<(), 
 }
 
 #[test]
-fn a_socket_that_has_its_port_alone_proves_it() {
+fn exclusively_bound_socket_proves_its_port() {
     for (host, _) in hosts() {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         let address = bound(&socket);
@@ -58,7 +58,7 @@ fn a_socket_that_has_its_port_alone_proves_it() {
 }
 
 #[test]
-fn another_port_or_address_is_refused() {
+fn socket_bound_elsewhere_is_rejected() {
     for (host, any) in hosts() {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         let other = UdpSocket::bind((host, 0)).unwrap();
@@ -71,7 +71,7 @@ fn another_port_or_address_is_refused() {
 }
 
 #[test]
-fn another_users_socket_is_refused() {
+fn socket_of_another_user_is_rejected() {
     for (host, _) in hosts() {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         let other = Peer { uid: me().uid + 1, ..me() };
@@ -81,7 +81,7 @@ fn another_users_socket_is_refused() {
 }
 
 #[test]
-fn what_is_no_udp_socket_is_refused() {
+fn descriptors_other_than_udp_sockets_are_rejected() {
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let file = std::fs::File::open("/proc/self/stat").unwrap();
     let six = std::net::TcpListener::bind("[::1]:0");
@@ -93,7 +93,7 @@ fn what_is_no_udp_socket_is_refused() {
 }
 
 #[test]
-fn a_port_that_may_be_shared_is_refused() {
+fn shareable_port_is_rejected() {
     for (host, _) in hosts() {
         let socket = sharing((host, 0).into());
         let refused = own(socket.as_fd(), bound(&socket), me()).unwrap_err();
@@ -102,7 +102,7 @@ fn a_port_that_may_be_shared_is_refused() {
 }
 
 #[test]
-fn a_port_that_is_shared_is_refused_though_the_option_is_taken_back() {
+fn shared_port_is_rejected_even_after_clearing_the_option() {
     for (host, any) in hosts() {
         let victim = sharing((host, 0).into());
         let thief = sharing(bound(&victim));
@@ -119,7 +119,7 @@ fn a_port_that_is_shared_is_refused_though_the_option_is_taken_back() {
 }
 
 #[test]
-fn a_socket_of_the_other_version_of_ip_may_have_the_same_port() {
+fn socket_of_the_other_ip_version_may_use_the_same_port() {
     let [(four, _), (six, any)] = hosts().collect::<Vec<_>>()[..] else { return };
     let first = UdpSocket::bind((six, 0)).unwrap();
     let Ok(second) = UdpSocket::bind((four, bound(&first).port())) else { return };
@@ -135,7 +135,7 @@ fn a_socket_of_the_other_version_of_ip_may_have_the_same_port() {
 }
 
 #[test]
-fn a_connected_socket_of_the_same_user_may_be_beside() {
+fn connected_socket_of_the_same_user_may_share_the_port() {
     for (host, _) in hosts() {
         let own_socket = sharing((host, 0).into());
         let address = bound(&own_socket);
@@ -153,7 +153,7 @@ fn a_connected_socket_of_the_same_user_may_be_beside() {
 }
 
 #[test]
-fn a_group_may_be_shared_within_a_user() {
+fn group_address_may_be_shared_by_sockets_of_one_user() {
     for (host, _) in hosts() {
         let one = sharing((host, 0).into());
         let address = bound(&one);

@@ -52,7 +52,7 @@ fn lines(lines: &mut Lines) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn requests_are_understood_as_they_are_meant() {
+fn requests_round_trip_through_the_parser() {
     let parsed: Vec<Request> =
         requests().iter().map(|line| parse(line.strip_suffix(b"\n").unwrap()).unwrap()).collect();
     assert!(matches!(parsed[0], Request::Hello));
@@ -67,7 +67,7 @@ fn requests_are_understood_as_they_are_meant() {
 }
 
 #[test]
-fn another_version_is_named_whatever_else_it_says() {
+fn version_mismatch_is_reported_before_other_errors() {
     let reason = parse(br#"{"version":99,"op":"borrow","new":{}}"#).err().unwrap();
     let own = PROTOCOL_VERSION;
     assert!(reason.contains("99") && reason.contains(&own.to_string()), "{reason}");
@@ -90,7 +90,7 @@ fn the_longest_plan_fits_into_a_request() {
 }
 
 #[test]
-fn a_line_without_end_is_refused_at_the_limit_and_not_before() {
+fn unterminated_line_is_rejected_exactly_beyond_the_limit() {
     let mut endless = Lines::default();
     endless.push(&vec![b'x'; LINE_BYTES_MAX]).unwrap();
     assert!(endless.next().is_none());
@@ -106,12 +106,12 @@ fn a_line_without_end_is_refused_at_the_limit_and_not_before() {
 
 proptest! {
     #[test]
-    fn nothing_that_comes_ends_the_parser(bytes: Vec<u8>) {
+    fn arbitrary_bytes_never_panic_the_parser(bytes: Vec<u8>) {
         let _ = parse(&bytes);
     }
 
     #[test]
-    fn a_request_with_some_bytes_changed_ends_nothing(
+    fn corrupted_requests_never_panic_the_parser(
         which in 0usize..7,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         length: prop::sample::Index,
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_of_any_size_end_nothing(version: u64, slot: i128, job: i64) {
+    fn numbers_of_any_size_never_panic_the_parser(version: u64, slot: i128, job: i64) {
         let _ = parse(format!(r#"{{"version":{version},"op":"return","slot":{slot}}}"#).as_bytes());
         let lend = r#""op":"lend","plan""#;
         let lend = format!(r#"{{"version":{PROTOCOL_VERSION},{lend}:{{"job":{job}}}}}"#);
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn lines_are_the_same_however_they_come_in_pieces(
+    fn lines_are_reassembled_from_arbitrary_fragments(
         said in prop::collection::vec("[a-z\\n]{0,40}", 0..6),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn words_of_others_do_not_reach_the_terminal_as_commands() {
+fn control_characters_in_foreign_text_are_replaced() {
     assert_eq!(printable("a\u{1b}[2Jb\n\u{9b}c"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c");
     assert_eq!(printable(&"ß".repeat(5000)).chars().count(), WORDS_MAX);
 }

@@ -30,7 +30,7 @@ fn sharing(address: SocketAddr) -> Socket {
 }
 
 #[test]
-fn of_thousands_of_sockets_those_of_a_port_are_found() {
+fn sockets_of_a_port_are_found_among_many_sockets() {
     let (four, six) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
     // More sockets than one answer can list, and as many as fit besides those of other tests.
     let many: Vec<UdpSocket> = (0..600).map(|_| UdpSocket::bind((four, 0)).unwrap()).collect();
@@ -64,7 +64,7 @@ fn of_thousands_of_sockets_those_of_a_port_are_found() {
 }
 
 #[test]
-fn an_error_of_the_kernel_is_told() {
+fn netlink_errors_are_reported() {
     let message = |kind: u16, code: i32| {
         let header = [&20u32.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10]].concat();
         [&header[..], &code.to_ne_bytes()].concat()
@@ -81,7 +81,7 @@ fn an_error_of_the_kernel_is_told() {
 
 proptest! {
     #[test]
-    fn no_answer_ends_the_parser(
+    fn arbitrary_netlink_answers_never_panic_the_parser(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         length in 0u32..220,
         kind in 0u16..24,

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_fit_the_points_they_were_fitted_to() {
+    fn fitted_constants_reproduce_their_calibration_points() {
         let near = |ours: f64, stated: f64| (ours - stated).abs() < 1.0;
         assert!((point_to_point(SMALL_BYTES) - 7.5).abs() < 0.05);
         assert!(near(latency_gain(SMALL_BYTES), 58.0));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_was_fitted_to_is_met_or_explained() {
+    fn unfitted_targets_are_met_or_explained() {
         for id in ["BC-M03", "BC-M05", "BC-M06", "BC-M09", "BC-M10", "BC-M11", "BC-M12", "BC-M13"] {
             assert_eq!(verdict(id), Verdict::Met, "{id}");
         }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_collectors_are_best_as_the_paper_finds() {
+    fn best_number_of_collectors_matches_the_paper() {
         // BC-F07, simulated and by the formula; they differ by the work that the formula leaves
         // out.
         let (simulated, closed) = (by_collectors(), by_collectors_closed());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_cluster_gains_what_the_papers_model_says() {
+    fn gain_on_a_large_cluster_matches_the_papers_model() {
         let [alone, fitted] = large_ratios();
         // BC-F10: 4.86 within a tenth once fitted at 8 nodes.
         assert!((4.374..=5.346).contains(&fitted), "{fitted}");

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_laws_give_the_same_rate_where_one_overtakes() {
+    fn both_laws_give_the_same_rate_at_the_crossover() {
         let bytes = PM.overtakes(FM);
         assert!((PM.rate(bytes) - FM.rate(bytes)).abs() < 1e-9);
         assert!(PM.rate(bytes + 1.0) > FM.rate(bytes + 1.0));

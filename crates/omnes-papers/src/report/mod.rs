@@ -32,7 +32,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn text_cannot_become_markup() {
+    fn text_is_escaped_in_markup() {
         assert_eq!(
             escape("a < b && \"c\" > 'd'"),
             "a &lt; b &amp;&amp; &quot;c&quot; &gt; &#39;d&#39;"

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_become_longer_at_once_without_reports_and_late_with_them() {
+    fn backoff_starts_immediately_without_reports_and_late_with_them() {
         // [BC-R22]
         let mut timer = AnswerTimer::new(3);
         let waits: [Duration; 4] = std::array::from_fn(|_| fail(&mut timer, at(0)));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn first_answer_tells_of_the_nearest_rank_and_the_last_of_all() {
+    fn first_answer_measures_the_nearest_rank_and_the_last_one_all_ranks() {
         let mut timer = AnswerTimer::new(2);
         timer.on_asked(at(0), Seq(4));
         timer.on_asked(at(50), Seq(5)); // Not measured, as another is.
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn nearest_rank_is_not_taken_to_be_here_for_ever() {
+    fn fastest_round_trip_estimate_ages_after_an_outlier() {
         let mut timer = AnswerTimer::new(1);
         let mut measure = |round: u32, held_back: u64| {
             let seq = Seq::nth(round);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_that_was_held_back_for_an_unknown_time_or_comes_after_the_wait_is_not_measured() {
+    fn late_answers_and_answers_of_unknown_delay_are_not_measured() {
         let mut timer = AnswerTimer::new(1);
         timer.on_asked(at(0), Seq(0));
         timer.on_answer(at(10), Seq(1), None, Some(Seq(1)));
@@ -300,7 +300,7 @@ mod tests {
 
     /// It would lead to long waits, in which the next answer arrives just as late.
     #[test]
-    fn answer_of_a_rank_that_had_no_room_meanwhile_is_not_measured() {
+    fn answer_of_a_rank_that_had_no_room_is_not_measured() {
         let mut timer = AnswerTimer::new(1);
         timer.on_asked(at(0), Seq(0));
         timer.arm(at(0), ALLOWANCE);

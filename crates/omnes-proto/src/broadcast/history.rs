@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_is_lost_if_what_followed_it_has_come_or_nothing_comes() {
+    fn repair_is_lost_if_overtaken_by_a_later_packet_or_overdue() {
         for to in [Destination::Group, Destination::Rank(RANK)] {
             assert!(is_under_way(to, 900, Some(0), false), "it may lie in a queue");
             assert!(!is_under_way(to, 1000, Some(0), false), "it was sent long ago");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn without_numbers_time_decides() {
+    fn repair_without_a_number_is_judged_by_time_alone() {
         assert!(is_under_way(Destination::Group, 99, None, false));
         assert!(!is_under_way(Destination::Group, 100, None, false));
         assert!(is_under_way(Destination::Rank(RANK), 499, None, false));

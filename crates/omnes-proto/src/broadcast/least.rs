@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn least_is_that_of_a_scan(
+        fn least_matches_a_linear_scan(
             changes in proptest::collection::vec((0..12usize, 0..40u64), 0..200),
         ) {
             let mut numbers = [Some(0); 12];

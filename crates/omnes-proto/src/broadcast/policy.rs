@@ -282,13 +282,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_of_a_large_job_does_not_hear_everybody() {
+    fn usual_policy_of_a_large_job_collects_acknowledgements_in_a_tree() {
         assert_eq!(Policy::usual(ROOT_NODES_MAX), Policy::COMBINED);
         assert_eq!(Policy::usual(ROOT_NODES_MAX + 1).to_string(), "tree-ack=8+combined");
     }
 
     #[test]
-    fn policies_are_written_as_they_are_read() {
+    fn policy_names_round_trip() {
         let texts = [
             "basic",
             "window",
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_policy_is_refused_with_the_names_there_are() {
+    fn unknown_policy_error_lists_the_valid_names() {
         for text in ["", "windows", "basic+", "skewed=3+x", "skewed=8:store", "tree-ack=x"] {
             let error = text.parse::<Policy>().unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("co-root=4+skewed=8"), "{error}");

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_taker_but_the_root_is_spoken_for_once_and_repaired_by_a_repairer() {
+    fn every_receiver_is_reported_for_once_and_has_a_repairer() {
         for policy in ["window", "tree-ack=2", "tree-ack=4", "co-root=2", "co-root=3", "co-root=9"]
         {
             for size in 1..20 {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn of_another_node_only_the_leader_takes_part_and_the_root_always_does() {
+    fn only_node_leaders_and_the_root_take_part() {
         let group = group("window", &[&[0, 1], &[2, 3], &[4]]);
         let root = Roles::of(&group, Rank(3), Rank(3)).unwrap();
         let ranks: Vec<u32> = root.reporters.iter().map(|one| one.rank.0).collect();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn co_roots_get_their_copies_down_a_binomial_tree_and_report_up_the_same_way() {
+    fn co_roots_get_copies_and_report_along_one_binomial_tree() {
         let nodes = singles(8);
         let nodes: Vec<&[u32]> = nodes.iter().map(Vec::as_slice).collect();
         let group = group("co-root=4", &nodes);

@@ -153,7 +153,7 @@ mod tests {
     use crate::broadcast::BroadcastConfig;
 
     #[test]
-    fn what_goes_out_as_one_is_of_one_message_and_has_been_sent() {
+    fn coded_packets_combine_only_sent_packets_of_one_message() {
         let config = BroadcastConfig { payload_bytes: 256, ..BroadcastConfig::default() };
         let config = config.build().unwrap();
         let mut sending = Sending::default();

@@ -253,7 +253,7 @@ const POLICIES: [&str; 12] = [
 ];
 
 #[test]
-fn loss_free_each_packet_is_sent_once_and_everybody_has_everything() {
+fn without_loss_each_packet_is_sent_once_and_received_by_all() {
     for policy in POLICIES {
         for size in [2, 3, 8] {
             let mut net = Net::new(size, policy);
@@ -277,7 +277,7 @@ fn loss_free_each_packet_is_sent_once_and_everybody_has_everything() {
 }
 
 #[test]
-fn everything_arrives_in_order_while_packets_are_lost() {
+fn messages_arrive_in_order_despite_packet_loss() {
     for policy in POLICIES {
         for (size, one_in) in [(2u32, 3u64), (4, 10), (8, 50)] {
             let mut net = Net::new(size, policy);
@@ -298,7 +298,7 @@ fn everything_arrives_in_order_while_packets_are_lost() {
 }
 
 #[test]
-fn late_receives_find_what_has_come_before() {
+fn late_receives_get_messages_that_arrived_before() {
     for policy in POLICIES {
         let mut net = Net::new(4, policy);
         let messages: Vec<Vec<u8>> = (0..20).map(|at| content(at, at * 50)).collect();
@@ -317,7 +317,7 @@ fn late_receives_find_what_has_come_before() {
 }
 
 #[test]
-fn acknowledgements_at_the_root_are_as_few_as_the_rule_says() {
+fn number_of_acknowledgements_at_the_root_follows_the_policy() {
     // [BC-R16, R17]; [BC-R10]: the subgroup and the co-root.
     for (policy, expected) in
         [("window", 7 * 60), ("skewed=6", 70), ("ack-every=6", 70), ("co-root=2", 4 * 60)]
@@ -336,7 +336,7 @@ fn acknowledgements_at_the_root_are_as_few_as_the_rule_says() {
 }
 
 #[test]
-fn a_failed_member_breaks_the_group_and_is_named() {
+fn failed_member_breaks_the_group_and_is_named_in_the_error() {
     for failed in [0, 1, 3] {
         let mut net = Net::new(4, "co-root=2");
         net.lose = Box::new(move |header, to| to == failed || header.source.0 == failed);
@@ -360,7 +360,7 @@ fn a_failed_member_breaks_the_group_and_is_named() {
 }
 
 #[test]
-fn packets_that_come_before_the_group_is_open_are_asked_for() {
+fn packets_dropped_before_the_group_was_open_are_requested() {
     let mut net = Net::new(3, "combined");
     let checked = config().build().unwrap();
     net.nodes[2].machine = Broadcast::new(0, Rank(2), 3, checked);
@@ -375,7 +375,7 @@ fn packets_that_come_before_the_group_is_open_are_asked_for() {
 }
 
 #[test]
-fn a_message_of_another_length_than_expected_is_told_and_the_next_one_is_whole() {
+fn message_of_unexpected_length_does_not_affect_the_next_one() {
     for (sent, expected) in [(1000, 10), (10, 1000), (300, 0)] {
         let mut net = Net::new(2, "combined");
         net.receive(1, 0, expected);
@@ -392,7 +392,7 @@ fn a_message_of_another_length_than_expected_is_told_and_the_next_one_is_whole()
 }
 
 #[test]
-fn a_packet_that_nobody_got_is_sent_again_to_everybody() {
+fn packet_lost_by_all_is_repaired_by_one_multicast() {
     let mut net = Net::new(12, "nack");
     for at in 0..30 {
         net.broadcast(0, &content(at, 8));
@@ -413,7 +413,7 @@ fn a_packet_that_nobody_got_is_sent_again_to_everybody() {
 }
 
 #[test]
-fn a_rank_that_owes_answers_and_stays_silent_is_named() {
+fn silent_rank_that_owes_answers_is_suspected() {
     let mut net = Net::new(3, "combined");
     net.lose = Box::new(|header, _| header.source.0 == 2);
     net.broadcast(0, &content(1, 8));
@@ -425,7 +425,7 @@ fn a_rank_that_owes_answers_and_stays_silent_is_named() {
 }
 
 #[test]
-fn those_who_have_answered_are_not_asked_again_for_the_sake_of_a_few() {
+fn ranks_that_answered_are_not_asked_again_because_of_a_few_late_ones() {
     // With a hundred ranks the answers of all would overrun the root, and the same ranks' each
     // time.
     let mut net = Net::new(100, "window");
@@ -443,7 +443,7 @@ fn those_who_have_answered_are_not_asked_again_for_the_sake_of_a_few() {
 }
 
 #[test]
-fn a_co_root_takes_whichever_copy_comes_first_and_repairs_its_own() {
+fn co_root_accepts_the_first_copy_and_repairs_its_subgroup() {
     // [BC-R10–R13]; the subgroups are 0..3 and 3..6.
     let mut net = Net::new(6, "co-root=2");
     net.lose = Box::new(|header, to| {
@@ -506,7 +506,7 @@ fn duplicates_are_dropped_and_acknowledged_again() {
 }
 
 #[test]
-fn a_long_message_never_waits_for_lazy_acknowledgements_however_small_the_window() {
+fn long_message_never_waits_for_lazy_acknowledgements_in_a_small_window() {
     for credit in [4096, 30 << 10, 512 << 10] {
         let ack_delay = Duration::from_secs(10);
         let small = BroadcastConfig { initial_credit_bytes: credit, ack_delay, ..config() };
@@ -523,7 +523,7 @@ fn a_long_message_never_waits_for_lazy_acknowledgements_however_small_the_window
 }
 
 #[test]
-fn a_repair_by_a_rank_that_is_no_member_is_refused() {
+fn repair_by_a_non_member_is_rejected() {
     let checked = config().build().unwrap();
     let mut machine = Broadcast::new(0, Rank(1), 4, checked);
     let nodes = Nodes::one_each(2);
@@ -539,7 +539,7 @@ fn a_repair_by_a_rank_that_is_no_member_is_refused() {
 }
 
 #[test]
-fn a_preview_ends_where_its_message_does_and_there_is_none_before_that_is_known() {
+fn preview_ends_with_its_message_and_needs_a_known_length() {
     let mut net = Net::new(2, "combined");
     net.receive(1, 0, 5000);
     net.send(0, content(1, 1000), Reply::Lazy);
@@ -550,7 +550,7 @@ fn a_preview_ends_where_its_message_does_and_there_is_none_before_that_is_known(
 }
 
 #[test]
-fn a_packet_that_claims_to_stand_before_its_message_is_no_more_than_noise() {
+fn packet_numbered_before_its_message_is_ignored() {
     let mut net = Net::new(2, "combined");
     net.receive(1, 0, 8);
     net.receive(1, 0, 5000);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_one_packet_are_packets_of_which_nobody_lacks_two() {
+    fn coded_packet_combines_packets_of_which_no_rank_lacks_two() {
         let lacking = [(1, [3, 40]), (2, [3, 7]), (3, [5, 9]), (4, [9, 62])];
         let mut wants = Wants::default();
         for (rank, seqs) in lacking {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_lack_a_packet_are_counted_until_they_have_it_or_go() {
+    fn ranks_lacking_a_packet_are_counted_until_repair_or_departure() {
         let mut wants = Wants::default();
         for rank in 1..=4 {
             (0..3).for_each(|seq| _ = wants.add(Rank(rank), Seq(seq), false));

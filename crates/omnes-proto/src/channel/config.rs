@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_named() {
+    fn out_of_range_settings_are_named_in_the_error() {
         let config = ChannelConfig { window_packets: 0, ..ChannelConfig::default() };
         let error = config.build().unwrap_err();
         assert_eq!(error.to_string(), "window_packets is 0, must be in 1..=1024");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn short_messages_and_those_of_a_packet_are_copied() {
+    fn short_and_single_packet_messages_are_copied() {
         let checked = |eager_bytes| {
             let eager_head_bytes = eager_bytes;
             ChannelConfig { eager_bytes, eager_head_bytes, ..ChannelConfig::default() }

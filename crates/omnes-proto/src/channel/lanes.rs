@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_are_made_when_they_are_written_to() {
+    fn lanes_are_created_on_first_write() {
         let mut lanes = Lanes::<Arrivals>::default();
         assert_eq!(lanes[Lane::Grants].epoch(), 0);
         assert!(!lanes.has_others());

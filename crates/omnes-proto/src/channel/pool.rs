@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chain_gives_slots_back_in_order() {
+    fn chain_returns_slots_in_order() {
         let mut pool = Pool::new(3);
         let mut chain = Chain::default();
         for bytes in [10, 20, 30] {

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_knows_where_it_sits_and_whom_it_leads() {
+    fn rank_knows_its_seat_and_its_node_members() {
         let members = members(4, 6, &nodes(&[&[5, 1], &[2], &[0, 4, 3]])).unwrap();
         assert_eq!((members.seats(), members.nodes()), (6, 3));
         assert_eq!(members.own(), Place { seat: 4, node: 2 });
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_groups_are_refused_by_name() {
+    fn impossible_groups_are_rejected_with_the_reason() {
         let refused = |me, groups: &[&[u32]]| members(me, 4, &nodes(groups)).err();
         let misplaced = |rank| Some(CollectiveError::Misplaced { rank: Rank(rank) });
         assert_eq!(refused(0, &[&[0, 1], &[1]]), misplaced(1));

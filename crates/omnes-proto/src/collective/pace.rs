@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_is_three_times_what_barriers_take_within_bounds() {
+    fn wait_is_three_times_the_barrier_time_within_bounds() {
         assert_eq!(wait_after(&[]), 1200 * US);
         assert_eq!(wait_after(&[(1, 100 * US)]), 300 * US);
         assert_eq!(wait_after(&[(40, 100 * US)]), 300 * US);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_for_a_step_is_its_part_of_the_barriers() {
+    fn wait_for_a_step_is_its_share_of_the_barrier_wait() {
         let mut pace = Pace::default();
         let config = CollectiveConfig::default();
         assert_eq!(pace.step_wait(&config, 4), 300 * US);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn late_entrants_hardly_matter_and_one_prompt_barrier_mends_the_estimate() {
+    fn estimate_resists_late_entrants_and_is_corrected_by_a_fast_barrier() {
         // Late in 15 of 16 barriers forever: no effect.
         let mut samples = Vec::new();
         for _ in 0..50 {
@@ -146,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_network_is_followed_in_the_end() {
+    fn estimate_eventually_follows_a_slower_network() {
         assert_eq!(wait_after(&[(16, 100 * US), (16 * 40, 2000 * US)]), 6000 * US);
     }
 
     #[test]
-    fn nothing_overflows() {
+    fn wait_does_not_overflow_for_extreme_samples() {
         assert_eq!(wait_after(&[(100, Duration::MAX)]), 10_000 * US);
         assert_eq!(wait_after(&[(100, Duration::ZERO)]), 150 * US);
     }

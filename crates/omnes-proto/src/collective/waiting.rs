@@ -174,17 +174,17 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_lost_each_time_costs_no_more_from_barrier_to_barrier() {
+    fn message_lost_in_every_barrier_does_not_increase_the_wait() {
         assert_eq!(last_of_many(SECOND, 50 * US), (15 * 350 * US + 1250 * US, 16));
     }
 
     #[test]
-    fn barriers_that_have_become_slower_are_not_asked_about_for_ever() {
+    fn slower_barriers_stop_causing_nacks_after_a_while() {
         assert_eq!(last_of_many(3000 * US, SECOND), (16 * 3000 * US, 0));
     }
 
     #[test]
-    fn who_began_to_wait_together_does_not_ask_together_again_and_again() {
+    fn ranks_that_start_waiting_together_send_only_one_nack_together() {
         let [one, other] = [1, 2].map(|me| nacks(me, 40));
         assert_eq!(one[0], other[0]);
         let together = one.iter().filter(|at| other.contains(at)).count();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_more_often_the_more_there_are_but_by_those_who_begin() {
+    fn number_of_nacks_hardly_grows_with_the_number_of_ranks() {
         let few: usize = (0..128).map(|me| nacks(me, 128).len()).sum();
         let many: usize = (0..1024).map(|me| nacks(me, 1024).len()).sum();
         assert!((100..120).contains(&(few / 128)), "{few}");

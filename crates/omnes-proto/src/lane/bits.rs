@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_starts_at_any_number_and_goes_around_the_end() {
+    fn word_starts_at_any_number_and_wraps_around() {
         let mut bits = SeqBits::NONE;
         assert_eq!(bits.word_from(Seq(7)), 0);
         let first = WINDOW_PACKETS_MAX - 70;

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn window_halves_when_much_is_lost_and_grows_back() {
+    fn window_halves_on_heavy_loss_and_grows_back() {
         let mut window = LossWindow::new(1 << 20);
         window.on_lost(9);
         window.on_answered(64, 1 << 20);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_usually_comes_soon_is_asked_for_soon_then_less_and_less_often() {
+    fn wait_starts_short_for_prompt_senders_and_then_doubles() {
         let mut overdue = after(10);
         assert_eq!(overdue.deadline(), Some(at(100_040)));
         assert!(!overdue.on_deadline(at(100_039)));
@@ -166,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_always_late_is_left_alone_for_twice_as_long() {
+    fn wait_is_twice_the_usual_delay_of_a_late_root() {
         let wait = after(10_000).deadline().map(|at_last| at_last.since(at(100_000)));
         assert!(wait.is_some_and(|wait| wait >= Duration::from_micros(19_900)), "{wait:?}");
     }
 
     #[test]
-    fn what_came_while_the_receiver_did_not_run_is_asked_for_hardly_later() {
+    fn uncertain_samples_hardly_lengthen_the_wait() {
         let mut overdue = after(10);
         overdue.end_unsure(at(1_100_000));
         overdue.begin(at(2_000_000), LEAST);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_because_it_was_asked_for_is_no_sample() {
+    fn requested_arrivals_are_not_used_as_samples() {
         let mut overdue = after(10);
         overdue.end(at(200_000), false);
         overdue.begin(at(300_000), LEAST);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_message_is_waited_for_since_something_has_come_last() {
+    fn wait_for_the_rest_of_a_message_starts_at_its_last_packet() {
         let mut overdue = after(10);
         for us in [100_010, 100_020] {
             overdue.end(at(us), true);

@@ -9,7 +9,7 @@ fn liveness(me: u32, size: u32) -> Liveness {
 }
 
 #[test]
-fn silent_successor_is_asked_and_then_fails() {
+fn silent_successor_is_pinged_and_then_fails() {
     let mut liveness = liveness(3, 4);
     assert_eq!(liveness.handle_timeout(at(500)), None);
     let question = WatchMessage::Ping { to: Rank(0), question: 5 };
@@ -22,7 +22,7 @@ fn silent_successor_is_asked_and_then_fails() {
 }
 
 #[test]
-fn silent_successor_is_asked_four_times_as_often_until_it_answers() {
+fn silent_successor_is_pinged_four_times_as_often_until_an_answer() {
     let mut liveness = liveness(1, 2);
     let questions = |liveness: &mut Liveness, from: u64, to: u64| {
         let mut asked = Vec::new();
@@ -43,7 +43,7 @@ fn ranks(nodes: &[&[u32]]) -> Nodes {
 }
 
 #[test]
-fn ranks_of_a_node_do_not_follow_each_other() {
+fn ranks_of_one_node_are_not_adjacent_in_the_ring() {
     let order =
         |nodes: &Nodes, me, way| ring(nodes, Rank(me), way).map(|rank| rank.0).collect::<Vec<_>>();
     let nodes = ranks(&[&[0, 1, 2], &[3], &[4, 5]]);
@@ -88,7 +88,7 @@ fn found_out_at(nodes: &Nodes, dead: std::ops::Range<u32>) -> u64 {
 }
 
 #[test]
-fn all_ranks_of_a_node_that_dies_are_found_out_in_a_timeout() {
+fn failure_of_a_whole_node_is_detected_within_one_timeout() {
     let nodes: Vec<Vec<Rank>> =
         (0..4).map(|node| (node * 32..(node + 1) * 32).map(Rank).collect()).collect();
     assert!(found_out_at(&Nodes::from(nodes), 32..64) <= 4125);
@@ -96,13 +96,13 @@ fn all_ranks_of_a_node_that_dies_are_found_out_in_a_timeout() {
 }
 
 #[test]
-fn many_that_follow_each_other_are_found_out_half_an_interval_later_for_each_doubling() {
+fn detection_time_grows_logarithmically_with_adjacent_failures() {
     assert!(found_out_at(&Nodes::one_each(128), 1..3) <= 4750 + 125);
     assert!(found_out_at(&Nodes::one_each(128), 1..101) <= 4500 + 7 * 250 + 125);
 }
 
 #[test]
-fn one_that_lives_ends_the_watch_over_those_behind_it() {
+fn live_rank_ends_the_watch_over_ranks_further_along_the_ring() {
     let mut liveness = liveness(0, 9);
     let mut asked = |ms: u64, heard: Option<u32>| {
         heard.into_iter().for_each(|rank| liveness.on_heard(at(ms), Rank(rank)));
@@ -134,7 +134,7 @@ fn dead_successor_fails_within_the_timeout_and_a_quarter_interval() {
 }
 
 #[test]
-fn talking_successor_is_not_asked() {
+fn active_successor_is_not_pinged() {
     let mut liveness = liveness(0, 2);
     liveness.on_heard(at(400), Rank(1));
     assert_eq!(liveness.handle_timeout(at(500)), None);
@@ -142,7 +142,7 @@ fn talking_successor_is_not_asked() {
 }
 
 #[test]
-fn after_a_pause_the_successor_is_asked_at_once_and_has_a_whole_timeout() {
+fn successor_is_pinged_after_a_pause_and_gets_a_full_timeout() {
     for paused_at in [0, 3999] {
         let mut liveness = liveness(0, 2);
         let failed = (1..paused_at).find(|ms| liveness.handle_timeout(at(*ms)).is_some());
@@ -158,7 +158,7 @@ fn after_a_pause_the_successor_is_asked_at_once_and_has_a_whole_timeout() {
 }
 
 #[test]
-fn whoever_answers_after_a_pause_is_watched_as_before() {
+fn successor_that_answers_after_a_pause_is_watched_as_before() {
     let mut liveness = liveness(0, 2);
     liveness.on_pause(at(60_000));
     let Some(WatchMessage::Ping { question, .. }) = liveness.poll_message() else {
@@ -171,7 +171,7 @@ fn whoever_answers_after_a_pause_is_watched_as_before() {
 }
 
 #[test]
-fn after_a_pause_what_is_sent_again_by_somebody_else_proves_no_life_either() {
+fn replayed_packets_prove_no_life_after_a_pause() {
     let mut liveness = liveness(0, 2);
     liveness.on_pause(at(60_000));
     let failed = (60_000..80_000).find(|ms| {
@@ -198,7 +198,7 @@ fn fails_though_heard(answer: impl Fn(u32) -> Vec<u32>) -> Option<u64> {
 }
 
 #[test]
-fn what_is_sent_again_by_somebody_else_proves_no_life() {
+fn replayed_packets_and_answers_prove_no_life() {
     assert_eq!(fails_though_heard(|question| vec![question]), None);
     let soon = 8000..=8125;
     assert!(fails_though_heard(|_| vec![]).is_some_and(|ms| soon.contains(&ms)));
@@ -231,7 +231,7 @@ fn ring_closes_over_a_failed_rank() {
 }
 
 #[test]
-fn first_failure_is_the_cause_and_is_told_until_all_have_confirmed() {
+fn first_failure_is_announced_until_all_ranks_have_confirmed() {
     let mut liveness = liveness(0, 4);
     liveness.on_failed(at(1), Rank(2));
     liveness.tell_all(at(1), Rank(2));
@@ -250,7 +250,7 @@ fn told(liveness: &mut Liveness, ms: u64, digest: u32) -> Vec<WatchMessage> {
 }
 
 #[test]
-fn who_has_missed_a_farewell_is_told_and_failures_come_first() {
+fn neighbour_learns_of_failures_first_and_then_of_missed_farewells() {
     let (mut knows, mut missed) = (liveness(2, 5), liveness(1, 5));
     for one in [&mut knows, &mut missed] {
         one.on_departed(at(1), Rank(0));
@@ -271,7 +271,7 @@ fn who_has_missed_a_farewell_is_told_and_failures_come_first() {
 }
 
 #[test]
-fn of_many_that_are_gone_all_are_told_of_in_turn() {
+fn many_departures_are_all_announced_in_turn() {
     let mut liveness = liveness(0, 100);
     (2..100).for_each(|rank| assert!(liveness.on_departed(at(1), Rank(rank))));
     let told: BTreeSet<Rank> = (1..=4)
@@ -285,7 +285,7 @@ fn of_many_that_are_gone_all_are_told_of_in_turn() {
 }
 
 #[test]
-fn both_neighbours_are_told_of_all_that_are_gone_though_they_ask_in_turn() {
+fn alternating_neighbours_both_learn_of_all_departures() {
     let mut liveness = liveness(1, 67);
     (3..67).for_each(|rank| assert!(liveness.on_departed(at(1), Rank(rank))));
     let mut told = BTreeSet::new();
@@ -302,7 +302,7 @@ fn both_neighbours_are_told_of_all_that_are_gone_though_they_ask_in_turn() {
 }
 
 #[test]
-fn last_rank_alone_watches_nobody() {
+fn last_remaining_rank_watches_no_other() {
     let mut liveness = liveness(0, 2);
     assert!(liveness.on_departed(at(1), Rank(1)));
     assert_eq!(liveness.poll_timeout(), None);

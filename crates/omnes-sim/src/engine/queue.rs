@@ -132,7 +132,7 @@ mod tests {
     use crate::engine::Random;
 
     #[test]
-    fn earlier_things_come_first_and_equal_times_keep_their_order() {
+    fn earlier_events_are_popped_first_and_equal_times_keep_their_order() {
         let mut queue = Queue::new();
         for (at, what) in [(5, 'b'), (3, 'a'), (5, 'c'), (9, 'e'), (5, 'd')] {
             queue.push(at, what);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_in_use_agrees_with_a_sorted_list() {
+    fn random_pushes_and_pops_match_a_sorted_list() {
         let mut random = Random::named(3, "queue", 0);
         let (mut queue, mut sorted) = (Queue::new(), Vec::<(u64, u64)>::new());
         let mut now = 0;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "time runs back")]
-    fn the_past_is_refused() {
+    fn pushing_an_event_in_the_past_panics() {
         let mut queue = Queue::new();
         queue.push(5, ());
         queue.pop();

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_indices_give_streams_of_their_own() {
+    fn each_name_and_index_has_its_own_random_stream() {
         let draw = |name, index| Random::named(7, name, index).bits();
         assert_eq!(draw("link", 0), draw("link", 0));
         assert_ne!(draw("link", 0), draw("link", 1));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_within_their_bounds_and_reach_them() {
+    fn random_numbers_stay_within_their_bounds_and_reach_them() {
         let mut random = Random::named(1, "test", 0);
         let drawn: Vec<u64> = (0..1000).map(|_| random.within(3, 6)).collect();
         assert!(drawn.iter().all(|number| (3..=6).contains(number)));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_are_what_they_say() {
+    fn chance_hits_at_the_given_rate() {
         let mut random = Random::named(2, "test", 0);
         let hits = (0..100_000).filter(|_| random.chance(200_000)).count();
         assert!((19_000..21_000).contains(&hits), "{hits}");

@@ -118,17 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn random_operations_on_channels_do_no_harm() {
+    fn random_operations_on_channels_violate_no_invariant() {
         throw_random_bytes(channel);
     }
 
     #[test]
-    fn random_operations_on_broadcasts_do_no_harm() {
+    fn random_operations_on_broadcasts_violate_no_invariant() {
         throw_random_bytes(broadcast);
     }
 
     #[test]
-    fn random_operations_on_barriers_do_no_harm() {
+    fn random_operations_on_barriers_violate_no_invariant() {
         throw_random_bytes(collective);
     }
 }

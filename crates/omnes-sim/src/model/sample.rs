@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mean_of_long_calls_of_many_ranks_is_theirs() {
+    fn mean_call_time_of_many_ranks_does_not_overflow() {
         let late: u64 = 3000 * 1_000_000_000_000;
         let in_call_ps = u128::from(late) * 65_536;
         let sample = Sample { in_call_ps, ranks: 65_536, ..Sample::new(0) };

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_say_what_the_trees_say() {
+    fn shapes_agree_with_their_trees() {
         for tree in ["binomial", "chain", "flat", "kary=3", "postal=2.5"] {
             let tree: Tree = tree.parse().unwrap();
             for (ranks, root) in [(2, 1), (9, 0), (9, 4), (64, 63)] {

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_and_other_contents_are_found() {
+    fn skipped_packets_and_altered_contents_are_detected() {
         let mut casts = casts();
         assert!(casts.on_sent(Rank(0), Destination::Group, &data(1)).is_err());
         assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(0)), Ok(()));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn window_counts_what_the_root_has_heard() {
+    fn window_counts_only_acknowledgements_received_by_the_root() {
         let mut casts = casts();
         for seq in 0..2 {
             assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(seq)), Ok(()));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_receiver_has_room_for_is_found() {
+    fn sending_beyond_a_receivers_credits_is_detected() {
         let mut casts = casts();
         casts.limits = Some(CastLimits { initial_credit_bytes: 3 * 2304, ..limits(9) });
         casts.streams.clear();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_of_what_has_not_come_are_found() {
+    fn acknowledging_a_packet_before_its_arrival_is_detected() {
         let mut casts = casts();
         assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(0)), Ok(()));
         let answer = packet(Kind::CastAck, 0, 1, 0);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn message_is_sent_only_when_all_have_said_so() {
+    fn message_completes_only_when_all_living_receivers_have_acknowledged() {
         let mut casts = casts();
         casts.limits = Some(limits(9));
         for seq in 0..6 {

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_written_once_and_previews_show_only_untouched_ones() {
+    fn bytes_are_written_once_and_previews_cover_only_unwritten_ones() {
         let mut memory = Memory::of_channel(1);
         memory.add_receive(ID, Operation(0), 10);
         memory.place(ID, 4, &[1, 2]).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn receive_with_a_hole_is_not_complete() {
+    fn receive_with_a_hole_is_incomplete() {
         let mut memory = Memory::of_channel(1);
         memory.add_receive(ID, Operation(0), 10);
         memory.place(ID, 0, &[1; 3]).unwrap();

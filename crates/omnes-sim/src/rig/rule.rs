@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn all_guards_of_a_rule_must_hold() {
+    fn all_conditions_of_a_rule_must_match() {
         let mut rules = Rules::new(1);
         let _loss = rules.add(drop().kind(Kind::Data).seq(3).to(2).times(1));
         assert!(!is_lost(&mut rules, 0, 1, &header(Kind::Data, 3)));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn uplink_way_and_root_of_a_multicast_can_be_named() {
+    fn rules_can_match_uplink_way_and_root_of_a_multicast() {
         let mut rules = Rules::new(1);
         let _loss = rules.add(drop().at_uplink().multicast().root(5));
         let cast = Header { expects: Seq(5), ..header(Kind::Cast, 0) };
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_of_a_doorbell_is_known_also_where_words_are_combined() {
+    fn step_rule_matches_doorbells_with_and_without_combined_words() {
         let mut rules = Rules::new(1);
         let _loss = rules.add(drop().at_doorstep().step(2));
         let mut is_lost = |argument: u32| {
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_the_named_length_are_not_longer() {
+    fn longer_than_rule_spares_packets_of_exactly_that_length() {
         let mut rules = Rules::new(1);
         let _narrow = rules.add(drop().longer_than(100));
         let header = header(Kind::Data, 0);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_packet_is_none_to_the_rules_after_it() {
+    fn dropped_packet_is_not_counted_by_later_rules() {
         let mut rules = Rules::new(1);
         let first = rules.add(drop().times(1));
         let second = rules.add(drop().times(1));
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_named_occurrence_is_hit() {
+    fn nth_rule_hits_only_that_occurrence() {
         let mut rules = Rules::new(1);
         let _loss = rules.add(drop().from(0).nth(2));
         let lost: Vec<bool> =

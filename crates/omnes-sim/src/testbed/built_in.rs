@@ -42,7 +42,7 @@ mod tests {
     use crate::engine::Span;
 
     #[test]
-    fn all_that_is_built_in_makes_sense_and_has_names_of_its_own() {
+    fn built_in_testbeds_parse_and_have_unique_names() {
         let names: Vec<String> =
             FILES.iter().map(|text| Testbed::parse(text).unwrap().name).collect();
         let mut unique = names.clone();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fits_of_the_first_paper_are_exact() {
+    fn fitted_costs_of_the_first_paper_are_exact() {
         // [MS §2]: 49.0199, 12.9158 and 39.61 us for a packet of 1,536 bytes.
         let testbed = named("fm-lanai4").unwrap();
         assert_eq!(testbed.host.send.of(1536), Span::from_ps(49_019_900));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_lanai_is_the_newer_with_slower_clocks() {
+    fn older_lanai_equals_the_newer_one_with_slower_clocks() {
         let (old, new) = (named("myrinet-lanai9").unwrap(), named("myrinet-lanaixp").unwrap());
         assert_eq!(old.constants.len(), new.constants.len());
         let of_nic = [
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn testbed_error_names_the_faulty_field() {
         let text = include_str!("../../../../testbeds/fm-lanai4.toml")
             .replace("source = \"[MS-R2]\"", "source = \"\"");
         assert!(matches!(Testbed::parse(&text), Err(TestbedError::NoSource { .. })));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_would_have_no_effect_or_too_much_is_refused() {
+    fn ineffective_and_out_of_range_numbers_are_rejected() {
         let text = include_str!("../../../../testbeds/ethernet-25g.toml");
         for (from, to, told) in [
             ("fixed_ns = 142.7", "count = 3", "`host.call` is a count of 3; it must be `fixed_ns`"),

@@ -24,7 +24,7 @@ fn delivered(fabric: &Fabric<'_>) -> Vec<(u32, u64)> {
 }
 
 #[test]
-fn a_worm_alone_takes_the_time_of_its_flits_cables_and_switches() {
+fn lone_worm_takes_the_time_of_its_flits_cables_and_switches() {
     let row = Row::new().unwrap();
     let routes = Routes::given(&[row.direct(4)]);
     let mut fabric = Fabric::new(row.network(), &routes, Wires::MYRINET, FREE);
@@ -39,7 +39,7 @@ fn a_worm_alone_takes_the_time_of_its_flits_cables_and_switches() {
 }
 
 #[test]
-fn two_worms_for_one_host_follow_each_other_at_the_rate_of_its_link() {
+fn worms_to_one_host_are_serialized_at_its_link_rate() {
     let network = Network::single_switch(3).unwrap();
     let routes = Routes::given(&[0, 1].map(|from| Route { pieces: vec![way(&network, from, 2)] }));
     let mut fabric = Fabric::new(&network, &routes, Wires::MYRINET, FREE);
@@ -54,7 +54,7 @@ fn two_worms_for_one_host_follow_each_other_at_the_rate_of_its_link() {
 }
 
 #[test]
-fn a_worm_that_waits_blocks_the_links_behind_it_and_lets_go_when_it_leaves() {
+fn blocked_worm_holds_its_links_and_delays_others_until_delivery() {
     // Host 0 sends to 4, which 3 keeps busy; a packet from 1 to 2 must wait behind that of 0,
     // although no other packet needs its path.
     let row = Row::new().unwrap();
@@ -85,7 +85,7 @@ fn a_worm_that_waits_blocks_the_links_behind_it_and_lets_go_when_it_leaves() {
 }
 
 #[test]
-fn an_idle_in_transit_host_sends_on_before_the_tail_has_arrived() {
+fn idle_in_transit_host_forwards_before_the_tail_has_arrived() {
     // [IT-R11, R12], IT-S05.
     let lead = studies::cut_through_ns().unwrap();
     // Everything except the bytes that arrive until the packet is recognised and the DMA is set up.
@@ -93,7 +93,7 @@ fn an_idle_in_transit_host_sends_on_before_the_tail_has_arrived() {
 }
 
 #[test]
-fn a_busy_in_transit_host_sends_what_is_in_transit_before_its_own() {
+fn busy_in_transit_host_forwards_before_sending_its_own_packets() {
     // [IT-R13, R14].
     let row = Row::new().unwrap();
     let routes = Routes::given(&[row.in_transit(), row.onward()]);
@@ -122,7 +122,7 @@ fn two_buffers_overflow_in_a_burst_and_a_pool_does_not() {
 }
 
 #[test]
-fn the_early_event_fires_after_four_bytes_and_switches_take_one_byte_each() {
+fn early_event_fires_after_four_bytes_and_each_switch_strips_one_byte() {
     // [IT-R7, R11], IT-P01, IT-P03.
     assert_eq!(studies::early_bytes().unwrap(), 4);
     assert_eq!(studies::bytes_per_switch().unwrap(), [1; 5]);
@@ -163,7 +163,7 @@ fn overload(network: &Network, scheme: Scheme) -> Outcome {
 }
 
 #[test]
-fn under_overload_only_minimal_routes_without_in_transit_buffers_deadlock() {
+fn overload_deadlocks_only_minimal_routes_without_in_transit_buffers() {
     // [IT-R2, R3, R6].
     let networks = [8, 16, 32]
         .map(|switches| Network::irregular(IrregularOptions::eight_ports(switches), 2).unwrap());
@@ -179,7 +179,7 @@ fn under_overload_only_minimal_routes_without_in_transit_buffers_deadlock() {
 }
 
 #[test]
-fn five_worms_around_the_ring_wait_for_each_other_unless_one_stops_in_transit() {
+fn five_worms_around_the_ring_deadlock_only_on_minimal_routes() {
     // [IT-R2, R3]: each holds the link that the one before it needs.
     let network = Network::ring();
     let around = RING_NUMBERS.map(|number| [0, 2, 1, 6, 4].iter().position(|at| *at == number));
@@ -201,7 +201,7 @@ fn five_worms_around_the_ring_wait_for_each_other_unless_one_stops_in_transit() 
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_in_every_build() {
+fn equal_seeds_give_equal_runs_in_every_build() {
     let network = Network::irregular(IrregularOptions::eight_ports(8), 2).unwrap();
     let outcome = overload(&network, Scheme::InTransit);
     assert_eq!(outcome, overload(&network, Scheme::InTransit));
@@ -219,7 +219,7 @@ fn both_calibration_points_are_met() {
 }
 
 #[test]
-fn the_check_costs_a_little_and_relatively_less_for_longer_messages() {
+fn check_cost_is_small_and_its_share_falls_with_message_length() {
     // [IT-R17, R18], IT-M01, M02, M03: validation.
     let mean = studies::check_ns().unwrap();
     assert!(mean > 0.0 && mean <= 250.0, "{mean}");
@@ -230,7 +230,7 @@ fn the_check_costs_a_little_and_relatively_less_for_longer_messages() {
 }
 
 #[test]
-fn a_stop_in_transit_costs_the_same_for_all_lengths() {
+fn in_transit_stop_costs_the_same_for_all_message_lengths() {
     // [IT-R12, R18], IT-M04, M05: validation.
     let mean = studies::stop_us().unwrap();
     assert!((mean / 1.3 - 1.0).abs() <= 0.20, "{mean}");
@@ -249,14 +249,14 @@ fn stock_firmware_has_no_early_event_cost_and_both_deliver() {
 }
 
 #[test]
-fn in_transit_buffers_deliver_half_as_much_again_at_least_on_a_larger_network() {
+fn in_transit_buffers_raise_throughput_by_half_on_a_larger_network() {
     // [IT-R6], IT-M06 on one of its networks.
     let found = compare(32, 1, Interface::ESTIMATED).unwrap();
     assert!(found.ratio() >= 1.5, "{found:?}");
 }
 
 #[test]
-fn structural_targets_hold_as_the_studies_tell_them() {
+fn structural_targets_hold_in_the_studies() {
     let [minimal, legal] = studies::ring_legality();
     assert_eq!((minimal.ups, minimal.is_legal), (vec![false, true], false));
     assert_eq!((legal.ups, legal.is_legal), (vec![true, false, false], true));

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_read_as_they_are_written() {
+    fn barrier_kinds_round_trip_as_text() {
         for text in ["nic:counter", "user", "channel:pairwise", "dissemination"] {
             assert_eq!(text.parse::<BarrierKind>().unwrap().to_string(), text);
         }

@@ -116,7 +116,7 @@ mod tests {
     const COMBINED: BcastAlgorithm = BcastAlgorithm::Multicast(Policy::COMBINED);
 
     #[test]
-    fn multicast_is_chosen_where_it_works_and_has_several_receivers() {
+    fn multicast_is_chosen_when_available_with_several_receiving_nodes() {
         assert_eq!(MANY.choice(), COMBINED);
         assert_eq!(Situation { bytes: 1 << 30, ..MANY }.choice(), COMBINED);
         let few = Situation { nodes_reached: 3, ..MANY };
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_is_left_to_communicators_of_half_the_nodes_that_hear_it() {
+    fn multicast_requires_at_least_half_of_the_nodes_reached() {
         let row = |nodes| Situation { ranks: nodes, nodes, nodes_reached: 1024, ..MANY };
         assert_eq!(row(32).choice(), BcastAlgorithm::tree(Tree::Binomial));
         assert_eq!(row(511).choice(), BcastAlgorithm::tree(Tree::Binomial));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_of_many_ranks_need_messages_that_are_longer_than_they_are() {
+    fn chains_of_many_ranks_require_long_messages() {
         let large = Situation { bytes: CHAIN_BYTES, has_multicast: false, ..MANY };
         let long = |ranks, bytes| Situation { ranks, nodes: ranks, bytes, ..large }.tree();
         assert_eq!(long(3, CHAIN_BYTES), Tree::Chain);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_go_down_a_chain_where_every_rank_has_a_core() {
+    fn large_messages_use_a_chain_unless_cores_are_oversubscribed() {
         let large = Situation { bytes: CHAIN_BYTES, has_multicast: false, ..MANY };
         assert_eq!(large.choice(), BcastAlgorithm::tree(Tree::Chain));
         let shared = Situation { is_oversubscribed: true, ..large };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_decide_where_there_are_any() {
+    fn measured_figures_determine_the_choice() {
         let situation = measured();
         assert_eq!(situation.choice(), COMBINED);
         let long = Situation { bytes: 1 << 30, ..situation };
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn choice_made_last_is_that_of_its_situation_alone() {
+    fn cached_choice_is_used_only_for_the_same_situation() {
         let latest = LatestChoice::default();
         let long = Situation { bytes: 1 << 30, ..measured() };
         for situation in [measured(), measured(), long, MANY, long] {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_is_never_chosen_where_the_probe_has_not_allowed_it() {
+    fn multicast_is_never_chosen_without_a_successful_probe() {
         for bytes in [0, 8, 1 << 20, 1 << 30] {
             for situation in [MANY, measured()] {
                 let without = Situation { bytes, has_multicast: false, ..situation };
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_a_network_say_nothing_of_one_node() {
+    fn network_figures_are_ignored_within_one_node() {
         let rules = Situation { nodes: 1, bytes: 1 << 30, is_oversubscribed: true, ..MANY };
         let figures = Situation { figures: measured().figures, ..rules };
         assert_eq!(figures.choice(), rules.choice());

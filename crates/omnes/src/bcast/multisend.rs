@@ -414,7 +414,7 @@ mod tests {
     use crate::two_nodes::on_two_nodes;
 
     #[test]
-    fn ranks_that_have_a_slot_hear_of_those_that_got_none() {
+    fn failed_slot_allocation_is_reported_to_ranks_with_a_slot() {
         let insisting = |config: &mut crate::Config| {
             // Only one of them requires a slot.
             let cloning = if config.rank == 1 { Cloning::Nic } else { Cloning::Auto };
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_and_who_copies_are_read() {
+    fn multisend_settings_round_trip_as_text() {
         assert_eq!("auto".parse(), Ok(MultiSend::Auto));
         assert_eq!("off".parse(), Ok(MultiSend::Off));
         assert_eq!("flat".parse(), Ok(MultiSend::Tree(Tree::Flat, Cloning::Auto)));

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_without_members_are_left_out_and_leaders_come_first() {
+    fn nodes_without_members_are_omitted_and_leaders_listed_first() {
         let nodes = [vec![0, 3], vec![1, 4, 5], vec![2]];
         let ranks = |node: &[u32]| node.iter().copied().map(Rank).collect::<Vec<_>>();
         assert_eq!(restricted(&nodes, &[5, 4, 3]), [ranks(&[3]), ranks(&[4, 5])]);

@@ -128,13 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_alone_on_its_node_passes_nothing_on() {
+    fn rank_alone_on_its_node_forwards_nothing() {
         assert_eq!(within_node(&[3], 3, 3), (None, vec![]));
         assert_eq!(within_node(&[3], 3, 0), (None, vec![]));
     }
 
     #[test]
-    fn leaders_pass_on_what_comes_from_elsewhere_and_roots_what_is_theirs() {
+    fn leaders_forward_data_of_remote_roots_and_local_roots_their_own() {
         let local = [2, 5, 7];
         // The root is on another node: the leader gets it by multicast.
         assert_eq!(within_node(&local, 2, 0), (None, vec![Rank(7), Rank(5)]));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_of_a_node_but_one_has_a_parent_there() {
+    fn all_ranks_of_a_node_except_one_have_a_parent_on_the_node() {
         for size in 2..20 {
             let local: Vec<u32> = (0..size).map(|rank| 3 * rank + 1).collect();
             for root in [0, 1, 3 * size - 2] {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_come_back_as_they_were_sent_and_long_reasons_are_cut() {
+    fn reports_round_trip_and_long_reasons_are_truncated() {
         for obstacle in [None, Some("switched off".to_owned()), Some(String::new())] {
             let report = Report { obstacle, heard: 70_000, nic_ports: (54_321, 7) };
             assert_eq!(Report::parse(&report.emit()), Some(report));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn leaders_take_turns_and_repeat_the_less_often_the_more_they_are() {
+    fn leaders_take_turns_and_repeat_less_often_when_there_are_many() {
         let (us, ms) = (Duration::from_micros, Duration::from_millis);
         assert_eq!(Rhythm::of(0, 2), Rhythm { first: us(0), interval: ms(5) });
         assert_eq!(Rhythm::of(249, 250), Rhythm { first: us(498), interval: ms(5) });
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_leaders_have_to_hear_all_other_nodes() {
+    fn only_leaders_must_hear_all_other_nodes() {
         let nodes = [vec![0, 2], vec![1, 4], vec![3]];
         assert_eq!(judge(&heard(&[2, 2, 0, 2, 0]), &nodes), Verdict::Works);
         let patchy = judge(&heard(&[2, 1, 0, 2, 0]), &nodes);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_obstacle_is_told_with_its_rank() {
+    fn first_obstacle_is_reported_with_its_rank() {
         let mut reports = heard(&[0, 0, 0]);
         assert_eq!(obstacle(&reports), None);
         reports[2].obstacle = Some("switched off".to_owned());

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_one_node_meet_inside_it_unless_the_user_wants_another_interface() {
+    fn ranks_of_one_node_meet_over_loopback_unless_configured_otherwise() {
         let mut all = [rank(true, &["10.0.0.1/24", "127.0.0.1/8"]), rank(true, &["10.0.0.1/24"])];
         assert_eq!(chosen(&all), "127.0.0.1");
         all[0].is_limited = true;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_meet_in_the_first_network_that_all_of_them_are_in() {
+    fn nodes_meet_in_the_first_network_common_to_all() {
         let zero = || rank(false, &["127.0.0.1/8", "10.1.0.1/24", "10.2.0.1/16", "10.3.0.1/24"]);
         let near = rank(false, &["127.0.0.1/8", "10.2.9.9/16", "10.3.0.2/24"]);
         let nearer = rank(false, &["10.3.0.3/24", "10.1.0.3/24", "10.2.0.3/24"]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_other_nodes_have_too_is_no_way_to_them() {
+    fn address_shared_with_other_nodes_is_not_chosen() {
         let bridge = "172.17.0.1/16";
         let all = [rank(false, &[bridge, "10.0.0.1/24"]), rank(false, &[bridge, "10.0.0.2/24"])];
         assert_eq!(chosen(&all), "10.0.0.1");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_others_cannot_reach_is_named() {
+    fn unreachable_rank_is_named() {
         let all = [rank(false, &["10.0.0.1/24"]), rank(false, &["127.0.0.1/8"])];
         assert!(chosen(&all).starts_with("rank 1: it has no network address under which"));
         let mut all = [all[1].clone(), all[0].clone()];
@@ -298,13 +298,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_both_versions_are_compared_with_their_own_kind() {
+    fn addresses_are_compared_only_within_their_ip_version() {
         let all = [rank(false, &["fd00::1/64", "0.0.0.1/0"]), rank(false, &["fd00::2/64"])];
         assert_eq!(chosen(&all), "fd00::1");
     }
 
     #[test]
-    fn interfaces_are_read_by_name_and_by_network() {
+    fn interfaces_are_parsed_and_matched_by_name_and_by_network() {
         for text in ["eth0", "10.0.0.0/24", "fd00::/64"] {
             assert_eq!(text.parse::<Interface>().unwrap().to_string(), text);
         }
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_interface_can_be_asked_for_and_what_fits_nothing_is_named() {
+    fn loopback_can_be_selected_and_an_unmatched_interface_is_named() {
         let lo = Whereabouts::here(Some(&"127.0.0.0/8".parse().unwrap())).unwrap();
         assert_eq!(chosen(&[lo.clone(), lo]), "127.0.0.1");
         let error = Whereabouts::here(Some(&"nosuch0".parse().unwrap())).unwrap_err().to_string();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_stand_with_a_port_and_without() {
+    fn hosts_are_parsed_with_and_without_a_port() {
         assert_eq!(split_port("host:5000"), Some(("host", 5000)));
         assert_eq!(split_port("host:0"), Some(("host", 0)));
         assert_eq!(split_port("host"), Some(("host", 0)));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_0_listens_where_the_user_wants_or_says_why_not() {
+    fn rank_0_listens_at_the_configured_address_or_reports_the_reason() {
         let told = |text| listen_as_told(text, true).map(|it| it.local_addr().unwrap());
         let drawn = told("127.0.0.1").unwrap();
         assert!(drawn.ip().is_loopback() && drawn.port() != 0);

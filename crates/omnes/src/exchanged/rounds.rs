@@ -175,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn all_that_fare_well_are_heard_in_order() {
+    fn successful_values_are_gathered_in_rank_order() {
         assert_eq!(gather(&Others(vec![Ok(8), Ok(9)]), Ok(&7)).unwrap(), [7, 8, 9]);
     }
 
     #[test]
-    fn trouble_of_any_rank_is_trouble_of_all_and_a_cause_goes_before_what_follows_from_it() {
+    fn any_rank_error_fails_all_ranks_and_the_root_cause_is_preferred() {
         let refused = || Error::Join(NetError::Refused { reason: "rank 2 is late".to_owned() });
         let lost = || Error::PeerLeft { rank: 2 };
         let told = |others, own: Result<u32, Error>| {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_and_fit_a_row() {
+    fn long_errors_are_truncated_to_fit_a_row() {
         for long in ["\"".repeat(5000), "ß".repeat(5000), "\u{1}".repeat(5000)] {
             let error = Error::NoNic { reason: long };
             let error = gather::<u32>(&Others(Vec::new()), Err(&error)).unwrap_err();
@@ -218,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn all_jobs_that_are_told_of_fit_a_row() {
+    fn maximum_number_of_reported_jobs_fits_a_row() {
         let longest = || Known { job: Identity::LONGEST, next_communicator: u32::MAX };
         let told: Vec<Known> = (0..JOBS_TOLD_MAX).map(|_| longest()).collect();
         assert_eq!(row(&Told::Well(told)).len(), ROW_BYTES);
     }
 
     #[test]
-    fn an_exchange_that_gives_nonsense_is_said_to() {
+    fn malformed_exchange_results_are_reported() {
         struct Nonsense(Vec<u8>);
         impl Exchange for Nonsense {
             fn rank(&self) -> u32 {

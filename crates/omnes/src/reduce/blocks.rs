@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_follow_each_other_and_slices_make_them_up() {
+    fn blocks_are_contiguous_and_fully_covered_by_slices() {
         for (bytes, element_bytes, ranks) in [
             (0, 8, 3),
             (16, 8, 3),

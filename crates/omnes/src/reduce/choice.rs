@@ -142,7 +142,7 @@ mod tests {
         Situation { bytes: 8, ranks: 16, nodes: 16, waits_for_cores: false, goes_around: false };
 
     #[test]
-    fn short_data_meet_at_one_rank_and_long_data_in_blocks() {
+    fn short_data_use_trees_and_long_data_blocks_or_a_ring() {
         let (flat, binomial) =
             (ReduceAlgorithm::Tree(Tree::Flat), ReduceAlgorithm::Tree(Tree::Binomial));
         assert_eq!(FEW.choice(), flat);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn many_nodes_meet_over_several_steps_and_have_no_short_blocks() {
+    fn many_nodes_use_deeper_trees_and_blocks_only_for_long_data() {
         let many = Situation { ranks: 1024, nodes: 1024, ..FEW };
         assert_eq!(many.choice(), ReduceAlgorithm::Tree(Tree::Knomial { radix: WIDE_RADIX }));
         let long = Situation { bytes: 1 << 19, ..many };

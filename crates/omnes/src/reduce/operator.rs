@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_wrap_around_and_have_bits() {
+    fn integer_arithmetic_wraps_and_bitwise_operations_apply() {
         let (a, b) = ([i8::MAX, -128, 12], [1, -1, 10]);
         assert_eq!(combined(ReduceOp::Sum, &a, &b), [i8::MIN, 127, 22]);
         assert_eq!(combined(ReduceOp::Product, &a, &b), [127, -128, 120]);
@@ -286,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_floats_are_refused_with_both_names() {
+    fn bitwise_operation_on_floats_is_rejected_naming_both() {
         let refused = ElementType::F32.with_combine(ReduceOp::Xor, |_| Ok(())).unwrap_err();
         assert_eq!(refused.to_string(), "reduction: xor is not for elements of f32");
     }
 
     #[test]
-    fn operations_are_written_as_they_are_read() {
+    fn reduction_operations_round_trip_as_text() {
         for (op, name) in ReduceOp::ALL {
             assert_eq!(name.parse::<ReduceOp>().unwrap(), op);
             assert_eq!(op.to_string(), name);

@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_data_of_many_ranks_are_gathered() {
+    fn scan_gathers_short_data_of_many_ranks() {
         for (waits_for_cores, chain_max) in
             [(false, CHAIN_RANKS_MAX), (true, CROWDED_CHAIN_RANKS_MAX)]
         {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_follow_each_other_and_the_last_one_is_shorter() {
+    fn segments_are_contiguous_and_the_last_one_is_shorter() {
         for element_bytes in [1, 8, 12, 100_000] {
             for bytes in [0, 1, 3, 50, 65_536, 65_537].map(|elements| elements * element_bytes) {
                 let segments = Segments::of(bytes, element_bytes);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_all_sizes_become_what_they_do_elsewhere() {
+    fn integers_of_all_sizes_reduce_as_with_native_arithmetic() {
         check_integers(&[0i8, 1, -1, 7, i8::MAX, i8::MIN]);
         check_integers(&[0i16, 1, -1, 300, i16::MAX, i16::MIN]);
         check_integers(&[0i32, 1, -1, 70_000, i32::MAX, i32::MIN]);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_have_sums_and_an_order() {
+    fn float_sums_minima_and_maxima_match_native_results() {
         let numbers = [0.0, 1.5, -1.5, 1e30, -1e30, f64::INFINITY, f64::NEG_INFINITY, 5e-324];
         for (a, b) in numbers.iter().flat_map(|a| numbers.iter().map(move |b| (*a, *b))) {
             for op in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max] {

@@ -45,14 +45,14 @@ fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Erro
 }
 
 #[test]
-fn barrier_that_a_departed_rank_cannot_join_ends_with_its_name() {
+fn barrier_fails_with_an_error_that_names_the_departed_rank() {
     for barrier in BarrierAlgorithm::ALL {
         end_with_its_name("barrier", |comm| comm.barrier_with(barrier));
     }
 }
 
 #[test]
-fn reduction_that_a_departed_rank_cannot_join_ends_with_its_name() {
+fn reduction_fails_with_an_error_that_names_the_departed_rank() {
     for algorithm in ["flat", "binomial", "blocks", "ring"] {
         let algorithm = algorithm.parse().unwrap();
         for length in [10, 300_000] {
@@ -64,7 +64,7 @@ fn reduction_that_a_departed_rank_cannot_join_ends_with_its_name() {
 }
 
 #[test]
-fn scan_that_a_departed_rank_cannot_join_ends_with_its_name() {
+fn scan_fails_with_an_error_that_names_the_departed_rank() {
     for length in [10, 300_000] {
         end_with_its_name("scan", |comm| {
             comm.scan(&mut vec![1i64; length], ReduceOp::Sum)?;
@@ -79,7 +79,7 @@ fn scan_that_a_departed_rank_cannot_join_ends_with_its_name() {
 }
 
 #[test]
-fn what_was_started_and_a_departed_rank_cannot_join_ends_with_its_name() {
+fn nonblocking_collective_error_names_the_departed_rank() {
     for length in [10, 100_000] {
         end_with_its_name("iallreduce", |comm| {
             let mut data = vec![1i64; length];
@@ -103,7 +103,7 @@ fn what_was_started_and_a_departed_rank_cannot_join_ends_with_its_name() {
 }
 
 #[test]
-fn operation_that_panics_leaves_the_others_with_an_error() {
+fn reduction_operator_that_panics_is_an_error_on_the_other_ranks() {
     let outcomes = with_ranks(
         4,
         |_| {},
@@ -127,7 +127,7 @@ fn operation_that_panics_leaves_the_others_with_an_error() {
 }
 
 #[test]
-fn gather_that_a_departed_rank_cannot_join_ends_with_its_name() {
+fn gather_fails_with_an_error_that_names_the_departed_rank() {
     for bytes in [10, 1_000_000] {
         end_with_its_name("allgather", |comm| {
             comm.allgather(&vec![1; bytes], &mut vec![0; 5 * bytes])
@@ -148,7 +148,7 @@ fn those_still_there(comm: &Communicator) -> Vec<u32> {
 }
 
 #[test]
-fn who_has_left_starts_nothing_any_more() {
+fn calls_after_finalize_are_rejected() {
     for memory in [false, true] {
         with_ranks(
             2,
@@ -179,7 +179,7 @@ fn who_has_left_starts_nothing_any_more() {
 }
 
 #[test]
-fn a_part_of_the_ranks_cannot_take_them_out_of_the_job() {
+fn communicator_of_some_ranks_cannot_be_finalized() {
     with_ranks(
         3,
         |_| {},
@@ -198,7 +198,7 @@ fn a_part_of_the_ranks_cannot_take_them_out_of_the_job() {
 }
 
 #[test]
-fn a_rank_that_cannot_finalize_has_left_though_another_communicator_lives() {
+fn rank_leaves_after_a_failed_finalize_despite_other_communicators() {
     let rank_1_has_heard = std::sync::Barrier::new(2);
     with_ranks(
         3,
@@ -263,12 +263,12 @@ fn others_go_on(end: fn(Communicator), is_its_end: fn(&Error) -> bool) {
 }
 
 #[test]
-fn a_rank_that_fails_ends_nothing_of_communicators_without_it() {
+fn failed_rank_does_not_affect_communicators_of_other_ranks() {
     others_go_on(crash, |gone| matches!(gone, Error::PeerFailed { rank: 2 }));
 }
 
 #[test]
-fn nor_does_a_rank_that_leaves() {
+fn departed_rank_does_not_affect_communicators_of_other_ranks() {
     others_go_on(drop, |gone| matches!(gone, Error::PeerLeft { rank: 2 }));
 }
 
@@ -308,17 +308,17 @@ fn is_named_by_its_number(end: fn(Communicator), is_its_end: fn(&Error) -> bool)
 }
 
 #[test]
-fn a_failed_rank_has_its_number_in_the_communicator() {
+fn failed_rank_is_named_by_its_number_in_the_communicator() {
     is_named_by_its_number(crash, |error| matches!(error, Error::PeerFailed { rank: 1 }));
 }
 
 #[test]
-fn a_departed_rank_has_its_number_in_the_communicator() {
+fn departed_rank_is_named_by_its_number_in_the_communicator() {
     is_named_by_its_number(drop, |error| matches!(error, Error::PeerLeft { rank: 1 }));
 }
 
 #[test]
-fn whoever_receives_from_anybody_waits_until_all_others_have_left() {
+fn receive_from_any_source_waits_until_all_others_have_left() {
     with_ranks(
         4,
         |_| {},
@@ -359,7 +359,7 @@ fn whoever_receives_from_anybody_waits_until_all_others_have_left() {
 }
 
 #[test]
-fn messages_that_were_started_go_on_when_another_rank_has_left() {
+fn started_messages_complete_after_another_rank_has_left() {
     let large = vec![7; 1 << 20];
     with_ranks(
         3,

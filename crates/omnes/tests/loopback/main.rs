@@ -62,7 +62,7 @@ fn ranks_that_compare_their_calls_conform() {
 }
 
 #[test]
-fn ranks_conform_where_some_share_a_node() {
+fn ranks_conform_when_some_share_a_node() {
     // Nodes of ranks 0, 2, 3, 5 and of rank 1 and rank 4 alone.
     let some = |config: &mut Config| config.shared_memory = config.rank % 3 != 1;
     conform("127.0.0.1", 6, some, is_not_flood);
@@ -73,7 +73,7 @@ fn ranks_conform_where_some_share_a_node() {
 /// So many ranks that short parts go through other ranks, to and from any root, in any order of
 /// ranks.
 #[test]
-fn many_ranks_gather_and_scatter_where_some_share_a_node() {
+fn many_ranks_gather_and_scatter_when_some_share_a_node() {
     let some = |config: &mut Config| config.shared_memory = config.rank % 5 > 2;
     with_ranks(66, some, |comm| {
         let bodies = [
@@ -110,7 +110,7 @@ fn encrypted(config: &mut Config) {
 }
 
 #[test]
-fn ranks_conform_whose_data_are_encrypted() {
+fn ranks_conform_with_encryption() {
     for size in [2, 5] {
         conform("127.0.0.1", size, encrypted, is_not_flood);
     }
@@ -122,7 +122,7 @@ fn ranks_conform_whose_data_are_encrypted() {
 }
 
 #[test]
-fn a_number_that_is_to_be_encrypted_goes_by_no_barrier() {
+fn words_reduction_is_rejected_with_encryption() {
     with_ranks(3, encrypted, |comm| {
         let mut sum = [comm.rank() + 1];
         let refused =
@@ -135,7 +135,7 @@ fn a_number_that_is_to_be_encrypted_goes_by_no_barrier() {
 }
 
 #[test]
-fn encrypted_broadcasts_conform_by_multisend_and_without() {
+fn encrypted_broadcasts_conform_with_and_without_multisend() {
     let passed_on = |config: &mut Config| {
         encrypted(config);
         multisend_by(config, "chain");
@@ -160,13 +160,13 @@ fn ranks_conform_without_offloads() {
 }
 
 #[test]
-fn ranks_conform_with_one_offload_each_way() {
+fn ranks_conform_with_only_one_of_the_offloads() {
     conform("127.0.0.1", 2, |config| config.offloads.gro = false, is_not_flood);
     conform("127.0.0.1", 2, |config| config.offloads.gso = false, is_not_flood);
 }
 
 #[test]
-fn ranks_conform_with_small_pools_and_little_that_is_sent_unasked() {
+fn ranks_conform_with_small_pools_and_a_low_eager_limit() {
     let tight = |config: &mut Config| (config.pool_packets, config.eager_bytes) = (64, 4096);
     conform("127.0.0.1", 4, tight, |body| is_not_flood(body) && body.name != "out-of-order");
 }
@@ -199,7 +199,7 @@ fn broadcasts_conform_by_multisend() {
 }
 
 #[test]
-fn broadcasts_conform_by_multisend_where_some_ranks_share_a_node() {
+fn multisend_broadcasts_conform_when_some_ranks_share_a_node() {
     let some = |config: &mut Config| {
         multisend_by(config, "binomial");
         config.shared_memory = config.rank % 3 != 1;
@@ -208,7 +208,7 @@ fn broadcasts_conform_by_multisend_where_some_ranks_share_a_node() {
 }
 
 #[test]
-fn tree_of_multisends_can_be_changed_while_a_job_runs() {
+fn multisend_tree_can_be_changed_while_a_job_runs() {
     let flat = |config: &mut Config| multisend_by(config, "flat");
     with_ranks(6, flat, |comm| {
         let part = comm.split(Some(comm.rank() % 2), 0).unwrap().unwrap();
@@ -249,7 +249,7 @@ fn tree_of_multisends_can_be_changed_while_a_job_runs() {
 }
 
 #[test]
-fn multicast_can_be_insisted_on_and_its_group_named() {
+fn multicast_can_be_required_with_a_configured_group() {
     let insist = |config: &mut Config| {
         config.multicast = Multicast::On;
         config.multicast_group = Some("239.195.77.78".parse().unwrap());
@@ -268,7 +268,7 @@ fn multicast_can_be_insisted_on_and_its_group_named() {
 }
 
 #[test]
-fn what_keeps_a_job_from_multicast_is_told_by_all_ranks() {
+fn all_ranks_report_the_reason_for_disabled_multicast() {
     let one_is_off = |config: &mut Config| {
         if config.rank == 1 {
             config.multicast = Multicast::Off;
@@ -287,7 +287,7 @@ fn what_keeps_a_job_from_multicast_is_told_by_all_ranks() {
 }
 
 #[test]
-fn job_that_insists_on_multicast_does_not_start_without() {
+fn job_that_requires_multicast_fails_without_multicast() {
     let insist = |config: &mut Config| {
         config.multicast = Multicast::On;
         config.multicast_group = Some("239.195.77.79".parse().unwrap());
@@ -302,7 +302,7 @@ fn job_that_insists_on_multicast_does_not_start_without() {
 }
 
 #[test]
-fn loss_free_broadcast_is_one_packet_from_the_root_however_many_ranks() {
+fn loss_free_broadcast_takes_one_packet_for_any_number_of_ranks() {
     for size in [3, 8] {
         with_ranks(
             size,
@@ -348,7 +348,7 @@ fn nobody_leaves_a_barrier_before_all_have_entered() {
 }
 
 #[test]
-fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
+fn self_message_does_not_match_a_receive_with_an_arriving_message() {
     let large = vec![7; 1 << 20];
     with_ranks(
         2,
@@ -378,7 +378,7 @@ fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_named_with_what_they_should_be() {
+fn invalid_lengths_are_reported_with_the_expected_ones() {
     with_ranks(
         3,
         |_| {},
@@ -414,7 +414,7 @@ fn lengths_that_cannot_be_are_named_with_what_they_should_be() {
 }
 
 #[test]
-fn an_own_part_that_is_longer_than_the_room_for_it_is_refused() {
+fn own_part_longer_than_its_buffer_is_rejected() {
     with_ranks(
         3,
         |_| {},
@@ -435,7 +435,7 @@ fn an_own_part_that_is_longer_than_the_room_for_it_is_refused() {
 
 /// Rank 1's part is not as long as the root says, which has not yet called all the others.
 #[test]
-fn parts_behind_one_of_a_wrong_length_do_not_come_in_the_next_gather() {
+fn parts_after_one_of_wrong_length_do_not_leak_into_the_next_gather() {
     const RANKS: usize = 7;
     with_ranks(
         RANKS as u32,
@@ -464,7 +464,7 @@ fn parts_behind_one_of_a_wrong_length_do_not_come_in_the_next_gather() {
 }
 
 #[test]
-fn colors_and_keys_may_be_as_large_as_their_types_hold() {
+fn split_accepts_the_full_range_of_colors_and_keys() {
     with_ranks(
         3,
         |_| {},

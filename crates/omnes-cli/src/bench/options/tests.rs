@@ -16,7 +16,7 @@ fn parse(line: &str) -> Measure {
 }
 
 #[test]
-fn the_printed_command_line_measures_the_same() {
+fn printed_command_line_reproduces_the_measurement() {
     let line = "bcast,barrier --sizes 8,64k,3m --algorithms chain,dissemination --no-check";
     let first = parse(line).command_line(7);
     let again = parse(first.strip_prefix("omnes bench").unwrap());
@@ -25,13 +25,13 @@ fn the_printed_command_line_measures_the_same() {
 }
 
 #[test]
-fn times_are_printed_in_their_shortest_form() {
+fn durations_are_printed_in_their_shortest_form() {
     let printed = parse("skew --skew 0,5000ms --budget 100s").command_line(1);
     assert!(printed.contains("--budget 100s") && printed.contains("--skew 0s,5s"), "{printed}");
 }
 
 #[test]
-fn algorithms_go_to_the_operations_they_fit() {
+fn algorithms_apply_only_to_operations_that_support_them() {
     let measure = parse("bcast,barrier,latency --algorithms chain,flat,dissemination");
     let names = |op| -> Vec<String> {
         measure.algorithms_for(op).iter().map(Algorithm::to_string).collect()
@@ -45,7 +45,7 @@ fn algorithms_go_to_the_operations_they_fit() {
 }
 
 #[test]
-fn words_are_for_one_to_four_numbers() {
+fn words_algorithm_takes_one_to_four_elements() {
     let words = Algorithm::Reduce(omnes::ReduceAlgorithm::Words);
     let takes = [0, 3, 5, 12, 20, 32, 40].map(|bytes| words.takes(bytes));
     assert_eq!(takes, [false, true, false, true, false, true, false]);
@@ -56,7 +56,7 @@ fn words_are_for_one_to_four_numbers() {
 }
 
 #[test]
-fn schemes_are_algorithms_of_all_broadcasts() {
+fn schemes_apply_to_all_broadcast_operations() {
     let line = "throughput,skew,bcast --scheme original,co-root=4+skewed=8 --skew 0,1500ns,2ms";
     let measure = parse(line);
     for op in [Op::Throughput, Op::Skew, Op::Bcast] {
@@ -71,7 +71,7 @@ fn schemes_are_algorithms_of_all_broadcasts() {
 }
 
 #[test]
-fn multisends_and_destinations_are_read_checked_and_printed() {
+fn multisend_forms_and_destinations_are_parsed_checked_and_printed() {
     let line = "multisend,bcast --multisend flat:nic,postal=2.5,kary=3:host,off,auto \
                 --destinations 1,3,7";
     let measure = parse(line);
@@ -94,7 +94,7 @@ fn multisends_and_destinations_are_read_checked_and_printed() {
 }
 
 #[test]
-fn what_none_of_the_operations_can_use_is_refused() {
+fn options_that_no_operation_uses_are_rejected() {
     let refused = |line| parse(line).check(2).unwrap_err().to_string();
     assert_eq!(refused("bcast,latency --bidirectional"), "--bidirectional is for bandwidth");
     assert_eq!(refused("bcast --skew 5ms"), "--skew is for skew");
@@ -106,20 +106,20 @@ fn what_none_of_the_operations_can_use_is_refused() {
 }
 
 #[test]
-fn two_ranks_are_needed_for_a_ping_pong() {
+fn latency_needs_two_ranks() {
     assert!(parse("latency").check(2).is_ok());
     let error = parse("bcast,latency").check(1).unwrap_err().to_string();
     assert!(error.contains("omnes run -n 2 -- omnes bench latency"), "{error}");
 }
 
 #[test]
-fn more_iterations_at_least_than_at_most_are_refused() {
+fn min_iters_above_max_iters_is_rejected() {
     let error = parse("bcast --min-iters 9 --max-iters 8").check(2).unwrap_err().to_string();
     assert_eq!(error, "--min-iters 9 is above --max-iters 8");
 }
 
 #[test]
-fn iterations_that_no_memory_holds_are_not_insisted_on() {
+fn min_iters_out_of_range_is_rejected() {
     let refused = |line: &str| Cli::try_parse_from(line.split_whitespace()).err();
     assert!(refused("bench bcast --min-iters 1000000 --max-iters 1000000").is_none());
     for count in ["0", "1000001", "2000000000000000000"] {
@@ -129,7 +129,7 @@ fn iterations_that_no_memory_holds_are_not_insisted_on() {
 }
 
 #[test]
-fn tags_keep_numbers_and_refuse_our_own_fields() {
+fn tags_keep_numbers_and_reject_built_in_field_names() {
     assert_eq!(parse_tag("loss=0.1"), Ok(("loss".to_owned(), serde_json::json!(0.1))));
     assert_eq!(parse_tag("net=lab=2"), Ok(("net".to_owned(), serde_json::json!("lab=2"))));
     assert!(parse_tag("median_us=3").unwrap_err().contains("median_us"));

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_digits_and_the_unit_that_fits() {
+    fn time_labels_have_three_digits_and_a_fitting_unit() {
         let shown = [0.0321, 1.0, 12.34, 999.4, 999.6, 26_470.0, 1_234_000.0].map(time_label);
         assert_eq!(shown, ["32.1 ns", "1 us", "12.3 us", "999 us", "1 ms", "26.5 ms", "1.23 s"]);
     }

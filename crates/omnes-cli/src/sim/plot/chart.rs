@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_keep_their_order_and_distance() {
+    fn series_labels_keep_their_order_and_spacing() {
         let names = [480.0, 485.0, 489.0].map(|height| (height, String::new(), ()));
         let heights = apart(&names, BOTTOM_MIN);
         assert!(
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_room_for_all_names() {
+    fn chart_has_room_for_all_series_labels() {
         let spots = vec![Spot { x: 1.0, median_us: 1.0, low_us: 1.0, high_us: 1.0 }];
         let series = vec![Series { label: "n".repeat(60), spots }; 50];
         let (title, subtitle) = (String::new(), String::new());
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_nothing_has_a_place_at_the_bottom() {
+    fn zero_samples_are_placed_at_the_bottom_of_the_log_scale() {
         let spot = |x, low_us| Spot { x, median_us: 2.0, low_us, high_us: 3.0 };
         let spots = vec![spot(1.0, 0.0), spot(2.0, 1.0)];
         let series = vec![Series { label: String::new(), spots }];
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn few_decades_have_steps_between() {
+    fn scales_of_few_decades_have_intermediate_ticks() {
         let scale = |low, high| Scale { low, high, is_log: true, from: BOTTOM_MIN, to: TOP };
         assert_eq!(steps(&scale(8.0, 60.0)), [10.0, 20.0, 50.0]);
         assert_eq!(steps(&scale(1.0, 10_000.0)).len(), 5);

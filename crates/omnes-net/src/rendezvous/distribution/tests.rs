@@ -27,7 +27,7 @@ fn take(mut stream: &TcpStream, to_all: &ToAll) {
 }
 
 #[test]
-fn one_that_takes_nothing_keeps_no_other_waiting_for_the_table() {
+fn slow_reader_does_not_delay_the_table_for_other_ranks() {
     // More than the kernel buffers for a process that does not read.
     let to_all = ToAll::new(&"x".repeat(32 << 20), None).unwrap();
     let (readers, theirs) = readers(3);
@@ -98,7 +98,7 @@ fn go(place: u8) -> Vec<Verdict> {
 }
 
 #[test]
-fn all_go_with_what_comes_to_everyone() {
+fn all_ranks_start_with_the_longest_packets_that_reach_everyone() {
     assert_eq!(try_with(|_, _| Some(0)), (go(0), vec![Some(0); 3]));
     for lacking in 0..3 {
         let found = |rank, turn| Some(if rank == lacking { 9 - 3 * turn as u8 } else { 0 });
@@ -111,7 +111,7 @@ fn all_go_with_what_comes_to_everyone() {
 }
 
 #[test]
-fn one_to_which_the_packets_of_a_turn_come_late_is_asked_once_more() {
+fn rank_whose_trial_packets_arrive_late_is_asked_again() {
     let found = |rank, turn| match (rank, turn) {
         (1, 1) => Some(5),
         (1, 2) => None,
@@ -122,7 +122,7 @@ fn one_to_which_the_packets_of_a_turn_come_late_is_asked_once_more() {
 }
 
 #[test]
-fn nobody_goes_where_no_packet_comes_to_one_even_late() {
+fn all_ranks_are_refused_when_one_receives_no_trial_packet() {
     let found = |until| move |rank, turn| (rank != 2 || turn == until).then_some(1);
     assert_eq!(try_with(found(3)), (go(1), vec![Some(1); 3]));
     let refused = (0..3).map(|_| Verdict::Refused).collect();
@@ -130,7 +130,7 @@ fn nobody_goes_where_no_packet_comes_to_one_even_late() {
 }
 
 #[test]
-fn the_word_to_go_is_believed_of_whoever_knows_the_key_and_what_was_asked() {
+fn go_signal_must_prove_the_key_and_the_challenge() {
     let (own, other) = (JobKey::new([1; 16]), JobKey::new([2; 16]));
     let release = Release { key: Some(&own), challenge: 7 };
     let heard = |bytes: &[u8]| {
@@ -152,7 +152,7 @@ fn the_word_to_go_is_believed_of_whoever_knows_the_key_and_what_was_asked() {
 }
 
 #[test]
-fn who_does_not_say_that_it_has_gone_is_told_more_and_waited_for_no_longer_than_that_takes() {
+fn rank_that_does_not_confirm_its_start_is_nudged_for_a_limited_time() {
     let to_all = ToAll::new(&"x", None).unwrap();
     let (readers, theirs) = readers(3);
     let heard = |mut stream: &TcpStream| {
@@ -175,7 +175,7 @@ fn who_does_not_say_that_it_has_gone_is_told_more_and_waited_for_no_longer_than_
 }
 
 #[test]
-fn who_does_not_have_the_table_in_time_is_named() {
+fn rank_without_the_table_at_the_deadline_is_named() {
     let to_all = ToAll::new(&"x", None).unwrap();
     let (readers, theirs) = readers(2);
     (&theirs[1]).write_all(&[READY]).unwrap();

@@ -25,7 +25,7 @@ fn last_of_six(machine: Machine, primitive: Primitive) -> Time {
 }
 
 #[test]
-fn events_give_the_worked_example_of_the_paper_to_the_picosecond() {
+fn events_reproduce_the_worked_example_to_the_picosecond() {
     // [MS-F04] and [MS-F05].
     let fits = Machine::fits();
     assert_eq!(last_of_six(fits, Primitive::MultiSend), Time::from_ps(153_208_900));
@@ -38,7 +38,7 @@ fn events_give_the_worked_example_of_the_paper_to_the_picosecond() {
 }
 
 #[test]
-fn events_give_the_worked_example_with_write_combining() {
+fn events_reproduce_the_worked_example_with_write_combining() {
     // [MS-F07] to [MS-F10].
     let fits = Machine::fits();
     let send = Cost { per_byte: COMBINED_PER_BYTE, ..fits.send };
@@ -51,7 +51,7 @@ fn events_give_the_worked_example_with_write_combining() {
 }
 
 #[test]
-fn both_testbeds_have_the_fits_of_the_paper() {
+fn both_testbeds_use_the_costs_fitted_in_the_paper() {
     let [fits, whole] = [Machine::fits(), Machine::whole()]
         .map(|it| [0, 1, 1536].map(|bytes| it.nic_receive.of(bytes) + it.host_receive.of(bytes)));
     assert_eq!(fits, whole);
@@ -74,7 +74,7 @@ fn a_destination_without_credit_blocks_the_whole_multi_send() {
 }
 
 #[test]
-fn a_multi_send_goes_on_when_the_missing_credit_comes() {
+fn multi_send_resumes_when_the_missing_credit_arrives() {
     let plan = Plan::new(Tree::Flat, 3);
     let machine = Machine { credits: 4, credits_owed_max: 2, ..Machine::fits() };
     let mut world = World::new(flat(machine, &plan, 20 * 1536, Primitive::MultiSend));
@@ -90,7 +90,7 @@ fn a_multi_send_goes_on_when_the_missing_credit_comes() {
 }
 
 #[test]
-fn credits_ride_with_packets_that_go_that_way() {
+fn credits_are_piggybacked_on_packets_to_the_sender() {
     // [MS-R5]
     let plan = Plan::new(Tree::Flat, 2);
     let mut world = World::new(flat(Machine::fits(), &plan, 3 * 1536, Primitive::MultiSend));
@@ -101,7 +101,7 @@ fn credits_ride_with_packets_that_go_that_way() {
 }
 
 #[test]
-fn nothing_but_credits_is_taken_in_while_a_stream_is_open_and_blocked() {
+fn only_credits_are_accepted_while_an_open_stream_is_blocked() {
     // [MS-S04], [MS-R14]
     let plan = Plan::new(Tree::Flat, 3);
     let mut locked = flat(Machine::fits(), &plan, 1536, Primitive::MultiSend);
@@ -134,7 +134,7 @@ fn the_payload_is_written_once_for_any_number_of_destinations() {
 }
 
 #[test]
-fn a_nic_looks_for_further_destinations_only_while_it_sends() {
+fn unicast_time_does_not_depend_on_the_header_patch_cost() {
     // [MS-S03], [MS-R10]: unicast takes the same time whatever a header costs.
     let time = |patch| {
         let machine = Machine { patch, ..Machine::whole() };
@@ -155,7 +155,7 @@ fn copies_leave_in_the_order_of_the_firmware() {
 }
 
 #[test]
-fn a_full_send_queue_stops_the_host() {
+fn full_send_queue_stalls_the_host() {
     let one = Machine { frames: 1, ..Machine::whole() };
     let time = |machine| ToEach::new(machine, 15, 8192).time(Primitive::MultiSend);
     let (stopped, usual) = (time(one), time(Machine::whole()));
@@ -163,7 +163,7 @@ fn a_full_send_queue_stops_the_host() {
 }
 
 #[test]
-fn nothing_hangs_on_the_number_of_credits_and_frames() {
+fn results_do_not_depend_on_the_number_of_credits_and_frames() {
     let usual = Machine::whole();
     let more = Machine { credits: 1000, credits_owed_max: 500, frames: 100, ..usual };
     for nodes in [4, 16] {
@@ -175,7 +175,7 @@ fn nothing_hangs_on_the_number_of_credits_and_frames() {
 }
 
 #[test]
-fn one_iteration_stands_for_the_mean_of_many() {
+fn one_iteration_equals_the_mean_of_many() {
     // With enough credits that none must return in a separate packet.
     let (credits, credits_owed_max) = (1 << 20, 1 << 20);
     let machine = Machine { credits, credits_owed_max, ..Machine::whole() };
@@ -199,7 +199,7 @@ fn pipelining_gains_nothing_for_one_packet_and_much_for_many() {
 }
 
 #[test]
-fn receivers_with_one_processor_are_not_faster_than_with_two() {
+fn receivers_with_one_processor_are_slower_than_with_two() {
     // [MS-R24]: the longest time of a leaf, with the best lambda.
     use omnes_sim::testbed::Processors;
     let one = Machine::whole();
@@ -209,7 +209,7 @@ fn receivers_with_one_processor_are_not_faster_than_with_two() {
 }
 
 #[test]
-fn all_that_is_emulated_is_met_or_has_its_reason() {
+fn emulated_targets_are_met_or_explained() {
     let mut met = 0;
     for target in crate::targets() {
         let Some(finding) = super::find(target) else { continue };
@@ -226,7 +226,7 @@ fn all_that_is_emulated_is_met_or_has_its_reason() {
 }
 
 #[test]
-fn stated_points_lie_at_the_curves() {
+fn stated_points_lie_on_the_curves() {
     for figure in super::figures() {
         assert!(figure.series.iter().all(|series| series.points.len() > 4), "{}", figure.title);
         for mark in &figure.stated {

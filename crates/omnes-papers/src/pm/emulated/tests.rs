@@ -8,7 +8,7 @@ fn finding(id: &str) -> Finding {
 }
 
 #[test]
-fn nothing_is_checked_against_a_point_that_it_was_fitted_to() {
+fn calibration_points_are_never_used_as_checks() {
     let constants = Constants::built_in();
     let points = constants.all.iter().flat_map(|constant| &constant.points);
     for point in points {
@@ -18,7 +18,7 @@ fn nothing_is_checked_against_a_point_that_it_was_fitted_to() {
 }
 
 #[test]
-fn all_that_is_simulated_is_met() {
+fn simulated_targets_are_met() {
     for id in CHECKED.into_iter().chain(["PM-M01", "PM-M02", "PM-C01a", "PM-C02b"]) {
         let finding = finding(id);
         assert_eq!(finding.verdict, Verdict::Met, "{id}: {:?}", finding.ours);
@@ -63,7 +63,7 @@ fn refitted(constants: &Constants) -> Constants {
 }
 
 #[test]
-fn all_guesses_are_varied() {
+fn all_assumed_constants_are_varied() {
     let constants = Constants::built_in().all.into_iter();
     let assumed = constants.filter(|constant| constant.origin == Origin::Assumed);
     let mut assumed: Vec<String> = assumed.map(|constant| constant.name).collect();
@@ -74,7 +74,7 @@ fn all_guesses_are_varied() {
 }
 
 #[test]
-fn hardly_a_result_hangs_on_a_guess() {
+fn results_hold_with_assumed_constants_halved_or_doubled() {
     for (name, scale) in GUESSES {
         for (by, over) in [(1, 2), (2, 1)] {
             let mut constants = Constants::built_in();

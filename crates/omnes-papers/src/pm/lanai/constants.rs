@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_constant_has_a_source_and_each_fit_its_points() {
+    fn each_constant_has_a_source_and_each_fitted_one_its_points() {
         for constant in Constants::built_in().all {
             assert!(constant.source.len() > 4, "{}", constant.name);
             let is_fitted = constant.origin == Origin::Calibrated;

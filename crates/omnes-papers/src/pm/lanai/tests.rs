@@ -54,7 +54,7 @@ fn the_wire_follows_the_dma_and_never_overtakes_it() {
 
 // [PM-R6, R8]
 #[test]
-fn without_immediate_sending_nothing_leaves_before_all_is_there() {
+fn packet_leaves_only_once_complete_without_immediate_sending() {
     for sending in [Sending::Plain, Sending::Double] {
         let mut world = to_one(design(sending, Receiving::Double), PAGE, 1, 8, Time::ZERO);
         let mut has_sent = false;
@@ -69,7 +69,7 @@ fn without_immediate_sending_nothing_leaves_before_all_is_there() {
 }
 
 #[test]
-fn immediate_sending_saves_what_the_wire_would_take() {
+fn immediate_sending_saves_the_wire_time() {
     // The page's whole time on the wire, except for the remainder after the last burst and one
     // start of an engine.
     let constants = Constants::built_in();
@@ -103,7 +103,7 @@ fn packets_in_sram_never_exceed_its_buffers() {
 }
 
 #[test]
-fn all_buffers_fit_into_the_128_kilobytes() {
+fn buffers_fit_into_128_kilobytes_of_sram() {
     let constants = Constants::built_in();
     assert!(sram_bytes(&constants, 4) <= 128 << 10);
     assert!(sram_bytes(&constants, 16) > 128 << 10);
@@ -111,7 +111,7 @@ fn all_buffers_fit_into_the_128_kilobytes() {
 
 #[test]
 #[should_panic(expected = "bytes of SRAM are needed")]
-fn a_nic_with_too_little_sram_is_refused() {
+fn nic_with_too_little_sram_is_rejected() {
     let mut constants = Constants::built_in();
     constants.nic.sram_bytes = 64 << 10;
     World::new(&constants, Design::PM, 8, vec![Program::Echo { bytes: 8 }]);
@@ -138,7 +138,7 @@ fn the_bus_carries_each_byte_once_and_is_shared_with_the_host() {
 
 // [PM-R25]
 #[test]
-fn a_message_that_lies_in_sram_crosses_the_bus_once_for_all_receivers() {
+fn sram_resident_message_crosses_the_bus_once_for_all_receivers() {
     let constants = Constants::built_in();
     let busy = |copies| {
         let mut world = to_some(&constants, copies, 4, 10);
@@ -152,7 +152,7 @@ fn a_message_that_lies_in_sram_crosses_the_bus_once_for_all_receivers() {
 
 // [PM-R13–R16]
 #[test]
-fn what_finds_no_buffer_is_rejected_and_comes_again() {
+fn packets_without_a_free_buffer_are_rejected_and_retransmitted() {
     // 32 KB hold seven pages.
     let until = Time::ZERO + Span::from_ns(5_000_000);
     let mut world = to_one(Design::PM, PAGE, 2, 20, until);
@@ -165,7 +165,7 @@ fn what_finds_no_buffer_is_rejected_and_comes_again() {
 }
 
 #[test]
-fn nothing_is_repeated_where_the_host_keeps_up() {
+fn nothing_is_retransmitted_while_the_host_keeps_up() {
     let mut world = to_one(Design::PM, 64, 1, 300, Time::ZERO);
     world.run();
     let (sender, receiver) = (world.counters(1), world.counters(0));
@@ -174,7 +174,7 @@ fn nothing_is_repeated_where_the_host_keeps_up() {
 
 // [PM-R15]
 #[test]
-fn a_run_of_messages_gets_one_answer() {
+fn run_of_messages_is_acknowledged_once() {
     // Several senders keep the receiver's buffers full, so that answers come last.
     let mut world = to_one(Design::PM, 8, 3, 200, Time::ZERO);
     world.run();
@@ -183,7 +183,7 @@ fn a_run_of_messages_gets_one_answer() {
 }
 
 #[test]
-fn equal_runs_are_equal_to_the_picosecond() {
+fn repeated_runs_agree_to_the_picosecond() {
     let run = || {
         let mut world = to_one(Design::PM, 300, 2, 30, Time::ZERO);
         world.run();
@@ -194,7 +194,7 @@ fn equal_runs_are_equal_to_the_picosecond() {
 
 // [PM-R21, R22]
 #[test]
-fn a_context_comes_back_as_it_was_and_reading_is_what_takes_longer() {
+fn context_is_restored_unchanged_and_saving_takes_longer() {
     let constants = Constants::built_in();
     let Constants { buffers, bus, .. } = &constants;
     let full = Context::with(&constants, buffers.send_records, buffers.receive_records);

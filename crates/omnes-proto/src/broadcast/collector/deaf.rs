@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_hears_nothing_again_and_again_is_deaf_for_longer_each_time() {
+    fn deaf_period_grows_each_time_a_rank_misses_multicast() {
         let (mut deaf, mut end) = (Deaf::default(), 0);
         assert_eq!(reports_until_deaf(&mut deaf, at(0), &mut end), FAILURES_MAX + 1);
         for (tried, next) in [(500, 499), (1500, 1499)] {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_count_once_for_what_went_to_all_and_only_when_it_must_have_come() {
+    fn deaf_reports_count_once_per_multicast_that_must_have_arrived() {
         let mut deaf = Deaf::default();
         for end in [5, 5, 5, 5, 5, 5] {
             deaf.on_report(at(0), (RANK, false), Seq(end), |_| true);

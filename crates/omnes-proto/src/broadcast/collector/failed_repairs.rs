@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_that_comes_on_from_repair_to_repair_lacks_none_of_them_in_vain() {
+    fn rank_that_advances_between_repairs_has_no_failed_repairs() {
         let mut repairs = FailedRepairs::default();
         let limit = Duration::from_secs(4);
         for repair in 0..200u16 {

@@ -28,7 +28,7 @@ fn report(collector: &mut Collector, us: u64, rank: u32, expects: u32) -> bool {
 }
 
 #[test]
-fn slowest_comes_on_when_the_last_has_reported() {
+fn slowest_advances_when_the_last_rank_has_reported() {
     // [BC-R23]: no rank is sent more than the rank with the least space has advertised.
     let mut collector = collector(3);
     assert!(!report(&mut collector, 1, 1, 5));
@@ -44,7 +44,7 @@ fn slowest_comes_on_when_the_last_has_reported() {
 }
 
 #[test]
-fn a_rank_that_has_packets_beyond_a_gap_is_not_silent() {
+fn rank_with_packets_beyond_a_gap_is_not_silent() {
     let limit = Duration::from_secs(4);
     let mut collector = collector(2);
     collector.answers.arm(at(0), ASKED);
@@ -59,7 +59,7 @@ fn a_rank_that_has_packets_beyond_a_gap_is_not_silent() {
 }
 
 #[test]
-fn what_few_lack_goes_to_them_and_what_many_lack_to_all() {
+fn packets_lacked_by_few_go_by_unicast_and_by_many_to_the_group() {
     // [BC-R9] as D-06 has it.
     let mut collector = collector(3);
     let mut map = GapMap::default();
@@ -74,7 +74,7 @@ fn what_few_lack_goes_to_them_and_what_many_lack_to_all() {
 }
 
 #[test]
-fn a_report_takes_back_what_was_wanted_before() {
+fn report_withdraws_wants_for_acknowledged_packets() {
     let mut collector = collector(2);
     (0..4).for_each(|seq| collector.want(Rank(1), Seq::nth(seq), false));
     report(&mut collector, 1, 1, 3);
@@ -83,7 +83,7 @@ fn a_report_takes_back_what_was_wanted_before() {
 }
 
 #[test]
-fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
+fn timeout_follows_the_slowest_answer_and_queries_late_ranks() {
     // [BC-R22]
     let mut collector = collector(3);
     for round in 0..50u32 {
@@ -110,7 +110,7 @@ fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
 }
 
 #[test]
-fn silence_counts_from_the_end_of_a_pause_on() {
+fn silence_is_counted_from_the_end_of_a_pause() {
     let mut collector = collector(2);
     let limit = Duration::from_micros(1000);
     collector.history.on_sent(at(0), Seq::nth(0));
@@ -123,7 +123,7 @@ fn silence_counts_from_the_end_of_a_pause_on() {
 }
 
 #[test]
-fn a_report_older_than_the_repair_changes_nothing() {
+fn gap_report_older_than_the_repair_is_ignored() {
     let mut collector = collector(1);
     collector.history.on_sent(at(0), Seq::nth(0));
     collector.answers.on_asked(at(0), Seq::nth(0));
@@ -155,7 +155,7 @@ fn reports_in_vain(us: u64, most: u32, is_full: impl Fn(u32) -> bool) -> Option<
 }
 
 #[test]
-fn a_packet_never_arrives_if_it_goes_in_vain_often_and_for_long() {
+fn packet_is_undeliverable_only_after_many_failed_repairs_over_time() {
     // The first report refers to the packet sent to all, and the second is the first one after a
     // repair.
     assert_eq!(reports_in_vain(200, 99, |_| false), Some(10), "often");
@@ -165,7 +165,7 @@ fn a_packet_never_arrives_if_it_goes_in_vain_often_and_for_long() {
 }
 
 #[test]
-fn repairs_wait_for_others_where_reports_follow_each_other_closely() {
+fn repairs_are_held_while_reports_follow_each_other_closely() {
     let mut collector = collector(3);
     collector.hold.is_allowed = true;
     let mut map = GapMap::default();
@@ -183,7 +183,7 @@ fn repairs_wait_for_others_where_reports_follow_each_other_closely() {
 }
 
 #[test]
-fn who_is_silent_is_also_asked_alone_now_and_then() {
+fn silent_rank_is_occasionally_queried_by_unicast() {
     let mut collector = collector(5);
     let mut alone = Vec::new();
     let mut now = 0;
@@ -223,7 +223,7 @@ fn what_went_in_vain_before_a_pause_says_nothing_after_it() {
 }
 
 #[test]
-fn silence_that_is_forgiven_counts_from_then_on_for_that_rank() {
+fn forgiven_silence_restarts_for_that_rank_only() {
     let mut collector = collector(2);
     let limit = Duration::from_micros(1000);
     collector.answers.arm(at(0), ASKED);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn root_goes_on_when_the_last_acknowledgement_has_come() {
+fn root_completes_only_after_the_last_acknowledgement() {
     // [BC-R4]
     let mut net = Net::new(4, "basic");
     net.lose =

@@ -45,7 +45,7 @@ impl Net {
 }
 
 #[test]
-fn groups_that_are_closed_go_on_until_all_have_everything_and_are_forgotten_then() {
+fn closed_groups_persist_until_all_ranks_are_complete() {
     for policy in POLICIES {
         for (size, one_in) in [(2, 3), (4, 5), (8, 10), (8, 1 << 40)] {
             let mut net = Net::new(size, policy);
@@ -64,7 +64,7 @@ fn groups_that_are_closed_go_on_until_all_have_everything_and_are_forgotten_then
 }
 
 #[test]
-fn who_asks_a_group_at_rest_hears_how_far_it_has_come() {
+fn closed_group_answers_queries_with_its_progress() {
     let mut net = Net::new(3, "window");
     net.lose = Box::new(|header, _| header.kind == Kind::CastAck);
     let message = content(1, 700);
@@ -83,7 +83,7 @@ fn who_asks_a_group_at_rest_hears_how_far_it_has_come() {
 }
 
 #[test]
-fn packets_of_a_group_at_rest_make_no_new_one() {
+fn packets_do_not_reopen_a_closed_group() {
     let mut net = Net::new(2, "combined");
     let message = content(1, 10);
     net.broadcast(0, &message);
@@ -101,7 +101,7 @@ fn packets_of_a_group_at_rest_make_no_new_one() {
 }
 
 #[test]
-fn a_rank_that_has_closed_without_a_part_in_a_stream_is_not_silent() {
+fn rank_that_closed_without_using_a_stream_is_not_suspected() {
     let peer_timeout = Duration::from_millis(5);
     let mut net = Net::with(3, "window", BroadcastConfig { peer_timeout, ..config() });
     net.nodes[2].machine.close(GROUP.communicator);
@@ -115,7 +115,7 @@ fn a_rank_that_has_closed_without_a_part_in_a_stream_is_not_silent() {
 }
 
 #[test]
-fn what_a_root_that_has_left_has_sent_is_not_kept_for_who_has_closed() {
+fn copies_from_a_departed_root_are_not_kept_for_closed_ranks() {
     // Rank 3 gets its messages from co-root 2 if the multicast packets are lost.
     let mut net = Net::new(4, "co-root=2");
     net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 3);
@@ -130,7 +130,7 @@ fn what_a_root_that_has_left_has_sent_is_not_kept_for_who_has_closed() {
 }
 
 #[test]
-fn who_has_closed_lets_pass_what_a_root_that_has_left_has_sent() {
+fn closed_rank_discards_remaining_packets_of_a_departed_root() {
     // Three messages of 79 packets each; rank 3, below co-root 2, has space for one of them.
     let mut net = Net::new(4, "co-root=2");
     net.nodes[3].machine.common.slots = Slots::new(100);
@@ -147,7 +147,7 @@ fn who_has_closed_lets_pass_what_a_root_that_has_left_has_sent() {
 }
 
 #[test]
-fn what_arrives_in_an_abandoned_communicator_is_acknowledged_and_discarded() {
+fn packets_of_an_abandoned_communicator_are_acknowledged_and_discarded() {
     for policy in POLICIES {
         let mut net = Net::new(4, policy);
         // The last rank has room for one of three messages, and receives none of them.

@@ -4,7 +4,7 @@ use super::*;
 use omnes_wire::Seq;
 
 #[test]
-fn a_co_root_reports_to_whom_it_has_its_copy_from_and_is_repaired_there() {
+fn co_root_reports_to_its_copy_source_and_is_repaired_there() {
     // Co-roots 2 and 4 below the root, 6 below 4, and a leaf below each [BC-R10, R12].
     for policy in ["co-root=4", "co-root=4+combined"] {
         let mut net = Net::new(8, policy);
@@ -34,7 +34,7 @@ fn a_co_root_reports_to_whom_it_has_its_copy_from_and_is_repaired_there() {
 }
 
 #[test]
-fn who_copies_to_a_slow_co_root_offers_the_root_no_more_room_than_it_has() {
+fn co_root_copying_to_a_slow_one_offers_only_its_own_free_room() {
     // Rank 3 posts no receive; 2 keeps everything for it: its buffers limit what the root sends.
     let few = BroadcastConfig {
         pool_slots: 32,
@@ -57,7 +57,7 @@ fn who_copies_to_a_slow_co_root_offers_the_root_no_more_room_than_it_has() {
 }
 
 #[test]
-fn copies_go_out_in_rows_that_make_trains() {
+fn copies_are_sent_in_runs_per_destination() {
     let mut net = Net::new(8, "co-root=2");
     net.send(0, content(0, 60_000), Reply::Lazy);
     let packets = net.nodes[0].poll(net.now, 0);
@@ -66,7 +66,7 @@ fn copies_go_out_in_rows_that_make_trains() {
 }
 
 #[test]
-fn what_is_kept_for_copies_is_freed_when_those_have_ended() {
+fn buffers_kept_for_copies_are_freed_when_the_copies_end() {
     // Rank 3 has received and acknowledged the message before co-root 2 receives it.
     let mut net = Net::new(4, "co-root=2");
     net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 2);

@@ -27,7 +27,7 @@ fn repaired(policy: &str, last_bytes: usize, lost: &[(u32, u32)]) -> (u64, u64) 
 }
 
 #[test]
-fn what_each_of_many_lacks_goes_to_all_as_one_packet() {
+fn different_losses_of_many_ranks_are_repaired_by_one_coded_packet() {
     assert_eq!(repaired("combined", 256, &[(5, 1), (9, 2), (30, 3), (32, 4)]), (1, 1));
     // A rank that lacks two of them gets two; a rank that has all gets nothing new.
     assert_eq!(repaired("combined", 256, &[(5, 1), (6, 1), (9, 2)]), (2, 1));
@@ -43,7 +43,7 @@ fn coded_header(first: u32, later: u64) -> Header {
 }
 
 #[test]
-fn a_short_last_packet_is_decoded_and_helps_to_decode() {
+fn short_last_packet_is_decoded_and_used_for_decoding() {
     for (last_bytes, lost) in [(1, 39), (255, 39), (1, 38), (255, 38)] {
         let mut net = Net::new(2, "combined");
         // Only the packets made here repair it.
@@ -63,12 +63,12 @@ fn a_short_last_packet_is_decoded_and_helps_to_decode() {
 }
 
 #[test]
-fn the_first_packet_of_a_message_goes_alone() {
+fn first_packet_of_a_message_is_never_coded() {
     assert_eq!(repaired("combined", 256, &[(0, 1), (9, 2)]), (2, 0));
 }
 
 #[test]
-fn published_schemes_repair_as_published() {
+fn published_policies_send_no_coded_repairs() {
     let lost = [(5, 1), (9, 2), (30, 3), (32, 4)];
     for policy in ["basic", "window", "co-root=2+combined"] {
         assert_eq!(repaired(policy, 256, &lost).1, 0, "{policy}");
@@ -77,7 +77,7 @@ fn published_schemes_repair_as_published() {
 }
 
 #[test]
-fn who_cannot_decode_gets_the_packet_by_itself() {
+fn rank_that_cannot_decode_gets_an_uncoded_repair() {
     let mut net = Net::new(4, "combined");
     let lost = [(5, 1), (9, 2)];
     net.lose = Box::new(move |header, to| match header.kind {
@@ -97,7 +97,7 @@ fn who_cannot_decode_gets_the_packet_by_itself() {
 }
 
 #[test]
-fn a_coded_packet_that_makes_no_sense_changes_nothing() {
+fn invalid_coded_packet_is_ignored() {
     let mut net = Net::new(3, "combined");
     net.lose =
         Box::new(|header, to| header.kind == Kind::Cast && to == 1 && header.seq.index() == 5);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn nobody_waits_for_a_rank_that_had_left_before_the_first_message() {
+fn rank_that_left_before_the_first_message_is_not_waited_for() {
     for policy in POLICIES {
         for left in [1, 2, 3] {
             // Packets are forwarded only to ranks that are present.
@@ -30,7 +30,7 @@ fn nobody_waits_for_a_rank_that_had_left_before_the_first_message() {
 }
 
 #[test]
-fn a_rank_that_has_left_bounds_no_more_what_others_are_sent() {
+fn credits_of_a_departed_rank_no_longer_limit_the_root() {
     let few = BroadcastConfig { initial_credit_bytes: 16 * 2304, ..config() };
     let mut net = Net::with(3, "combined", few);
     net.broadcast(0, &content(0, 8));
@@ -47,7 +47,7 @@ fn a_rank_that_has_left_bounds_no_more_what_others_are_sent() {
 }
 
 #[test]
-fn a_group_is_broken_by_the_member_that_failed_first() {
+fn broken_group_names_the_member_that_failed_first() {
     let mut net = Net::new(4, "combined");
     let machine = &mut net.nodes[0].machine;
     [2, 1].map(Rank).into_iter().for_each(|rank| machine.fail_peer(rank));

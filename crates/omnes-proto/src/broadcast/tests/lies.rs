@@ -25,7 +25,7 @@ impl Net {
 }
 
 #[test]
-fn a_report_of_packets_that_were_never_sent_is_refused() {
+fn report_of_unsent_packets_is_rejected() {
     for policy in POLICIES {
         let mut net = Net::new(2, policy);
         net.lose = Box::new(|_, _| true);
@@ -44,7 +44,7 @@ fn a_report_of_packets_that_were_never_sent_is_refused() {
 }
 
 #[test]
-fn a_rank_that_reports_to_another_one_gets_nothing_here() {
+fn report_from_a_rank_with_another_collector_is_rejected() {
     // Rank 3 reports to rank 2.
     let mut net = Net::new(4, "co-root=2");
     net.lose = Box::new(|_, _| true);
@@ -58,7 +58,7 @@ fn a_rank_that_reports_to_another_one_gets_nothing_here() {
 }
 
 #[test]
-fn of_groups_that_are_not_open_few_are_remembered_and_the_newest() {
+fn only_the_newest_unopened_groups_are_remembered() {
     let most = KNOCKS_MAX as u32;
     let mut net = Net::new(2, "combined");
     for number in 2..most * 3 {
@@ -79,7 +79,7 @@ fn of_groups_that_are_not_open_few_are_remembered_and_the_newest() {
 }
 
 #[test]
-fn however_many_streams_are_asked_about_the_answers_that_wait_are_bounded() {
+fn pending_answers_to_queries_are_bounded() {
     let mut net = Net::new(2, "window");
     net.nodes[1].machine.close(GROUP.communicator);
     for root in 0..3 * ASKED_MAX as u32 {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_multicast_that_reaches_nobody_any_more_is_made_up_for_until_it_does() {
+fn unicast_repairs_replace_multicast_while_multicast_is_dead() {
     for policy in POLICIES {
         let mut net = Net::new(8, policy);
         let messages: Vec<Vec<u8>> = (0..8).map(|at| content(at, at * 700)).collect();
@@ -47,7 +47,7 @@ fn sent_alone(net: &Net) -> (u64, u64) {
 }
 
 #[test]
-fn a_rank_that_multicast_does_not_reach_gets_copies_until_it_does_again() {
+fn rank_unreachable_by_multicast_gets_unicast_copies_until_recovery() {
     for policy in POLICIES {
         let mut net = Net::new(8, policy);
         let mut messages = Vec::new();

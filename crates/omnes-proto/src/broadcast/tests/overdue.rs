@@ -19,7 +19,7 @@ fn reports(net: &Net) -> (u64, u64) {
 }
 
 #[test]
-fn a_short_lone_message_is_acknowledged_when_its_receivers_are_through() {
+fn short_lone_message_is_acknowledged_soon_after_delivery() {
     let mut net = acquainted();
     net.run(500);
     let before = reports(&net);
@@ -34,7 +34,7 @@ fn a_short_lone_message_is_acknowledged_when_its_receivers_are_through() {
 }
 
 #[test]
-fn a_lost_lone_message_is_repaired_within_three_round_trips() {
+fn lost_lone_message_is_repaired_soon_and_only_for_its_receiver() {
     let mut net = acquainted();
     let before = reports(&net);
     let casts = net.casts;
@@ -56,7 +56,7 @@ fn a_lost_lone_message_is_repaired_within_three_round_trips() {
 }
 
 #[test]
-fn a_root_that_comes_late_is_asked_less_and_less_often_and_sends_nothing_again() {
+fn late_root_is_queried_ever_less_often_and_retransmits_nothing() {
     let mut net = acquainted();
     let before = reports(&net);
     for rank in 1..4 {
@@ -75,7 +75,7 @@ fn a_root_that_comes_late_is_asked_less_and_less_often_and_sends_nothing_again()
 }
 
 #[test]
-fn a_message_that_waits_for_its_receiver_is_not_asked_for() {
+fn message_that_arrived_before_its_receive_is_not_requested() {
     let mut net = acquainted();
     let before = reports(&net);
     net.send(0, content(50, 8), Reply::Lazy);
@@ -87,7 +87,7 @@ fn a_message_that_waits_for_its_receiver_is_not_asked_for() {
 }
 
 #[test]
-fn of_a_long_message_that_is_overdue_the_ends_come_first_and_the_rest_as_a_gap() {
+fn overdue_long_message_is_recovered_by_a_few_gap_reports() {
     let mut net = acquainted();
     let before = reports(&net);
     let casts = net.casts;
@@ -106,7 +106,7 @@ fn of_a_long_message_that_is_overdue_the_ends_come_first_and_the_rest_as_a_gap()
 }
 
 #[test]
-fn the_time_between_two_messages_is_no_pause_in_one() {
+fn idle_time_between_messages_does_not_delay_the_overdue_request() {
     let mut net = acquainted();
     net.broadcast(0, &content(50, 40 * 256));
     net.run(50_000);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_root_that_waits_for_room_hears_of_it_when_receives_are_posted() {
+fn root_waiting_for_room_is_notified_when_receives_are_posted() {
     let few = BroadcastConfig {
         pool_slots: 16,
         initial_credit_bytes: 16 * 2304,
@@ -27,7 +27,7 @@ fn a_root_that_waits_for_room_hears_of_it_when_receives_are_posted() {
 }
 
 #[test]
-fn that_a_packet_found_no_buffer_is_told_also_after_an_acknowledgement() {
+fn full_buffers_are_reported_in_every_later_nack() {
     // Rank 2 keeps everything for rank 3, which no packet reaches, until its buffers run out.
     let config = BroadcastConfig { pool_slots: 16, ..config() };
     let mut net = Net::with(4, "co-root=2+combined", config);
@@ -45,7 +45,7 @@ fn that_a_packet_found_no_buffer_is_told_also_after_an_acknowledgement() {
 }
 
 #[test]
-fn roots_that_send_at_once_are_together_offered_no_more_than_the_socket_holds() {
+fn credits_of_concurrent_roots_never_exceed_the_socket_buffer() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let mut net = Net::new(5, "combined");
     net.lose = Box::new(move |header, to| {

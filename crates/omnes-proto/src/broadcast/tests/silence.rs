@@ -69,7 +69,7 @@ fn a_silent_rank_that_lives_is_one_that_long_packets_do_not_get_to() {
 }
 
 #[test]
-fn short_packets_that_never_arrive_say_nothing_of_long_ones() {
+fn lost_short_packets_raise_no_black_hole_suspicion() {
     for policy in POLICIES {
         let mut net = net_of(policy, 1000);
         net.broadcast(0, &content(1, 1100));

@@ -47,7 +47,7 @@ fn time_to_free(net: &mut Net, freed: u32) -> Duration {
 const SOON: Duration = Duration::from_micros(400);
 
 #[test]
-fn an_acknowledgement_lost_in_a_tree_is_asked_for_by_whom_it_was_for() {
+fn acknowledgement_lost_in_a_tree_is_queried_by_its_collector() {
     // In the tree with radix 2, rank 3 reports to rank 2, which reports to the root [BC-R14].
     for policy in ["tree-ack=2+combined", "tree-ack=2"] {
         let is_lost = |header: &Header, _| header.kind == Kind::CastAck && header.source == Rank(3);
@@ -67,7 +67,7 @@ fn an_acknowledgement_lost_in_a_tree_is_asked_for_by_whom_it_was_for() {
 }
 
 #[test]
-fn a_lone_packet_lost_in_a_tree_is_missed_by_whom_its_acknowledgement_is_for() {
+fn lone_packet_lost_in_a_tree_is_repaired_once_and_soon() {
     for policy in ["tree-ack=2+combined", "tree-ack=2"] {
         for leaf in [3, 7, 15] {
             let is_lost = move |header: &Header, to: u32| header.kind == Kind::Cast && to == leaf;
@@ -84,7 +84,7 @@ fn a_lone_packet_lost_in_a_tree_is_missed_by_whom_its_acknowledgement_is_for() {
 }
 
 #[test]
-fn lone_packets_lost_in_a_tree_make_nobody_deaf() {
+fn lone_packets_lost_in_a_tree_mark_no_rank_deaf() {
     // Rank 3 reports to rank 2 what it has, and to the root what it lacks.
     for policy in ["tree-ack=2+combined", "tree-ack=2"] {
         let mut net = Net::new(16, policy);
@@ -123,7 +123,7 @@ fn with_late_leaves(late: &[u32]) -> Net {
 }
 
 #[test]
-fn a_rank_in_a_tree_that_receives_late_holds_the_root_back() {
+fn late_receiver_in_a_tree_slows_the_root_without_many_repairs() {
     for late in [&[3][..], &[3, 39]] {
         let net = with_late_leaves(late);
         let root = net.nodes[0].machine.counters();
@@ -137,7 +137,7 @@ fn a_rank_in_a_tree_that_receives_late_holds_the_root_back() {
 }
 
 #[test]
-fn nobody_in_a_tree_answers_before_those_below_have() {
+fn tree_ranks_acknowledge_only_after_their_children() {
     let (mut net, heard, freed) = tree_that_loses("tree-ack=2+combined", |_, _| false);
     time_to_free(&mut net, freed);
     net.run(1000);
@@ -147,7 +147,7 @@ fn nobody_in_a_tree_answers_before_those_below_have() {
 }
 
 #[test]
-fn who_asks_for_an_overdue_message_acknowledges_the_one_before() {
+fn request_for_an_overdue_message_acknowledges_the_previous_one() {
     let (mut net, heard, freed) = tree_that_loses("tree-ack=2+combined", |_, _| false);
     net.broadcast(0, &content(99, 8));
     net.run(2);
@@ -161,7 +161,7 @@ fn who_asks_for_an_overdue_message_acknowledges_the_one_before() {
 }
 
 #[test]
-fn a_question_of_a_stranger_to_the_tree_is_refused() {
+fn query_from_a_rank_that_is_not_the_collector_is_rejected() {
     let mut net = Net::new(4, "tree-ack=2");
     net.broadcast(0, &content(1, 8));
     net.run(50);
@@ -184,7 +184,7 @@ fn a_question_of_a_stranger_to_the_tree_is_refused() {
 }
 
 #[test]
-fn no_message_carries_the_acknowledgement_of_a_rank_that_speaks_for_others() {
+fn acknowledgements_of_tree_collectors_are_never_piggybacked() {
     // Rank 3 reports to rank 2, and receives no packets at the end.
     for policy in ["tree-ack=2+combined", "tree-ack=2+skewed=9"] {
         let mut net = Net::new(4, policy);

@@ -25,7 +25,7 @@ fn map(arrived: &[u32]) -> GapMap {
 }
 
 #[test]
-fn only_what_a_gap_map_misses_is_sent_again() {
+fn only_packets_missing_in_the_gap_map_are_retransmitted() {
     // [PM-R13] as D-01 has it.
     let mut lane = lane(6);
     let found = lane.on_gap_map(after(100), Seq::FIRST, &map(&[1, 3]), Duration::ZERO);
@@ -36,7 +36,7 @@ fn only_what_a_gap_map_misses_is_sent_again() {
 }
 
 #[test]
-fn a_report_that_is_older_than_the_retransmission_changes_nothing() {
+fn report_older_than_the_retransmission_is_ignored() {
     let mut lane = lane(3);
     lane.on_gap_map(after(100), Seq::FIRST, &map(&[2]), Duration::from_micros(50));
     while lane.take_lost(after(100)).is_some() {}
@@ -45,7 +45,7 @@ fn a_report_that_is_older_than_the_retransmission_changes_nothing() {
 }
 
 #[test]
-fn a_rejected_lane_probes_and_then_sends_all_again() {
+fn rejected_lane_probes_and_then_retransmits_all_packets() {
     // [PM-R13, R14]
     let mut lane = lane(3);
     lane.on_reject(after(10), 0, Duration::from_micros(200));
@@ -69,7 +69,7 @@ fn a_reject_of_an_earlier_epoch_is_ignored() {
 }
 
 #[test]
-fn timeout_sends_the_oldest_only() {
+fn timeout_retransmits_only_the_oldest_packet() {
     let mut lane = lane(5);
     assert!(!lane.on_deadline(after(2999)));
     assert!(lane.on_deadline(after(3000)));
@@ -78,7 +78,7 @@ fn timeout_sends_the_oldest_only() {
 }
 
 #[test]
-fn answers_outside_the_window_are_told_apart() {
+fn answers_outside_the_window_are_classified_as_stale_or_beyond() {
     let base = Seq(u32::MAX - 1);
     let next = base.plus(4);
     assert_eq!(classify_answer(base, next, base.plus(u32::MAX)), Verdict::Stale);

@@ -41,7 +41,7 @@ fn due_us(channel: &Channel) -> u64 {
 }
 
 #[test]
-fn overdue_message_is_asked_for_less_and_less_often_until_it_comes() {
+fn overdue_message_is_requested_ever_less_often_until_arrival() {
     let mut channel = acquainted();
     channel.receive(at(60_000), from(PEER), 8).unwrap();
     // Not before the shortest time, however early such messages usually arrive.
@@ -56,7 +56,7 @@ fn overdue_message_is_asked_for_less_and_less_often_until_it_comes() {
 }
 
 #[test]
-fn overdue_message_is_asked_for_by_a_probe_and_told_of_once() {
+fn sought_message_is_requested_when_overdue_and_reported_once() {
     let mut channel = acquainted();
     let sought = from(PEER);
     channel.seek(at(60_000), &sought).unwrap();
@@ -76,7 +76,7 @@ fn overdue_message_is_asked_for_by_a_probe_and_told_of_once() {
 }
 
 #[test]
-fn nothing_more_is_sought_once_a_receive_has_what_was() {
+fn seeking_ends_once_a_receive_takes_the_sought_message() {
     let mut channel = acquainted();
     let sought = from(PEER);
     channel.seek(at(60_000), &sought).unwrap();
@@ -93,7 +93,7 @@ fn nothing_more_is_sought_once_a_receive_has_what_was() {
 }
 
 #[test]
-fn sender_that_is_always_late_is_soon_left_alone() {
+fn requests_to_an_always_late_sender_soon_cease() {
     let mut channel = acquainted();
     let mut questions = Vec::new();
     for round in 0..30 {
@@ -109,7 +109,7 @@ fn sender_that_is_always_late_is_soon_left_alone() {
 }
 
 #[test]
-fn what_has_been_asked_for_and_what_is_known_to_be_missing_is_not_asked_for() {
+fn known_gaps_and_receives_without_a_wait_cause_no_extra_requests() {
     let mut channel = acquainted();
     // A gap is reported as a gap, and repeatedly so.
     channel.receive(at(60_000), from(PEER), 8).unwrap();
@@ -128,7 +128,7 @@ fn what_has_been_asked_for_and_what_is_known_to_be_missing_is_not_asked_for() {
 }
 
 #[test]
-fn rest_of_a_message_is_asked_for_when_nothing_comes() {
+fn rest_of_a_message_is_requested_when_nothing_arrives() {
     let mut channel = begun(700);
     hand_next(&mut channel, 60_510, 51, NEXT);
     assert_eq!(sent(&mut channel, 61_510), ["ack expects 52 e0"]);
@@ -144,7 +144,7 @@ fn rest_of_a_message_is_asked_for_when_nothing_comes() {
 }
 
 #[test]
-fn rest_of_a_message_that_comes_slowly_is_waited_for_as_long() {
+fn wait_for_the_rest_of_a_slow_message_follows_its_pace() {
     let mut channel = begun(700);
     hand_next(&mut channel, 61_910, 51, NEXT);
     sent(&mut channel, 62_910);
@@ -153,7 +153,7 @@ fn rest_of_a_message_that_comes_slowly_is_waited_for_as_long() {
 }
 
 #[test]
-fn rest_of_a_message_is_asked_for_though_another_is_not_waited_for_any_more() {
+fn rest_of_a_message_is_requested_after_another_receive_is_cancelled() {
     let mut channel = begun(700);
     let id = channel.receive(at(60_020), from(PEER), 8).unwrap();
     assert!(channel.cancel(id));
@@ -162,7 +162,7 @@ fn rest_of_a_message_is_asked_for_though_another_is_not_waited_for_any_more() {
 }
 
 #[test]
-fn rest_of_a_granted_message_is_asked_for_on_its_lane() {
+fn rest_of_a_granted_message_is_requested_on_its_lane() {
     let mut channel = begun(4096);
     hand_next(&mut channel, 60_020, 51, NEXT);
     assert_eq!(sent(&mut channel, 60_020), ["grant 0 e0"]);
@@ -176,7 +176,7 @@ fn rest_of_a_granted_message_is_asked_for_on_its_lane() {
 }
 
 #[test]
-fn rest_of_a_message_that_no_receive_waits_for_is_not_asked_for() {
+fn rest_of_a_message_without_a_receive_is_not_requested() {
     let mut channel = acquainted();
     hand_first(&mut channel, 60_010, PEER, 50, 400, FIRST).unwrap();
     assert_eq!(sent(&mut channel, 61_010), ["ack expects 51 e0"]);
@@ -184,7 +184,7 @@ fn rest_of_a_message_that_no_receive_waits_for_is_not_asked_for() {
 }
 
 #[test]
-fn stopped_channel_asks_for_nothing_and_begins_anew_when_it_goes_on() {
+fn stopped_channel_sends_no_requests_and_restarts_its_wait_on_resume() {
     let mut channel = acquainted();
     channel.receive(at(60_000), from(PEER), 8).unwrap();
     channel.stop(at(60_500));
@@ -195,7 +195,7 @@ fn stopped_channel_asks_for_nothing_and_begins_anew_when_it_goes_on() {
 }
 
 #[test]
-fn who_is_asked_repeats_what_has_had_its_time() {
+fn request_repeats_only_packets_older_than_a_round_trip() {
     let mut channel = channel();
     channel.send(message(PEER, 752)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 3);
@@ -216,7 +216,7 @@ fn who_is_asked_repeats_what_has_had_its_time() {
 }
 
 #[test]
-fn who_is_asked_while_its_packets_are_rejected_keeps_to_its_probes() {
+fn request_to_a_rejected_sender_causes_no_retransmission() {
     let mut channel = channel();
     channel.send(message(PEER, 8)).unwrap();
     sent(&mut channel, 0);

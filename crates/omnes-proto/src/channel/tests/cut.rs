@@ -24,7 +24,7 @@ fn partial(bytes: u64, available: u64) -> Message {
 }
 
 #[test]
-fn message_that_was_not_begun_is_told_of_and_those_behind_it_follow() {
+fn cut_of_an_unsent_message_is_announced_and_later_messages_follow() {
     let mut channel = channel();
     let id = channel.send(partial(600, 100)).unwrap();
     channel.send(message(PEER, 8)).unwrap();
@@ -41,7 +41,7 @@ fn message_that_was_not_begun_is_told_of_and_those_behind_it_follow() {
 }
 
 #[test]
-fn message_that_is_all_there_is_not_cut() {
+fn fully_available_message_is_not_cut() {
     let mut channel = channel();
     let id = channel.send(message(PEER, 10_000)).unwrap();
     assert_eq!(channel.cut(id, u64::MAX), None);
@@ -50,7 +50,7 @@ fn message_that_is_all_there_is_not_cut() {
 
 /// Its sender has an error, and must not copy the remaining data.
 #[test]
-fn message_of_which_too_much_is_left_is_cut_although_it_is_all_there() {
+fn fully_available_message_is_cut_if_too_much_is_unsent() {
     let mut channel = channel();
     let id = channel.send(message(PEER, 10_000)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
@@ -66,7 +66,7 @@ fn message_of_which_too_much_is_left_is_cut_although_it_is_all_there() {
 }
 
 #[test]
-fn message_is_cut_where_it_stands() {
+fn partially_sent_message_is_cut_at_its_last_packet() {
     let mut channel = channel();
     let id = channel.send(partial(1000, 500)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
@@ -99,7 +99,7 @@ fn granted_part_behind_a_cut_waits_until_the_cut_has_arrived() {
 
 /// The ordered part may be waiting for the window when the granted one has begun.
 #[test]
-fn what_was_sent_of_a_granted_part_can_be_sent_again_after_a_cut() {
+fn sent_packets_of_a_granted_part_remain_repeatable_after_a_cut() {
     let config = ChannelConfig { window_packets: 1, ..config() };
     let mut channel = Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap());
     let id = channel.send(partial(10_000, 1100)).unwrap();
@@ -111,7 +111,7 @@ fn what_was_sent_of_a_granted_part_can_be_sent_again_after_a_cut() {
 }
 
 #[test]
-fn message_that_is_granted_after_it_was_cut_ends_at_once() {
+fn message_granted_after_its_cut_ends_immediately() {
     let mut channel = channel();
     let id = channel.send(partial(10_000, 300)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240"]);
@@ -124,7 +124,7 @@ fn message_that_is_granted_after_it_was_cut_ends_at_once() {
 }
 
 #[test]
-fn receive_of_a_message_that_is_cut_ends_so_and_the_next_one_is_whole() {
+fn receive_of_a_cut_message_reports_the_cut_and_the_next_one_is_whole() {
     let mut channel = channel();
     let [first, second] = [0, 0].map(|us| channel.receive(at(us), from(PEER), 2000).unwrap());
     hand_first(&mut channel, 0, PEER, 0, 1000, FIRST);
@@ -136,7 +136,7 @@ fn receive_of_a_message_that_is_cut_ends_so_and_the_next_one_is_whole() {
 }
 
 #[test]
-fn what_is_granted_behind_a_cut_does_not_count_as_received() {
+fn granted_data_after_a_cut_does_not_count_as_received() {
     let mut channel = channel();
     let id = channel.receive(at(0), from(PEER), 10_000).unwrap();
     hand_first(&mut channel, 0, PEER, 0, 10_000, FIRST);
@@ -147,7 +147,7 @@ fn what_is_granted_behind_a_cut_does_not_count_as_received() {
 }
 
 #[test]
-fn receive_that_is_posted_late_for_a_message_that_was_cut_ends_so() {
+fn late_receive_of_a_cut_message_reports_the_cut() {
     let mut channel = channel();
     hand_first(&mut channel, 0, PEER, 0, 10_000, FIRST);
     hand_cut(&mut channel, 10, Flags::NONE, 1, 1);
@@ -162,7 +162,7 @@ fn receive_that_is_posted_late_for_a_message_that_was_cut_ends_so() {
 }
 
 #[test]
-fn granted_parts_behind_a_cut_are_counted_anew_in_whatever_order_packets_come() {
+fn granted_parts_behind_a_cut_are_renumbered_in_any_arrival_order() {
     let mut channel = channel();
     let [first, second] = [0, 0].map(|us| channel.receive(at(us), from(PEER), 4000).unwrap());
     let bytes = 496 + 8 * NEXT as u64;
@@ -186,7 +186,7 @@ fn granted_parts_behind_a_cut_are_counted_anew_in_whatever_order_packets_come() 
 }
 
 #[test]
-fn cut_that_cannot_be_is_counted_and_dropped() {
+fn invalid_cut_is_counted_and_dropped() {
     let mut channel = channel();
     channel.receive(at(0), from(PEER), 4000).unwrap();
     hand_first(&mut channel, 0, PEER, 0, 496 + 8 * NEXT as u64, FIRST);
@@ -202,7 +202,7 @@ fn cut_that_cannot_be_is_counted_and_dropped() {
 }
 
 #[test]
-fn message_goes_only_when_some_of_it_is_there() {
+fn message_starts_only_when_some_bytes_are_available() {
     let config = ChannelConfig { eager_bytes: 0, eager_head_bytes: 0, ..config() };
     let mut channel = Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap());
     let late = channel.send(partial(1000, 0)).unwrap();

@@ -90,7 +90,7 @@ impl Pair {
 }
 
 #[test]
-fn a_message_behind_those_that_fill_the_pool_comes_to_who_waits_for_it() {
+fn message_behind_a_full_pool_reaches_a_posted_receive() {
     let mut pair = Pair::new();
     pair.fill_pool();
     pair.send(1, 8);
@@ -100,7 +100,7 @@ fn a_message_behind_those_that_fill_the_pool_comes_to_who_waits_for_it() {
 }
 
 #[test]
-fn a_granted_message_goes_on_though_the_window_is_full_of_rejected_ones() {
+fn granted_message_continues_while_the_window_is_full_of_rejected_ones() {
     let mut pair = Pair::new();
     let large = pair.receive(1, 64 << 20);
     pair.send(1, 64 << 20);
@@ -113,7 +113,7 @@ fn a_granted_message_goes_on_though_the_window_is_full_of_rejected_ones() {
 }
 
 #[test]
-fn a_grant_goes_out_though_the_window_is_full_of_rejected_messages() {
+fn grant_is_sent_while_the_window_is_full_of_rejected_messages() {
     let config = ChannelConfig {
         initial_credit_bytes: 12_288,
         payload_bytes: 256,
@@ -134,7 +134,7 @@ fn a_grant_goes_out_though_the_window_is_full_of_rejected_messages() {
 }
 
 #[test]
-fn receives_for_something_else_do_not_make_a_rejected_sender_repeat_all() {
+fn unrelated_receives_do_not_make_a_rejected_sender_repeat_all() {
     let mut pair = Pair::new();
     pair.fill_pool();
     pair.run_for(MINUTE_US);
@@ -150,7 +150,7 @@ fn receives_for_something_else_do_not_make_a_rejected_sender_repeat_all() {
 }
 
 #[test]
-fn a_message_behind_those_that_fill_the_pool_comes_to_who_probes_for_it() {
+fn message_behind_a_full_pool_reaches_a_probing_rank() {
     for source in [Some(Rank(0)), None] {
         let mut pair = Pair::new();
         pair.fill_pool();

@@ -21,7 +21,7 @@ fn roomy() -> Channel {
 }
 
 #[test]
-fn nothing_is_kept_of_a_rank_that_has_failed() {
+fn state_of_a_failed_rank_is_discarded() {
     let mut channel = roomy();
     begin(&mut channel, OTHER);
     let before = kept(&channel);
@@ -34,7 +34,7 @@ fn nothing_is_kept_of_a_rank_that_has_failed() {
 }
 
 #[test]
-fn of_a_rank_that_has_left_what_is_whole_is_kept_until_it_is_received() {
+fn complete_messages_of_a_departed_rank_are_kept_until_received() {
     let mut channel = roomy();
     begin(&mut channel, OTHER);
     let before = kept(&channel);
@@ -50,7 +50,7 @@ fn of_a_rank_that_has_left_what_is_whole_is_kept_until_it_is_received() {
 }
 
 #[test]
-fn a_stopped_channel_does_not_wait_for_a_rank_that_has_gone() {
+fn stopped_channel_does_not_wait_for_a_failed_or_departed_rank() {
     for has_left in [false, true] {
         let mut channel = channel();
         let id = channel.send(message(PEER, 10)).unwrap();
@@ -69,7 +69,7 @@ fn a_stopped_channel_does_not_wait_for_a_rank_that_has_gone() {
 }
 
 #[test]
-fn a_receive_from_anybody_fails_with_the_rank_whose_message_has_begun_to_fill_it() {
+fn any_source_receive_fails_with_the_rank_of_its_partial_message() {
     let mut channel = channel();
     let anybody = Pattern { source: None, ..from(PEER) };
     let id = channel.receive(at(0), anybody, 1000).unwrap();

@@ -13,7 +13,7 @@ fn hand_notice(channel: &mut Channel, us: u64, seq: u32, bytes: u64) {
 }
 
 #[test]
-fn notice_is_told_once_in_its_turn_and_takes_no_room() {
+fn notice_is_reported_once_in_order_and_takes_no_slot() {
     let mut channel = channel();
     // The pool has no more slots.
     for seq in 0..4 {
@@ -31,7 +31,7 @@ fn notice_is_told_once_in_its_turn_and_takes_no_room() {
 }
 
 #[test]
-fn notice_with_data_is_none() {
+fn notice_with_data_is_malformed() {
     let mut channel = channel();
     hand_notice(&mut channel, 0, 0, 8);
     assert_eq!(events(&mut channel), []);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn run_of_packets_is_answered_by_one_acknowledgement() {
+fn run_of_packets_gets_one_acknowledgement() {
     // [PM-R15]
     let mut channel = channel();
     channel.receive(at(0), from(PEER), 2000).unwrap();
@@ -16,7 +16,7 @@ fn run_of_packets_is_answered_by_one_acknowledgement() {
 }
 
 #[test]
-fn single_gap_is_reported_once_however_much_follows() {
+fn single_gap_is_reported_once_for_any_number_of_later_packets() {
     // [PM-R18]
     let mut channel = channel();
     channel.receive(at(0), from(PEER), 2048).unwrap();
@@ -33,7 +33,7 @@ fn single_gap_is_reported_once_however_much_follows() {
 }
 
 #[test]
-fn a_receive_of_any_tag_gets_what_was_sent_first() {
+fn any_tag_receive_gets_the_message_sent_first() {
     let mut channel = channel();
     for (seq, tag) in [(0, 6), (1, 5), (2, 6)] {
         let mut header = header(PEER, Kind::Data, seq, 0);
@@ -54,7 +54,7 @@ fn a_receive_of_any_tag_gets_what_was_sent_first() {
 }
 
 #[test]
-fn data_go_straight_into_the_memory_of_the_receive() {
+fn data_are_placed_directly_into_the_memory_of_the_receive() {
     // [PM-R11]
     let mut channel = channel();
     let id = channel.receive(at(0), from(PEER), 300).unwrap();
@@ -70,7 +70,7 @@ fn data_go_straight_into_the_memory_of_the_receive() {
 }
 
 #[test]
-fn data_that_nobody_has_asked_for_wait_in_buffers_until_they_are_consumed_in_place() {
+fn unexpected_data_are_buffered_until_a_receive_consumes_them() {
     // [PM-R11]
     let mut channel = channel();
     let placed = hand_first(&mut channel, 10, PEER, 0, 400, FIRST).unwrap();
@@ -85,7 +85,7 @@ fn data_that_nobody_has_asked_for_wait_in_buffers_until_they_are_consumed_in_pla
 }
 
 #[test]
-fn length_that_packet_numbers_cannot_count_is_refused() {
+fn message_too_long_for_packet_numbers_is_rejected() {
     let mut channel = channel();
     channel.receive(at(0), from(PEER), 100).unwrap();
     assert_eq!(hand_first(&mut channel, 10, PEER, 0, u64::MAX, FIRST), None);
@@ -96,7 +96,7 @@ fn length_that_packet_numbers_cannot_count_is_refused() {
 }
 
 #[test]
-fn packet_that_no_slot_holds_is_dropped() {
+fn packet_larger_than_a_slot_is_dropped() {
     let mut channel = channel();
     let payload = usize::from(channel.config().payload_bytes);
     assert_eq!(hand_first(&mut channel, 10, PEER, 0, 1000, payload + 1), None);
@@ -105,7 +105,7 @@ fn packet_that_no_slot_holds_is_dropped() {
 }
 
 #[test]
-fn messages_go_to_receives_in_the_order_of_posting_whether_these_name_a_source_or_not() {
+fn receives_match_in_posting_order_with_and_without_a_source() {
     let mut channel = channel();
     let from_any = Pattern { source: None, ..from(PEER) };
     let patterns = [from(OTHER), from(PEER), from_any, from(PEER), from_any];
@@ -121,7 +121,7 @@ fn messages_go_to_receives_in_the_order_of_posting_whether_these_name_a_source_o
 }
 
 #[test]
-fn those_who_send_are_offered_no_more_together_than_there_is_with_room_for_one_who_begins() {
+fn credits_of_all_senders_leave_room_for_one_more_sender() {
     let config = config().build().unwrap();
     for senders in 0..100u32 {
         let share = u32::from(Channel::credits(&config, senders)) * CREDIT_UNIT_BYTES;
@@ -132,7 +132,7 @@ fn those_who_send_are_offered_no_more_together_than_there_is_with_room_for_one_w
 }
 
 #[test]
-fn a_message_goes_to_the_receive_that_was_posted_first_whether_it_names_its_sender_or_not() {
+fn first_posted_receive_matches_with_or_without_a_named_sender() {
     for is_named_first in [false, true] {
         let mut channel = channel();
         let named = from(PEER);
@@ -148,7 +148,7 @@ fn a_message_goes_to_the_receive_that_was_posted_first_whether_it_names_its_send
 }
 
 #[test]
-fn more_data_than_the_message_has_left_are_refused() {
+fn data_beyond_the_end_of_the_message_are_rejected() {
     let mut channel = channel();
     let id = channel.receive(at(0), from(PEER), 9999).unwrap();
     hand_first(&mut channel, 1, PEER, 0, 300, FIRST);
@@ -157,7 +157,7 @@ fn more_data_than_the_message_has_left_are_refused() {
 }
 
 #[test]
-fn what_comes_ahead_of_its_turn_takes_half_of_the_slots_at_most() {
+fn out_of_order_packets_take_at_most_half_of_the_slots() {
     let mut channel = channel();
     for seq in 1..5 {
         hand(&mut channel, at(1), header(PEER, Kind::Data, seq, 0), &[], NEXT);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn packet_without_buffer_is_rejected_once_and_what_follows_is_discarded_silently() {
+fn packet_without_a_buffer_is_rejected_once_and_later_ones_discarded() {
     // [PM-R15, R16]
     let mut channel = channel();
     for seq in 0..4 {
@@ -27,7 +27,7 @@ fn packet_without_buffer_is_rejected_once_and_what_follows_is_discarded_silently
 }
 
 #[test]
-fn packet_that_comes_again_and_still_does_not_fit_is_rejected_again() {
+fn retransmitted_packet_that_still_does_not_fit_is_rejected_again() {
     // [PM-R18]
     let mut channel = channel();
     for seq in 0..5 {
@@ -43,7 +43,7 @@ fn packet_that_comes_again_and_still_does_not_fit_is_rejected_again() {
 }
 
 #[test]
-fn rejection_concerns_its_sender_only() {
+fn rejection_affects_only_its_sender() {
     // [PM-R16, R17]
     let mut channel = channel();
     channel.receive(at(0), from(OTHER), 10).unwrap();
@@ -69,7 +69,7 @@ fn buffers_are_shared_by_all_senders() {
 }
 
 #[test]
-fn empty_message_that_came_ahead_is_not_lost_when_too_many_wait() {
+fn out_of_order_empty_message_is_not_lost_when_too_many_wait() {
     // [PM-R15]: its number must not be taken before it has been accepted.
     let mut channel = channel();
     for seq in 0..3 {
@@ -126,7 +126,7 @@ fn second_rejection_is_probed_again_after_a_longer_wait() {
 }
 
 #[test]
-fn acknowledgement_may_skip_the_rejected_packet() {
+fn acknowledgement_beyond_the_rejected_packet_is_accepted() {
     // [PM-R18]: the peer accepted a run and acknowledges only the last packet.
     let mut channel = channel();
     for bytes in [1, 2, 3] {
@@ -139,7 +139,7 @@ fn acknowledgement_may_skip_the_rejected_packet() {
 }
 
 #[test]
-fn rejection_of_an_earlier_round_is_not_believed() {
+fn rejection_of_an_earlier_round_is_ignored() {
     // [PM-R18]
     let mut channel = channel();
     channel.send(message(PEER, 1)).unwrap();
@@ -155,7 +155,7 @@ fn rejection_of_an_earlier_round_is_not_believed() {
 }
 
 #[test]
-fn resume_whose_rejection_was_lost_brings_everything_back() {
+fn resume_after_a_lost_rejection_retransmits_everything() {
     // [PM-R18]: otherwise each packet that the peer has discarded would wait for a timer.
     let mut channel = channel();
     channel.send(message(PEER, 496)).unwrap();
@@ -167,7 +167,7 @@ fn resume_whose_rejection_was_lost_brings_everything_back() {
 }
 
 #[test]
-fn packet_that_was_reported_and_then_discarded_is_sent_again() {
+fn packet_reported_and_then_discarded_is_retransmitted() {
     // [PM-R16, R18]: a peer that rejects discards the packets it had stashed.
     let mut channel = channel();
     channel.send(message(PEER, 752)).unwrap();
@@ -179,7 +179,7 @@ fn packet_that_was_reported_and_then_discarded_is_sent_again() {
 }
 
 #[test]
-fn a_rank_that_was_rejected_hears_at_once_that_a_receive_waits_for_it() {
+fn rejected_rank_is_resumed_immediately_when_a_receive_is_posted() {
     let mut channel = channel();
     (0..5).for_each(|seq| _ = hand_first(&mut channel, 0, PEER, seq, 100, 100));
     assert!(sent(&mut channel, 0).iter().any(|line| line.ends_with("reject")));

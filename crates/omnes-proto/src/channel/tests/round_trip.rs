@@ -40,7 +40,7 @@ fn timeout(channel: &mut Channel, us: u64) -> u64 {
 }
 
 #[test]
-fn own_pause_is_not_taken_for_a_slow_path() {
+fn own_pause_is_not_mistaken_for_a_slow_path() {
     let mut channel = channel();
     let (us, packets) = known_path(&mut channel);
     for _ in 0..6 {
@@ -55,7 +55,7 @@ fn own_pause_is_not_taken_for_a_slow_path() {
 }
 
 #[test]
-fn pause_of_a_peer_is_not_taken_for_a_slow_path() {
+fn pause_of_a_peer_is_not_mistaken_for_a_slow_path() {
     let mut channel = channel();
     let (us, packets) = known_path(&mut channel);
     let back_at = us + 1_001_000;
@@ -66,7 +66,7 @@ fn pause_of_a_peer_is_not_taken_for_a_slow_path() {
 }
 
 #[test]
-fn path_that_has_become_slow_is_learnt() {
+fn slowed_path_is_learnt_from_bursts() {
     let mut channel = channel();
     let (mut us, mut packets) = known_path(&mut channel);
     let mut timeouts = [0; 8];
@@ -125,7 +125,7 @@ fn one_by_one(by_data: bool, is_slow: fn(u32) -> bool) -> (Vec<u64>, u64) {
 }
 
 #[test]
-fn path_that_has_become_slow_is_learnt_from_messages_that_go_one_by_one() {
+fn slowed_path_is_learnt_from_single_messages() {
     for by_data in [false, true] {
         let (timeouts, timeout) = one_by_one(by_data, |_| true);
         assert!(timeouts[0] > 0 && timeouts[6..] == [0; 6], "{timeouts:?}");
@@ -134,7 +134,7 @@ fn path_that_has_become_slow_is_learnt_from_messages_that_go_one_by_one() {
 }
 
 #[test]
-fn single_pauses_of_a_peer_do_not_make_the_path_slow() {
+fn occasional_pauses_of_a_peer_do_not_raise_the_timeout() {
     for by_data in [false, true] {
         let (timeouts, timeout) = one_by_one(by_data, |more| more % 3 == 0);
         assert!(timeouts[11] > 0 && timeout < 10_000, "{timeouts:?}, {timeout} us");

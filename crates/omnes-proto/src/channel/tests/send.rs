@@ -21,7 +21,7 @@ fn acknowledgement_frees_all_packets_before_it() {
 }
 
 #[test]
-fn gap_report_frees_what_is_before_it_and_repeats_only_what_is_missing() {
+fn gap_report_frees_earlier_packets_and_repeats_only_missing_ones() {
     // [PM-R13], D-01
     let mut channel = channel();
     channel.send(message(PEER, 1264)).unwrap();
@@ -34,7 +34,7 @@ fn gap_report_frees_what_is_before_it_and_repeats_only_what_is_missing() {
 }
 
 #[test]
-fn timer_repeats_the_oldest_and_its_answer_shows_what_else_is_lost() {
+fn timer_repeats_the_oldest_packet_and_its_answer_reveals_other_losses() {
     // [PM-R18]
     let mut channel = channel();
     channel.send(message(PEER, 752)).unwrap();
@@ -54,7 +54,7 @@ fn timer_repeats_the_oldest_and_its_answer_shows_what_else_is_lost() {
 }
 
 #[test]
-fn window_bounds_what_is_sent_without_an_answer() {
+fn window_bounds_unacknowledged_packets() {
     // [PM-R19]: the cost of optimism is bounded here.
     let mut channel = channel();
     channel.send(message(PEER, 2048)).unwrap();
@@ -67,7 +67,7 @@ fn window_bounds_what_is_sent_without_an_answer() {
 }
 
 #[test]
-fn what_the_way_to_a_rank_holds_bounds_what_is_sent_to_it() {
+fn flight_limit_of_a_path_bounds_packets_in_flight() {
     let mut channel = channel();
     channel.limit_flight(PEER, 3 * Checked::charge(256));
     channel.send(message(PEER, 2048)).unwrap();
@@ -99,7 +99,7 @@ fn sender_knows_the_fate_of_every_message() {
 }
 
 #[test]
-fn message_follows_its_bytes_as_they_become_available() {
+fn message_is_sent_as_its_bytes_become_available() {
     // [PM-R7]
     let mut channel = channel();
     let partial = Message { available: 100, ..message(PEER, 600) };
@@ -116,7 +116,7 @@ fn message_follows_its_bytes_as_they_become_available() {
 }
 
 #[test]
-fn message_that_is_not_here_yet_holds_up_only_those_that_could_be_taken_for_it() {
+fn unavailable_message_delays_only_messages_with_the_same_matching() {
     let mut channel = channel();
     let awaited = Message { available: 0, ..message(PEER, 300) };
     let id = channel.send(awaited).unwrap();
@@ -154,7 +154,7 @@ fn large_message_waits_for_its_grant_and_does_not_block_the_next() {
 }
 
 #[test]
-fn message_travels_on_its_own_channel_only() {
+fn message_is_sent_only_on_its_own_channel() {
     // [PM-R1]
     let config = ChannelConfig::default().build().unwrap();
     let mut second = Channel::new(ChannelId(1), 1, ME, 3, config);

@@ -74,7 +74,7 @@ fn a_silent_rank_that_lives_is_one_that_long_packets_do_not_get_to() {
 }
 
 #[test]
-fn short_packets_that_get_no_answer_say_nothing_of_long_ones() {
+fn unanswered_short_packets_raise_no_black_hole_suspicion() {
     let mut channel = channel();
     channel.send(message(PEER, 500)).unwrap();
     sent(&mut channel, 0);
@@ -85,7 +85,7 @@ fn short_packets_that_get_no_answer_say_nothing_of_long_ones() {
 }
 
 #[test]
-fn a_rank_without_room_is_not_one_that_long_packets_do_not_get_to() {
+fn rejecting_rank_is_not_suspected_of_a_black_hole() {
     let mut channel = channel();
     channel.send(message(PEER, LONG + 100)).unwrap();
     sent(&mut channel, 0);
@@ -100,7 +100,7 @@ fn a_rank_without_room_is_not_one_that_long_packets_do_not_get_to() {
 }
 
 #[test]
-fn long_packets_of_which_some_arrive_are_lost_by_chance() {
+fn partial_arrival_of_long_packets_raises_no_suspicion() {
     let mut channel = channel();
     let mut arrived = Vec::new();
     for _ in 0..6 {
@@ -119,7 +119,7 @@ fn long_packets_of_which_some_arrive_are_lost_by_chance() {
 }
 
 #[test]
-fn a_rank_that_asks_and_never_answers_is_silent() {
+fn rank_that_sends_requests_but_never_answers_is_silent() {
     // The path to the peer carries nothing.
     let mut channel = channel();
     channel.send(message(PEER, 500)).unwrap();
@@ -154,7 +154,7 @@ fn what_went_in_vain_before_a_pause_says_nothing_after_it() {
 }
 
 #[test]
-fn a_rank_without_room_that_falls_silent_is_not_one_that_long_packets_do_not_get_to() {
+fn rejecting_rank_that_falls_silent_is_reported_as_silent() {
     let mut channel = channel();
     channel.send(message(PEER, LONG)).unwrap();
     sent(&mut channel, 0);
@@ -164,7 +164,7 @@ fn a_rank_without_room_that_falls_silent_is_not_one_that_long_packets_do_not_get
 }
 
 #[test]
-fn long_packets_that_arrive_at_the_second_try_are_lost_by_chance() {
+fn long_packets_arriving_at_the_second_try_raise_no_suspicion() {
     let mut channel = channel();
     for number in 0..20 {
         let mut us = u64::from(number) * END_US / 20 + 1;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn stopped_channel_is_stable_once_all_answers_are_in() {
+fn stopped_channel_is_stable_once_all_packets_are_answered() {
     // [PM-R20, R21]
     let mut channel = channel();
     channel.send(message(PEER, 496)).unwrap();
@@ -21,7 +21,7 @@ fn stopped_channel_is_stable_once_all_answers_are_in() {
 }
 
 #[test]
-fn stopped_channel_gives_the_answers_that_it_owes_and_those_that_follow() {
+fn stopped_channel_sends_owed_and_later_acknowledgements() {
     // [PM-R21, R23]: otherwise the peers would never become stable.
     let mut channel = channel();
     channel.receive(at(0), from(PEER), 2048).unwrap();
@@ -37,7 +37,7 @@ fn stopped_channel_gives_the_answers_that_it_owes_and_those_that_follow() {
 }
 
 #[test]
-fn stopped_channel_repairs_what_is_in_flight() {
+fn stopped_channel_retransmits_packets_in_flight() {
     // [PM-R20], D-04
     let mut channel = channel();
     channel.send(message(PEER, 1)).unwrap();
@@ -66,7 +66,7 @@ fn rejected_packet_is_not_probed_while_the_channel_is_stopped() {
 }
 
 #[test]
-fn probe_under_way_keeps_a_stopped_channel_from_being_stable() {
+fn unanswered_probe_keeps_a_stopped_channel_unstable() {
     // [PM-R20]: the answer to the probe is outstanding.
     let mut channel = channel();
     channel.send(message(PEER, 1)).unwrap();
@@ -81,7 +81,7 @@ fn probe_under_way_keeps_a_stopped_channel_from_being_stable() {
 }
 
 #[test]
-fn peer_owes_its_answer_since_the_end_of_a_pause() {
+fn peer_timeout_counts_from_the_end_of_a_pause() {
     let mut channel = channel();
     channel.send(message(PEER, 10)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 1);

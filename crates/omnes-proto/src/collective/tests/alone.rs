@@ -33,7 +33,7 @@ fn to_own_nic(rank: u32) -> Destination {
 }
 
 #[test]
-fn a_rank_of_a_node_joins_and_is_released() {
+fn non_leader_rank_joins_and_is_released() {
     let mut machine = machine(1, &group(&[2, 1], BarrierAlgorithm::Counter, Runner::Host));
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
     assert_eq!(next(&mut machine), Some((to(0), message(Kind::Step, 1, 1, STEP_JOIN))));
@@ -45,7 +45,7 @@ fn a_rank_of_a_node_joins_and_is_released() {
 }
 
 #[test]
-fn a_leader_waits_for_its_node_before_it_speaks_for_it() {
+fn leader_sends_its_step_only_after_its_node_has_joined() {
     let mut machine = machine(0, &group(&[2, 1], BarrierAlgorithm::Counter, Runner::Host));
     machine.handle_packet(NOW, &step(2, 1, 0), &[]);
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
@@ -63,7 +63,7 @@ fn a_leader_waits_for_its_node_before_it_speaks_for_it() {
 }
 
 #[test]
-fn a_release_to_all_is_one_packet_where_there_is_multicast() {
+fn release_to_all_is_one_packet_with_multicast() {
     let config = group(&[1; 4], BarrierAlgorithm::Counter, Runner::Host);
     let config = BarrierGroupConfig { is_multicast: true, ..config };
     let mut machine = machine(0, &config);
@@ -78,7 +78,7 @@ fn a_release_to_all_is_one_packet_where_there_is_multicast() {
 }
 
 #[test]
-fn the_doorbell_is_the_first_step_that_is_sent() {
+fn doorbell_contains_the_first_step_to_send() {
     let first = |rank: u32, algorithm| {
         let mut machine = machine(rank, &group(&[1, 2, 1], algorithm, Runner::Nic));
         machine.enter(NOW, GROUP).unwrap();
@@ -104,7 +104,7 @@ fn view(entered: u32, done: u32, at: u32) -> NicView {
 }
 
 #[test]
-fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
+fn doorbell_not_seen_by_the_nic_is_repeated() {
     let mut machine = machine(0, &group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Nic));
     machine.enter(NOW, GROUP).unwrap();
     let doorbell = next(&mut machine).unwrap();
@@ -139,7 +139,7 @@ fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
 }
 
 #[test]
-fn a_nic_that_sees_no_doorbell_for_long_is_given_up_and_one_that_sees_some_is_not() {
+fn only_a_nic_that_misses_many_doorbells_in_a_row_is_given_up() {
     let mut machine = machine(0, &group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Nic));
     let ring = |machine: &mut Collective, times: u32| {
         for _ in 0..times {
@@ -162,7 +162,7 @@ fn a_nic_that_sees_no_doorbell_for_long_is_given_up_and_one_that_sees_some_is_no
 }
 
 #[test]
-fn what_is_lined_up_for_a_barrier_is_withdrawn_when_it_is_done() {
+fn queued_packets_of_a_completed_barrier_are_withdrawn() {
     let mut machine = machine(0, &group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Nic));
     for (epoch, is_seen) in [(1, false), (2, true)] {
         machine.enter(NOW, GROUP).unwrap();
@@ -181,7 +181,7 @@ fn what_is_lined_up_for_a_barrier_is_withdrawn_when_it_is_done() {
 }
 
 #[test]
-fn steps_that_reach_the_host_of_a_nic_only_wake_it() {
+fn steps_that_reach_a_nic_host_only_cause_a_wakeup() {
     let mut machine = machine(0, &group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Nic));
     machine.enter(NOW, GROUP).unwrap();
     next(&mut machine).unwrap();
@@ -194,7 +194,7 @@ fn steps_that_reach_the_host_of_a_nic_only_wake_it() {
 }
 
 #[test]
-fn what_goes_to_all_reaches_ranks_that_have_no_use_for_it() {
+fn multicast_release_is_ignored_by_followers_and_non_members() {
     let config = BarrierGroupConfig {
         is_multicast: true,
         ..group(&[1, 2], BarrierAlgorithm::Counter, Runner::Host)
@@ -211,7 +211,7 @@ fn what_goes_to_all_reaches_ranks_that_have_no_use_for_it() {
 }
 
 #[test]
-fn groups_that_cannot_be_served_say_why() {
+fn entering_an_unservable_group_returns_the_reason() {
     let mut machine = Collective::new(Rank(0), 2000, CollectiveConfig::default());
     let mut refused = |ranks: &[u32]| {
         machine.open(group(ranks, BarrierAlgorithm::Counter, Runner::Nic));
@@ -237,7 +237,7 @@ fn groups_that_cannot_be_served_say_why() {
 }
 
 #[test]
-fn a_closed_group_hardly_asks_for_what_others_may_never_enter() {
+fn closed_group_sends_few_nacks_for_steps_that_may_never_come() {
     let asks_within_a_minute = |rank: u32, runner, algorithm| {
         let mut machine = machine(rank, &group(&[2, 1], algorithm, runner));
         machine.enter(NOW, GROUP).unwrap();

@@ -68,14 +68,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_leaves_early_and_all_leave(
+    fn no_rank_leaves_a_barrier_early_and_all_ranks_leave(
         config in any_group(), faults in any_faults(), seed: u64,
     ) {
         check(config, faults, seed, 0)?;
     }
 
     #[test]
-    fn numbers_of_barriers_wrap(
+    fn barrier_numbers_wrap_around(
         config in any_group(), faults in any_faults(), seed: u64, before in 0..6u32,
     ) {
         check(config, faults, seed, u32::MAX - before)?;
@@ -84,7 +84,7 @@ proptest! {
 
 /// A network that loses one packet in a hundred.
 #[test]
-fn the_slowest_of_a_hundred_barriers_takes_below_ten_round_trips() {
+fn slowest_percent_of_barriers_takes_less_than_ten_round_trips() {
     let fast = [
         BarrierAlgorithm::PairwiseExchange,
         BarrierAlgorithm::Dissemination,

@@ -19,7 +19,7 @@ fn all_cases() -> impl Iterator<Item = (BarrierAlgorithm, Runner)> {
 
 /// Ranks 0 to 2 on one node, 3 and 4 on others; rank 4 fails while ranks wait for different things.
 #[test]
-fn a_failed_member_is_named_by_every_barrier_under_way() {
+fn every_pending_barrier_names_the_failed_member() {
     for (algorithm, runner) in all_cases() {
         let mut net = Net::new(group(&[3, 1, 1], algorithm, runner));
         for rank in [0, 1, 3] {
@@ -50,7 +50,7 @@ fn a_failed_member_is_named_by_every_barrier_under_way() {
 }
 
 #[test]
-fn the_first_failure_is_named_and_other_groups_live_on() {
+fn first_failure_is_named_and_other_groups_survive() {
     let mut machine = Collective::new(Rank(0), 4, CollectiveConfig::default());
     let config = group(&[1, 1, 1], BarrierAlgorithm::Counter, Runner::Host);
     let other = CommunicatorId(8);
@@ -76,7 +76,7 @@ fn the_first_failure_is_named_and_other_groups_live_on() {
 }
 
 #[test]
-fn a_barrier_that_has_failed_does_not_end_again() {
+fn failed_barrier_does_not_complete_afterwards() {
     let mut machine = Collective::new(Rank(0), 4, CollectiveConfig::default());
     machine.open(group(&[2, 1, 1], BarrierAlgorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
@@ -90,7 +90,7 @@ fn a_barrier_that_has_failed_does_not_end_again() {
 }
 
 #[test]
-fn as_many_barriers_fail_as_were_under_way() {
+fn every_pending_barrier_fails_exactly_once() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
     machine.open_after(&group(&[1, 1], BarrierAlgorithm::Counter, Runner::Host), u32::MAX - 9);
     for _ in 0..BARRIERS_OUTSTANDING_MAX {
@@ -111,7 +111,7 @@ fn is_from_0_to_3(packet: &Packet) -> bool {
 }
 
 #[test]
-fn a_step_lost_with_a_member_that_left_is_made_up_for_by_hearsay() {
+fn hearsay_replaces_a_step_lost_with_a_departed_member() {
     let mut cases = 0;
     for (algorithm, runner) in all_cases() {
         let mut net = Net::new(group(&[1, 2, 2], algorithm, runner));
@@ -137,7 +137,7 @@ fn a_step_lost_with_a_member_that_left_is_made_up_for_by_hearsay() {
 
 /// Rank 0 releases 1 and 2, 2 releases 3: a rank that ends by hearsay sends its pending steps.
 #[test]
-fn who_ends_by_hearsay_sends_the_rest_of_its_steps() {
+fn rank_that_ends_by_hearsay_sends_its_remaining_steps() {
     let mut net = Net::new(group(&[1; 4], BarrierAlgorithm::GatherBroadcast, Runner::Host));
     net.lose =
         Box::new(|packet| packet.header.kind == Kind::Step && (packet.from(), packet.to) == (0, 2));
@@ -160,7 +160,7 @@ fn who_ends_by_hearsay_sends_the_rest_of_its_steps() {
 }
 
 #[test]
-fn a_few_are_asked_at_a_time_whether_all_have_entered() {
+fn hearsay_queries_go_to_a_few_members_at_a_time() {
     let ones = vec![1; 1024];
     let mut machine = Collective::new(Rank(1), 1024, CollectiveConfig::default());
     machine.open(group(&ones, BarrierAlgorithm::Counter, Runner::Host));
@@ -184,7 +184,7 @@ fn a_few_are_asked_at_a_time_whether_all_have_entered() {
 }
 
 #[test]
-fn a_barrier_may_be_entered_after_a_member_has_left() {
+fn barrier_can_be_entered_after_a_member_has_left() {
     let mut net = Net::new(group(&[1; 3], BarrierAlgorithm::Dissemination, Runner::Host));
     net.enter_all();
     assert!(net.run(LONG));
@@ -205,7 +205,7 @@ fn a_barrier_may_be_entered_after_a_member_has_left() {
 }
 
 #[test]
-fn a_closed_group_still_answers_who_misses_a_step() {
+fn closed_group_still_answers_nacks_for_its_steps() {
     for (algorithm, runner) in all_cases() {
         let mut net = Net::new(group(&[2, 1, 1], algorithm, runner));
         let mut lost = 0;
@@ -231,7 +231,7 @@ fn a_closed_group_still_answers_who_misses_a_step() {
 }
 
 #[test]
-fn what_this_machine_runs_goes_on_after_the_group_is_closed() {
+fn host_barrier_continues_after_the_group_is_closed() {
     for algorithm in BarrierAlgorithm::ALL {
         let mut net = Net::new(group(&[2, 1, 2, 1], algorithm, Runner::Host));
         net.enter_all();
@@ -243,7 +243,7 @@ fn what_this_machine_runs_goes_on_after_the_group_is_closed() {
 }
 
 #[test]
-fn a_closed_group_is_not_known_to_the_caller() {
+fn closed_group_is_unknown_to_the_caller() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
     let config = group(&[1, 1], BarrierAlgorithm::Counter, Runner::Nic);
     machine.close(GROUP);
@@ -268,7 +268,7 @@ fn a_closed_group_is_not_known_to_the_caller() {
 }
 
 #[test]
-fn of_groups_that_are_over_the_end_is_kept_however_many_there_are() {
+fn final_state_of_a_thousand_closed_groups_is_kept() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
     let about = |communicator, kind, (seq, argument)| omnes_wire::Header {
         communicator,
@@ -301,7 +301,7 @@ fn of_groups_that_are_over_the_end_is_kept_however_many_there_are() {
 }
 
 #[test]
-fn a_leader_that_is_behind_is_told_again_what_this_rank_brought_into_that_barrier() {
+fn contribution_is_resent_to_a_leader_that_is_a_barrier_behind() {
     let mut machine = Collective::new(Rank(1), 4, CollectiveConfig::default());
     machine.open(group(&[2, 1, 1], BarrierAlgorithm::GatherBroadcast, Runner::Host));
     for word in [5, 9] {

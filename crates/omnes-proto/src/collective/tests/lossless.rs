@@ -37,7 +37,7 @@ fn packets(config: BarrierGroupConfig) -> u64 {
 }
 
 #[test]
-fn packets_are_those_of_the_algorithm_and_two_for_each_further_rank_of_a_node() {
+fn packet_count_is_the_algorithms_plus_two_per_non_leader() {
     for (ranks, algorithm) in
         (1..=17).flat_map(|ranks| BarrierAlgorithm::ALL.map(|algorithm| (ranks, algorithm)))
     {
@@ -60,14 +60,14 @@ fn packets_are_those_of_the_algorithm_and_two_for_each_further_rank_of_a_node() 
 
 /// The paper's targets at ten nodes [CB-R9, R10, R11].
 #[test]
-fn ten_nodes_take_18_28_and_40_packets() {
+fn ten_nodes_need_18_28_40_and_18_packets() {
     let ones = [1; 10];
     let of = |algorithm| packets(group(&ones, algorithm, Runner::Host)) / 3;
     assert_eq!(BarrierAlgorithm::ALL.map(of), [18, 28, 40, 18]);
 }
 
 #[test]
-fn a_barrier_takes_the_latencies_of_its_steps() {
+fn barrier_takes_one_latency_per_step() {
     for (algorithm, steps) in BarrierAlgorithm::ALL.into_iter().zip([6, 3, 3, 2]) {
         for runner in [Runner::Host, Runner::Nic] {
             let mut net = Net::new(group(&[1; 8], algorithm, runner));
@@ -80,7 +80,7 @@ fn a_barrier_takes_the_latencies_of_its_steps() {
 }
 
 #[test]
-fn one_rank_alone_is_done_at_once() {
+fn barrier_of_a_single_rank_completes_immediately() {
     let mut alone = Collective::new(Rank(3), 8, CollectiveConfig::default());
     let config = BarrierGroupConfig {
         nodes: vec![vec![Rank(3)]].into(),
@@ -99,7 +99,7 @@ fn one_rank_alone_is_done_at_once() {
 }
 
 #[test]
-fn the_last_to_enter_decides_when_all_leave() {
+fn all_ranks_leave_only_after_the_last_has_entered() {
     for (algorithm, runner) in
         BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
     {
@@ -119,7 +119,7 @@ fn the_last_to_enter_decides_when_all_leave() {
 }
 
 #[test]
-fn several_barriers_are_entered_at_once_and_done_in_order() {
+fn pending_barriers_complete_in_order() {
     for (algorithm, runner) in
         BarrierAlgorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
     {
@@ -136,7 +136,7 @@ fn several_barriers_are_entered_at_once_and_done_in_order() {
 }
 
 #[test]
-fn so_many_barriers_may_be_under_way_and_no_more() {
+fn entering_beyond_the_maximum_of_pending_barriers_is_an_error() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
     machine.open(group(&[1, 1], BarrierAlgorithm::Dissemination, Runner::Host));
     for epoch in 1..=BARRIERS_OUTSTANDING_MAX {
@@ -146,7 +146,7 @@ fn so_many_barriers_may_be_under_way_and_no_more() {
 }
 
 #[test]
-fn groups_do_not_disturb_each_other() {
+fn barriers_of_different_groups_are_independent() {
     let at = Instant::ZERO;
     let other = CommunicatorId(9);
     let mut ends = [0, 1].map(|rank| {

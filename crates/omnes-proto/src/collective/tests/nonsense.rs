@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_members_say_the_machine_neither_panics_nor_talks_for_ever(
+    fn arbitrary_member_packets_cause_neither_panic_nor_endless_answers(
         me in 0..RANKS,
         algorithm in prop::sample::select(BarrierAlgorithm::ALL.to_vec()),
         is_nic: bool,
@@ -151,7 +151,7 @@ fn judge(me: u32, header: &Header) -> CollectiveCounters {
 }
 
 #[test]
-fn what_no_member_would_say_is_counted_as_nonsense() {
+fn invalid_member_packets_are_counted_as_nonsense() {
     let cases = [
         // From a rank that is not a member, from itself, of an unexpected kind.
         (0, message(Kind::Step, 5, 11, 0)),
@@ -191,7 +191,7 @@ fn what_no_member_would_say_is_counted_as_nonsense() {
 }
 
 #[test]
-fn what_came_before_or_too_late_is_counted_apart() {
+fn duplicate_and_late_packets_are_counted_separately() {
     let duplicate = |me, header| judge(me, &header).duplicates;
     assert_eq!(duplicate(0, message(Kind::Step, 3, 10, 0)), 1);
     assert_eq!(duplicate(0, message(Kind::Step, 1, 10, STEP_JOIN)), 1);
@@ -208,7 +208,7 @@ fn what_came_before_or_too_late_is_counted_apart() {
 
 /// Only by hearsay can another rank of a node complete a barrier before its leader.
 #[test]
-fn who_joins_the_barrier_after_the_one_under_way_has_not_joined_this_one() {
+fn join_of_the_next_barrier_does_not_count_for_the_current_one() {
     let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
     machine.open(group(&[3], BarrierAlgorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();

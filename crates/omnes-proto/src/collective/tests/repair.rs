@@ -33,7 +33,7 @@ fn nacks(net: &Net) -> Vec<(u32, u32, u32)> {
 
 /// [CB-R6]
 #[test]
-fn who_misses_a_step_asks_the_one_that_owes_it() {
+fn missing_step_is_requested_from_its_sender() {
     for runner in both_runners() {
         let mut net = Net::new(group(&[1; 4], BarrierAlgorithm::Dissemination, runner));
         lose_once(&mut net, |packet| packet.is(Kind::Step, 1, 0, 0, 1));
@@ -50,7 +50,7 @@ fn who_misses_a_step_asks_the_one_that_owes_it() {
 
 /// [CB-R8]
 #[test]
-fn a_step_of_the_barrier_before_is_sent_again_from_the_record() {
+fn step_of_the_previous_barrier_is_retransmitted_from_the_record() {
     for runner in both_runners() {
         let mut net = Net::new(group(&[1; 3], BarrierAlgorithm::Counter, runner));
         lose_once(&mut net, |packet| packet.is(Kind::Step, 1, 1, 0, 2));
@@ -71,7 +71,7 @@ fn a_step_of_the_barrier_before_is_sent_again_from_the_record() {
 
 /// [CB-R8]
 #[test]
-fn a_nack_for_a_step_not_made_yet_is_ignored() {
+fn nack_for_a_step_not_yet_sent_is_ignored() {
     let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
     machine.open(group(&[1; 3], BarrierAlgorithm::GatherBroadcast, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
@@ -85,7 +85,7 @@ fn a_nack_for_a_step_not_made_yet_is_ignored() {
 }
 
 #[test]
-fn the_wait_between_nacks_doubles_to_its_bound() {
+fn wait_between_nacks_doubles_up_to_its_bound() {
     for runner in both_runners() {
         let mut net = Net::new(group(&[1; 2], BarrierAlgorithm::PairwiseExchange, runner));
         net.enter(0);
@@ -102,7 +102,7 @@ fn the_wait_between_nacks_doubles_to_its_bound() {
 }
 
 #[test]
-fn the_wait_follows_what_barriers_take() {
+fn nack_wait_follows_the_measured_barrier_time() {
     for runner in both_runners() {
         let mut net = Net::new(group(&[1; 8], BarrierAlgorithm::GatherBroadcast, runner));
         net.enter_all();
@@ -120,7 +120,7 @@ fn the_wait_follows_what_barriers_take() {
 }
 
 #[test]
-fn messages_inside_a_node_are_asked_for_both_ways() {
+fn lost_joins_and_releases_inside_a_node_are_requested() {
     let mut net = Net::new(group(&[3, 1], BarrierAlgorithm::Counter, Runner::Host));
     let (mut joins, mut releases) = (0, 0);
     net.lose = Box::new(move |packet| {
@@ -139,7 +139,7 @@ fn messages_inside_a_node_are_asked_for_both_ways() {
 }
 
 #[test]
-fn doubled_packets_change_nothing() {
+fn duplicate_packets_have_no_effect() {
     for runner in both_runners() {
         for algorithm in BarrierAlgorithm::ALL {
             let mut net = Net::new(group(&[2, 1, 1, 3], algorithm, runner));
@@ -184,7 +184,7 @@ fn asked(machine: &mut Collective) -> Vec<u32> {
 }
 
 #[test]
-fn many_that_owe_a_step_are_asked_in_turns() {
+fn many_missing_steps_are_requested_in_rounds() {
     let mut machine = counting(200);
     for from in 10..20 {
         machine.handle_packet(Instant::ZERO, &step(from, 1, 0), &[]);
@@ -203,7 +203,7 @@ fn many_that_owe_a_step_are_asked_in_turns() {
 }
 
 #[test]
-fn who_has_answered_meanwhile_is_not_asked() {
+fn rank_that_answered_in_the_meantime_gets_no_nack() {
     let mut machine = counting(4);
     let now = machine.poll_timeout().unwrap();
     machine.handle_timeout(now);
@@ -216,7 +216,7 @@ fn who_has_answered_meanwhile_is_not_asked() {
 }
 
 #[test]
-fn answers_wait_in_bounded_number() {
+fn pending_answers_to_nacks_are_bounded() {
     let mut machine = counting(3);
     let now = Instant::ZERO;
     for from in [1, 2] {

@@ -24,7 +24,7 @@ fn without(absent: &[u32], algorithm: BarrierAlgorithm, runner: Runner) -> Net {
 }
 
 #[test]
-fn those_who_have_not_entered_are_named_after_one_round_trip() {
+fn missing_ranks_are_known_after_one_round_trip() {
     let absent = [1, 4, 5];
     for (algorithm, runner) in all_cases() {
         for asker in [0, 2, 3, 6] {
@@ -39,7 +39,7 @@ fn those_who_have_not_entered_are_named_after_one_round_trip() {
 }
 
 #[test]
-fn who_has_not_answered_is_asked_again() {
+fn unanswered_query_is_repeated_after_the_interval() {
     for (algorithm, runner) in all_cases() {
         let mut net = without(&[1, 4, 5], algorithm, runner);
         // The question to one member and the answer of another are lost.
@@ -60,7 +60,7 @@ fn who_has_not_answered_is_asked_again() {
 }
 
 #[test]
-fn who_enters_meanwhile_is_not_missing_any_more() {
+fn rank_that_enters_later_is_no_longer_missing() {
     for (algorithm, runner) in all_cases() {
         let mut net = without(&[1, 4, 5], algorithm, runner);
         net.ask(3);
@@ -83,7 +83,7 @@ fn who_enters_meanwhile_is_not_missing_any_more() {
 }
 
 #[test]
-fn nobody_is_missing_where_nothing_is_under_way() {
+fn no_rank_is_missing_without_a_pending_barrier() {
     let mut net = Net::new(group(&[2, 1], BarrierAlgorithm::Dissemination, Runner::Host));
     net.enter_all();
     assert!(net.run(Duration::from_secs(1)));
@@ -96,7 +96,7 @@ fn nobody_is_missing_where_nothing_is_under_way() {
 }
 
 #[test]
-fn messages_that_have_come_show_who_has_entered() {
+fn received_messages_prove_which_ranks_have_entered() {
     for runner in [Runner::Host, Runner::Nic] {
         // The counter's root has messages of all complete nodes.
         let net = without(&[4, 6], BarrierAlgorithm::Counter, runner);
@@ -113,7 +113,7 @@ fn messages_that_have_come_show_who_has_entered() {
 }
 
 #[test]
-fn only_those_are_asked_who_are_not_known_to_have_entered() {
+fn only_ranks_not_known_to_have_entered_are_queried() {
     for runner in [Runner::Host, Runner::Nic] {
         let mut net = without(&[4, 6], BarrierAlgorithm::Counter, runner);
         net.machines[0].ask(GROUP);
@@ -126,7 +126,7 @@ fn only_those_are_asked_who_are_not_known_to_have_entered() {
 }
 
 #[test]
-fn an_answer_names_the_newest_entered_and_what_is_done() {
+fn answer_contains_the_newest_entered_and_the_last_done_barrier() {
     let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
     machine.open_after(&group(&[2, 1], BarrierAlgorithm::Counter, Runner::Host), 40);
     machine.enter(Instant::ZERO, GROUP).unwrap();
@@ -148,7 +148,7 @@ fn an_answer_names_the_newest_entered_and_what_is_done() {
 }
 
 #[test]
-fn large_groups_are_asked_completely() {
+fn all_members_of_a_large_group_are_queried() {
     let ones = vec![1; 1024];
     let mut machine = Collective::new(Rank(5), 1024, CollectiveConfig::default());
     machine.open(group(&ones, BarrierAlgorithm::Dissemination, Runner::Nic));
@@ -168,7 +168,7 @@ fn large_groups_are_asked_completely() {
 
 /// Knowledge from half the number space ago proves nothing.
 #[test]
-fn old_knowledge_does_not_count() {
+fn knowledge_from_half_the_number_space_ago_is_discarded() {
     for runner in [Runner::Host, Runner::Nic] {
         let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
         machine.open_after(&group(&[1; 3], BarrierAlgorithm::GatherBroadcast, runner), 5);
@@ -185,7 +185,7 @@ fn old_knowledge_does_not_count() {
 }
 
 #[test]
-fn the_next_barrier_is_asked_about_when_the_first_is_done() {
+fn query_moves_to_the_next_barrier_when_the_first_is_done() {
     for (algorithm, runner) in all_cases() {
         let mut net = Net::new(group(&[2, 1, 1], algorithm, runner));
         for rank in [0, 0, 1, 2, 2, 3] {
@@ -219,7 +219,7 @@ fn the_next_barrier_is_asked_about_when_the_first_is_done() {
 }
 
 #[test]
-fn all_have_been_asked_where_all_are_known_to_have_entered() {
+fn query_is_complete_if_all_ranks_are_known_to_have_entered() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
     machine.open(group(&[1, 1], BarrierAlgorithm::Counter, Runner::Nic));
     machine.enter(Instant::ZERO, GROUP).unwrap();
@@ -229,7 +229,7 @@ fn all_have_been_asked_where_all_are_known_to_have_entered() {
 }
 
 #[test]
-fn answers_about_one_barrier_say_nothing_of_the_next() {
+fn answers_about_one_barrier_do_not_count_for_the_next() {
     let mut machine = Collective::new(Rank(1), 3, CollectiveConfig::default());
     machine.open(group(&[1; 3], BarrierAlgorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();

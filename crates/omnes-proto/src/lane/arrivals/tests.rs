@@ -8,7 +8,7 @@ fn at(us: u64) -> Instant {
 }
 
 #[test]
-fn gap_is_reported_at_once_when_three_later_packets_came() {
+fn gap_is_reported_immediately_after_three_later_packets() {
     let mut lane = Arrivals::default();
     lane.on_in_order(at(0));
     lane.on_ahead(at(1), Seq::nth(2), DELAY);
@@ -23,7 +23,7 @@ fn gap_is_reported_at_once_when_three_later_packets_came() {
 }
 
 #[test]
-fn what_is_not_under_way_takes_no_time_to_count() {
+fn counting_untouched_numbers_does_not_scan_the_message() {
     let mut lane = Arrivals::default();
     lane.on_ahead(Instant::ZERO, Seq::nth(3), Duration::ZERO);
     for _ in 0..1000 {
@@ -33,7 +33,7 @@ fn what_is_not_under_way_takes_no_time_to_count() {
 }
 
 #[test]
-fn nothing_behind_a_duplicate_counts_as_untouched() {
+fn untouched_count_is_zero_from_a_duplicate_on() {
     let mut lane = Arrivals::default();
     (0..8).for_each(|us| lane.on_in_order(at(us)));
     assert_eq!(lane.untouched(Seq::nth(8), 5), 5);
@@ -44,7 +44,7 @@ fn nothing_behind_a_duplicate_counts_as_untouched() {
 }
 
 #[test]
-fn single_late_packet_is_waited_for() {
+fn single_late_packet_is_not_reported_as_a_gap() {
     let mut lane = Arrivals::default();
     lane.on_ahead(at(0), Seq::nth(1), DELAY);
     assert_eq!(lane.deadline(), Some(at(50)));
@@ -56,7 +56,7 @@ fn single_late_packet_is_waited_for() {
 }
 
 #[test]
-fn a_gap_behind_an_acknowledgement_that_is_due_is_reported_later() {
+fn gap_behind_a_due_acknowledgement_is_reported_later() {
     let mut lane = Arrivals::default();
     lane.on_in_order(at(0));
     lane.owe(at(0), AckWhen::Now, DELAY);
@@ -79,7 +79,7 @@ fn nack_is_sent_once_per_gap_until_its_repeat() {
 }
 
 #[test]
-fn the_wait_for_a_repair_follows_those_that_come_however_many_they_are() {
+fn repair_wait_adapts_to_measured_repair_times() {
     let mut lane = Arrivals::default();
     for round in 0..100 {
         let (start, seq) = (at(round * 1000), Seq::nth(round as u32 * 2 + 1));
@@ -100,7 +100,7 @@ fn the_wait_for_a_repair_follows_those_that_come_however_many_they_are() {
 }
 
 #[test]
-fn what_comes_puts_off_the_repeat_but_not_the_report_of_a_new_gap() {
+fn arrivals_postpone_the_repeat_but_not_the_report_of_a_new_gap() {
     let mut lane = Arrivals::default();
     lane.put_off_repeat(at(1));
     assert_eq!(lane.deadline(), None, "nothing is missing");
@@ -119,7 +119,7 @@ fn what_comes_puts_off_the_repeat_but_not_the_report_of_a_new_gap() {
 }
 
 #[test]
-fn run_of_packets_is_answered_once() {
+fn run_of_packets_is_acknowledged_once() {
     // [PM-R15]
     let mut lane = Arrivals::default();
     for us in 0..10 {
@@ -131,7 +131,7 @@ fn run_of_packets_is_answered_once() {
 }
 
 #[test]
-fn data_the_other_way_carry_the_acknowledgement() {
+fn reverse_data_carry_the_acknowledgement() {
     let mut lane = Arrivals::default();
     lane.on_in_order(at(0));
     lane.owe(at(0), AckWhen::After(64), Duration::from_micros(500));
@@ -142,7 +142,7 @@ fn data_the_other_way_carry_the_acknowledgement() {
 }
 
 #[test]
-fn rejecting_lane_forgets_what_came_ahead() {
+fn rejecting_lane_forgets_out_of_order_packets() {
     // [PM-R16]
     let mut lane = Arrivals::default();
     lane.on_ahead(at(0), Seq::nth(2), DELAY);
@@ -154,7 +154,7 @@ fn rejecting_lane_forgets_what_came_ahead() {
 }
 
 #[test]
-fn numbers_beyond_the_window_are_refused() {
+fn numbers_beyond_the_window_are_rejected() {
     let lane = Arrivals::default();
     assert_eq!(lane.classify(Seq::nth(WINDOW_PACKETS_MAX)), Arrival::BeyondWindow);
     assert_eq!(lane.classify(Seq::nth(WINDOW_PACKETS_MAX - 1)), Arrival::Ahead);
@@ -162,7 +162,7 @@ fn numbers_beyond_the_window_are_refused() {
 }
 
 #[test]
-fn a_packet_that_was_overtaken_does_not_bring_back_an_earlier_epoch() {
+fn overtaken_packet_does_not_restore_an_earlier_epoch() {
     let mut lane = Arrivals::default();
     for (seen, newest) in
         [(3, 3), (2, 3), (40_000 - 1, 3), (30_000, 30_000), (60_000, 60_000), (1, 1), (60_000, 1)]

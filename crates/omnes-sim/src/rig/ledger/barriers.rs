@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_leave_before_all_have_entered() {
+    fn leaving_a_barrier_before_all_have_entered_is_detected() {
         let (mut early, [first, _]) = entered(0);
         assert!(
             early
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn barriers_are_numbered_and_left_in_order() {
+    fn misnumbered_and_out_of_order_barriers_are_detected() {
         let (mut ledger, _) = entered(1);
         assert!(ledger.add_barrier(Rank(0), group(3), 3).1.is_err());
         let (mut ledger, _) = entered(1);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_of_what_is_not_so_are_found() {
+    fn false_claims_in_barrier_packets_are_detected() {
         let (ledger, _) = entered(0);
         let check = |rank, packet: &[u8]| ledger.check_claim(Rank(rank), packet);
         assert_eq!(check(0, &packet(Kind::Step, 1, 0)), Ok(()));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn late_members_must_be_missing() {
+    fn late_members_must_be_reported_missing() {
         let (ledger, _) = entered(0);
         let check = |missing: &[Rank]| ledger.check_missing(GROUP, Rank(0), missing);
         assert_eq!(check(&[Rank(2)]), Ok(()));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_must_name_a_member_that_has_failed() {
+    fn barrier_failure_must_name_a_failed_member() {
         let set = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect::<BTreeSet<_>>();
         let (mut ledger, [first, _]) = entered(0);
         ledger.on_barrier_failed(Instant::ZERO, first, Rank(2));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_no_living_member_has_left_may_be_stranded() {
+    fn barrier_is_stranded_only_if_all_living_members_are_still_inside() {
         let set = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect::<BTreeSet<_>>();
         let (mut ledger, [first, _]) = entered(1);
         let stranded = |ledger: &Ledger| ledger.stranded_barriers(&set(&[0, 1]), &set(&[2]));

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasts_in_order_pass_and_what_is_missing_is_named() {
+    fn broadcasts_in_order_pass_and_missing_ones_are_reported() {
         let (none, ledger) = (BTreeSet::new(), exchange(&["a", "bcde", "f"], &["a", "bcde"]));
         assert_eq!(ledger.check_broadcasts(), Ok(()));
         assert!(ledger.missing_broadcast(&none, &none).unwrap().starts_with("1 broadcasts"));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn other_order_repetition_and_other_content_are_found() {
+    fn reordered_repeated_and_altered_broadcasts_are_detected() {
         assert!(exchange(&["a", "b"], &["b"]).check_broadcasts().is_err());
         assert!(exchange(&["a", "b"], &["a", "a"]).check_broadcasts().is_err());
         assert!(exchange(&["a"], &["a", "a"]).check_broadcasts().is_err());
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_of_other_subgroups_and_those_behind_a_co_root_do_not_acknowledge_to_the_root() {
+    fn root_hears_directly_only_from_its_subgroup_and_its_own_co_roots() {
         let mut stream = stream(&[&[3], &[4], &[0], &[1], &[2]]);
         let mut group = CastGroupConfig::clone(&stream.group);
         group.policy.collection = Collection::CoRoots { count: 2 };
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_had_when_its_root_left_is_neither_missing_nor_fails() {
+    fn broadcast_completed_before_its_root_left_is_due_and_must_not_fail() {
         let mut ledger = Ledger::default();
         let stream = stream(&[&[0], &[1]]);
         for content in ["a", "b"] {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn only_groups_with_a_failed_rank_may_fail() {
+    fn broadcast_may_fail_only_in_groups_with_a_failed_rank() {
         let mut ledger = Ledger::default();
         ledger.add_refused(Instant::ZERO, Rank(1), stream(&[&[0], &[1]]));
         let set = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect::<BTreeSet<_>>();

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn change_of_order_repetition_and_other_content_are_found() {
+    fn reordered_repeated_and_altered_messages_are_detected() {
         let none = BTreeSet::new();
         assert!(exchange(&["a", "b"], &["b", "a"]).check_delivery(&none).is_err());
         assert!(exchange(&["a", "b"], &["a", "a"]).check_delivery(&none).is_err());
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_the_dead_may_have_holes_but_no_other_order() {
+    fn streams_of_dead_ranks_may_have_gaps_but_no_reordering() {
         let dead = BTreeSet::from([Rank(0)]);
         assert!(exchange(&["a", "b", "c"], &["a", "c"]).check_delivery(&dead).is_ok());
         assert!(exchange(&["a", "b", "c"], &["c", "a"]).check_delivery(&dead).is_err());

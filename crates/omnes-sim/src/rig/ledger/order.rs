@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_of_any_tag_has_to_hold_the_first_message() {
+    fn any_tag_receive_must_take_the_first_message() {
         let none = BTreeSet::new();
         assert_eq!(exchange(true, [(None, 0), (None, 1)]).check_delivery(&none), Ok(()));
         let overtaken = exchange(true, [(None, 1), (None, 0)]);
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn receives_by_tag_and_messages_that_were_not_ready_have_no_order() {
+    fn tagged_receives_and_unready_messages_have_no_required_order() {
         let none = BTreeSet::new();
         assert_eq!(exchange(true, [(Some(1), 1), (None, 0)]).check_delivery(&none), Ok(()));
         assert_eq!(exchange(false, [(None, 1), (None, 0)]).check_delivery(&none), Ok(()));
     }
 
     #[test]
-    fn messages_behind_one_that_was_not_ready_have_no_order() {
+    fn messages_behind_an_unready_one_have_no_required_order() {
         let mut ledger = Ledger::default();
         for (tag, is_ready) in [(0, false), (0, true), (1, true)] {
             ledger.add_send(stream(tag), [].into(), is_ready);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probe_must_have_found_what_comes() {
+    fn received_message_must_match_the_probed_one() {
         let (receive, found) = (Operation(3), (Rank(1), 7, 20));
         for (got, is_right) in [(found, true), ((Rank(1), 7, 21), false), ((Rank(2), 7, 20), false)]
         {

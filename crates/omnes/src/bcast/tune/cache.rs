@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_come_back_for_their_network_only() {
+    fn stored_figures_are_found_only_for_their_network() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(&directory);
         assert_eq!(cache.entries(), []);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_waited_for_and_stays() {
+    fn named_pipe_at_the_cache_path_does_not_block_and_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = Cache { path: directory.path().join("pipe") };
         assert!(Command::new("mkfifo").arg(pipe.path()).status().unwrap().success());
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_read_stays() {
+    fn unreadable_cache_file_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();
         // No user can follow it, not even root.
         let closed = Cache { path: directory.path().join("closed") };
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn lambda_is_kept_and_files_without_it_are_read() {
+    fn lambda_is_stored_and_files_without_lambda_remain_valid() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(&directory);
         let mut entry = entry(8);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn one_damaged_entry_spoils_no_other() {
+    fn damaged_entry_does_not_affect_other_entries() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(&directory);
         cache.store(entry(8)).unwrap();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_figures_age_and_thorough_ones_do_not() {
+    fn quick_figures_expire_and_thorough_ones_do_not() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(&directory);
         let mut old = entry(8);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_figures_of_the_future_are_worth_nothing() {
+    fn quick_figures_from_the_future_are_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(&directory);
         let mut entry = entry(8);
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_figures_are_medians_of_measurements_further_and_further_apart() {
+    fn quick_figures_are_medians_of_measurements_at_growing_intervals() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(&directory);
         let level = |entry: &Entry| entry.figures.binomial.level_ns;
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_networks_are_kept() {
+    fn oldest_networks_are_evicted_first() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(&directory);
         let last = 2 + ENTRIES_MAX as u32;
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_read_as_they_are_typed() {
+    fn tune_places_are_parsed() {
         assert_eq!("auto".parse(), Ok(Tune::Auto));
         assert_eq!("off".parse(), Ok(Tune::Off));
         assert_eq!("/a/b".parse(), Ok(Tune::In("/a/b".into())));

@@ -320,7 +320,7 @@ mod tests {
     const SIZES: [u64; 9] = [0, 1, 8, 1 << 10, PIECE - 1, PIECE, PIECE + 1, 1 << 20, 1 << 40];
 
     #[test]
-    fn depth_follows_the_shape() {
+    fn depth_matches_the_tree_shape() {
         let depths = |ranks| Candidate::ALL.map(|candidate| candidate.depth(ranks));
         assert_eq!(depths(1), [0, 0, 0]);
         assert_eq!(depths(2), [1, 1, 1]);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_wins_with_many_ranks_and_trees_between_two() {
+    fn multicast_is_best_for_many_ranks_and_trees_for_two() {
         for bytes in SIZES {
             assert_eq!(SWITCHED.best(&Candidate::ALL, 8, bytes), Candidate::Multicast, "{bytes}");
             // To a single receiver, a long message takes equally long by every algorithm.
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn chain_overtakes_binomial_where_the_lines_meet() {
+    fn chain_replaces_binomial_past_the_crossover_size() {
         let ranges = SWITCHED.ranges(&Candidate::TREES, 8, 1 << 30);
         assert_eq!(ranges.len(), 2, "{ranges:?}");
         let (bytes, candidate) = ranges[1];
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nearly_equal_ways_that_with_the_fewest_packets_is_taken() {
+    fn fewest_packets_win_among_nearly_equal_algorithms() {
         let figures = |ns| Figures {
             multicast: Some(cost(ns, 0, 0)),
             binomial: cost(1000, 0, 0),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_say_what_is_best_everywhere() {
+    fn ranges_name_the_best_algorithm_for_every_size() {
         // Binomial, then chain, then multicast, then chain again in further pieces.
         let figures = Figures {
             multicast: Some(cost(400_000, 100, 2_000)),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_found_again_from_times() {
+    fn fitted_figures_reproduce_the_original_cost() {
         for candidate in Candidate::ALL {
             let made = cost(30_000, 700, 450);
             for ranks in [3, 8, 100] {

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn lambda_is_a_hop_in_units_of_one_more_copy() {
+    fn lambda_is_the_hop_time_in_units_of_one_copy() {
         // [MS-R17]: (4 + 11 + 5) / 4.
         let hop = Hop::new(1400, 1, 5_000, 4_000.4, 20_000);
         assert_eq!((hop.send_ns, hop.transmit_ns, hop.receive_ns), (5_000, 4_000, 11_000));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_gives_neither_negative_times_nor_impossible_lambdas() {
+    fn noise_yields_neither_negative_times_nor_invalid_lambdas() {
         let falling = Hop::new(8, 1, 5_000, -300.0, 20_000);
         assert_eq!((falling.transmit_ns, falling.receive_ns), (1, 14_999));
         assert_eq!(falling.lambda(), lambda("20000"));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_times_share_counts_once() {
+    fn overlapping_times_are_counted_once() {
         // Calls of 5 us with a copy of 4 us inside, in a hop of 6 us.
         let hop = Hop::new(8, 1, 5_000, 4_000.0, 6_000);
         assert_eq!((hop.send_ns, hop.receive_ns, hop.lambda()), (5_000, 0, lambda("1.5")));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_follow_from_size_and_nodes() {
+    fn tree_is_derived_from_message_size_and_node_count() {
         // With lambda 1, every rank that has a packet forwards it immediately.
         let quick = Hop::new(1400, 1, 0, 1000.0, 1000);
         let binomial_depth = quick.tree(8).unwrap().depth(8).unwrap();
@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn slopes_are_those_of_the_line_that_fits() {
+    fn slope_is_fitted_by_least_squares() {
         assert!((slope(&[(1.0, 12.0), (4.0, 18.0), (7.0, 24.0)]) - 2.0).abs() < 1e-9);
         assert!((slope(&[(1.0, 10.0), (2.0, 9.0)]) + 1.0).abs() < 1e-9);
         assert!(slope(&[(1.0, 10.0)]).abs() < 1e-9);
     }
 
     #[test]
-    fn full_packet_decides() {
+    fn hop_of_a_full_packet_is_decisive() {
         let of = |bytes| Hop::new(bytes, 1, 1, 1.0, bytes);
         assert_eq!(decisive(&[of(8), of(1416), of(16 << 10)], 1416), Some(of(1416)));
         assert_eq!(decisive(&[], 1416), None);

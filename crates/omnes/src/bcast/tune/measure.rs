@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_quartiles_are_samples() {
+    fn medians_and_quartiles_are_actual_samples() {
         let times = |values: &[u64]| -> Vec<_> {
             values.iter().copied().map(Duration::from_nanos).collect()
         };
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn long_chains_are_not_measured_at_a_start_and_take_the_figures_of_a_tree() {
+    fn long_chains_are_not_measured_at_startup_and_use_tree_figures() {
         let candidates = |plan: &Plan, ranks| plan.candidates(ranks, true);
         let quick = Plan::quick();
         assert_eq!(candidates(&quick, 64), Candidate::ALL);
@@ -334,14 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn no_further_sample_is_taken_after_one_that_took_too_long() {
+    fn sampling_stops_after_a_sample_over_the_time_limit() {
         let (most, more) = (Duration::from_millis(5), Duration::from_nanos(5_000_001));
         assert!(goes_on(&[], most) && goes_on(&[most, most], most));
         assert!(!goes_on(&[more], most) && !goes_on(&[most, more], most));
     }
 
     #[test]
-    fn figures_need_all_ways_that_work() {
+    fn figures_require_measurements_of_all_available_algorithms() {
         let measured =
             |candidate| Measured { candidate, point: Point { bytes: 8, time_ns: 700 }, times: 1 };
         let trees = Candidate::TREES.map(measured);

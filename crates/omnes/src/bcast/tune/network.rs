@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_have_no_bits_of_the_host() {
+    fn network_prefixes_have_no_host_bits() {
         let masked = |text: &str, length| masked(text.parse().unwrap(), length).to_string();
         assert_eq!(masked("10.77.3.9", 16), "10.77.0.0");
         assert_eq!(masked("10.77.3.9", 32), "10.77.3.9");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_keeps_its_name() {
+    fn machine_name_is_stable() {
         assert_eq!(machine(), machine());
         assert_eq!(machine().len(), 16);
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_come_back_as_they_were_sent() {
+    fn steps_round_trip() {
         let cost = |seed| Cost {
             level_ns: seed,
             level_byte_ps: seed + 1,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_step() {
+    fn invalid_steps_are_rejected() {
         let mut bytes = [0; STEP_BYTES];
         bytes[0] = 4;
         assert_eq!(Step::parse(&bytes), None);
