@@ -453,7 +453,8 @@ void shim_requests_end(void);
 void shim_requests_move(void);
 
 struct shim_request {
-	omnes_request *under_way; /* NULL once completed, and while a thread polls it */
+	/* NULL once completed, and while a thread polls it. */
+	omnes_request *under_way;
 	MPI_Request handle;
 	struct shim_packed packed; /* the request's own memory; bytes is NULL if it has none */
 	bool spreads;		   /* packed is to be unpacked on completion, with its own type */

@@ -198,7 +198,8 @@ impl Target {
 
 /// All targets, in the order of the file, which is grouped by paper.
 ///
-/// # Panics If the built-in file is invalid, which a test would have found.
+/// # Panics
+/// If the built-in file is invalid, which a test would have found.
 pub fn targets() -> &'static [Target] {
     static TARGETS: OnceLock<Vec<Target>> = OnceLock::new();
     TARGETS.get_or_init(|| serde_json::from_str(FILE).expect("targets are tested"))

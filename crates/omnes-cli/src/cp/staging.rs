@@ -372,7 +372,7 @@ fn check_existing(dest: &Path, kind: Kind, existing: Existing) -> Result<(), Sta
         Kind::File if !found.is_file() && !found.is_symlink() => {
             other_kind("neither a file nor a link", "a file")
         }
-        Kind::Directory if !found.is_dir() => other_kind("no directory", "one"),
+        Kind::Directory if !found.is_dir() => other_kind("not a directory", "one"),
         _ if existing == Existing::Keep => Err(StagingError::Exists(dest.to_owned())),
         _ if sys::is_mount_point(dest) => Err(StagingError::MountPoint(dest.to_owned())),
         Kind::File => Ok(()),

@@ -185,7 +185,7 @@ mod job_name {
 
 /// Returns the request in a line without its end, or what is wrong with it.
 pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
-    let malformed = |error: serde_json::Error| format!("no request: {error}");
+    let malformed = |error: serde_json::Error| format!("not a request: {error}");
     let OnlyVersion { version } = serde_json::from_slice(line).map_err(malformed)?;
     if version != PROTOCOL_VERSION {
         let own = PROTOCOL_VERSION;

@@ -253,7 +253,7 @@ impl Reader {
                 usual
             }
             None => {
-                self.refuse(name, "no number", "given as `count`");
+                self.refuse(name, "not a number", "given as `count`");
                 usual
             }
         }

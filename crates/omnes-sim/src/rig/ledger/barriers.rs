@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(check(&[Rank(2)]), Ok(()));
         assert_eq!(check(&[Rank(1), Rank(2)]), Ok(()));
         assert!(check(&[Rank(1)]).unwrap_err().contains("takes 2 to have entered"));
-        assert!(check(&[Rank(2), Rank(7)]).unwrap_err().contains("no member"));
+        assert!(check(&[Rank(2), Rank(7)]).unwrap_err().contains("not a member"));
     }
 
     #[test]
