@@ -456,8 +456,8 @@ struct shim_request {
 	/* NULL once completed, and while a thread polls it. */
 	omnes_request *under_way;
 	MPI_Request handle;
-	struct shim_packed packed; /* the request's own memory; bytes is NULL if it has none */
-	bool spreads;		   /* packed is to be unpacked on completion, with its own type */
+	struct shim_packed packed; /* the request's own memory; bytes is NULL if none */
+	bool spreads;		   /* on completion, packed is unpacked with its type */
 	int error;		   /* what MPI_Wait returns */
 	struct shim_request *next;
 };

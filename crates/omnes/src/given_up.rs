@@ -20,7 +20,8 @@
 //! ranks still work, too, and so does the last barrier of the job.
 //! Cost: one empty message to each member, when a collective is given up.
 //!
-//! Not done: data received for the collective given up stay in the pool until the rank leaves.
+//! Once the communicator is dropped, data that still arrive for it are acknowledged and discarded,
+//! except messages that wait for a grant, which their senders abandon.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;

@@ -106,6 +106,9 @@ impl Core {
         if let Some(machine) = self.endpoint.broadcast_mut() {
             machine.abandon(communicator);
         }
+        for channel in self.keeping_place.clone() {
+            self.endpoint.channel_mut(channel).abandon(communicator);
+        }
         self.closing.push(communicator);
         self.send_now();
         self.end_closing();

@@ -56,7 +56,8 @@ impl Engine {
     }
 
     /// As [`Self::close_groups`], for a communicator whose collectives were given up: broadcasts
-    /// that still arrive in its groups are acknowledged and discarded.
+    /// that still arrive in its groups are acknowledged and discarded, and so are messages of its
+    /// collectives ([`JobConfig::keeping_place`](crate::JobConfig)).
     pub fn abandon_groups(&self, communicator: CommunicatorId) {
         self.enter(|core| core.abandon_groups(communicator));
     }

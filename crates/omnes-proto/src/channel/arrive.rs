@@ -417,6 +417,8 @@ impl Channel {
             self.matching.receives[id.0 as usize].matched = Some(matched);
             self.grant_rest(id);
             Destination::Receive(id)
+        } else if self.is_unwanted(communicator, envelope) {
+            Destination::Discarded
         } else {
             let needs_slot = packet.bytes > 0 && matches!(packet.source, Source::Packet(_));
             let slots = self.slots_for(from);
@@ -445,6 +447,7 @@ impl Channel {
         }
         let placement = match assembling.destination {
             Destination::Receive(id) => self.place_in_receive(id, offset, packet),
+            Destination::Discarded => self.discard(packet),
             Destination::Unexpected(key) => match self.place_in_pool(key, packet) {
                 Some(placement) => placement,
                 None => return Accepted::NoBuffer,
@@ -471,8 +474,16 @@ impl Channel {
                     self.end_seeking(from);
                 }
             }
+            Destination::Discarded => {}
         }
         Accepted::Yes(placement)
+    }
+
+    fn discard(&mut self, packet: Numbered) -> Option<Placement> {
+        if let Source::Slot(slot) = packet.source {
+            self.free_slot(slot);
+        }
+        None
     }
 
     fn place_in_receive(

@@ -22,7 +22,7 @@ impl Channel {
         self.check_stable();
     }
 
-    fn free_chains(&mut self, messages: Vec<Unexpected>) {
+    pub(super) fn free_chains(&mut self, messages: Vec<Unexpected>) {
         for mut message in messages {
             while let Some((slot, _)) = self.pool.pop(&mut message.chain) {
                 self.pool.give_back(slot);
@@ -50,7 +50,7 @@ impl Channel {
         let assembling = self.peers.get(rank).and_then(|peer| peer.assembling);
         let arriving = assembling.and_then(|assembling| match assembling.destination {
             Destination::Unexpected(key) => Some(key),
-            Destination::Receive(_) => None,
+            Destination::Receive(_) | Destination::Discarded => None,
         });
         let config = &self.config;
         let halves = self.matching.take_unexpected_where(|message| {

@@ -99,6 +99,26 @@ impl Matching {
         self.unpost(id).then(|| self.receives.remove(id.0 as usize))
     }
 
+    /// Removes the unmatched receives of a communicator, oldest first for each source.
+    pub(super) fn cancel_all(&mut self, communicator: CommunicatorId) -> Vec<(ReceiveId, Pattern)> {
+        let Self { receives, posted, .. } = self;
+        let pattern = |id: &ReceiveId| receives[id.0 as usize].pattern;
+        let mut cancelled = Vec::new();
+        for queue in posted.values_mut() {
+            queue.retain(|id| {
+                let is_kept = pattern(id).communicator != communicator;
+                if !is_kept {
+                    cancelled.push((*id, pattern(id)));
+                }
+                is_kept
+            });
+        }
+        for (id, _) in &cancelled {
+            receives.remove(id.0 as usize);
+        }
+        cancelled
+    }
+
     /// Oldest posted receive that accepts such a message.
     pub(super) fn find(
         &self,

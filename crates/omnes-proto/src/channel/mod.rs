@@ -25,6 +25,7 @@
 //! [`ChannelConfig::ack_packets`], or none if data flow in the opposite direction. State: about 1
 //! KiB per peer that has been heard from or is waited for, 40 B per packet in flight.
 
+mod abandoned;
 mod arrive;
 mod asking;
 mod bulk;
@@ -50,7 +51,7 @@ pub use matching::Pattern;
 use crate::limits::CREDIT_UNIT_BYTES;
 use crate::packet::{Move, Origin, ReceiveId, SendId};
 use matching::{Matched, Matching, Unexpected};
-use omnes_wire::{ChannelId, Envelope, Instant, Rank};
+use omnes_wire::{ChannelId, CommunicatorId, Envelope, Instant, Rank};
 use peer::{BulkPart, Destination, Lane, Peer, Peers};
 use pool::Pool;
 use slab::Slab;
@@ -101,6 +102,8 @@ pub struct Channel {
     events: VecDeque<Event>,
     rejecting: Vec<Rank>,
     failed: BTreeSet<Rank>,
+    /// See [`Self::abandon`].
+    abandoned: BTreeSet<CommunicatorId>,
     wake_at: Option<Instant>,
     phase: Phase,
     counters: ChannelCounters,
@@ -139,6 +142,7 @@ impl Channel {
             events: VecDeque::new(),
             rejecting: Vec::new(),
             failed: BTreeSet::new(),
+            abandoned: BTreeSet::new(),
             wake_at: None,
             phase: Phase::Running,
             counters: ChannelCounters::default(),

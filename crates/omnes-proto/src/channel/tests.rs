@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod abandoned;
 mod asking;
 mod cut;
 mod full_pool;
