@@ -1,13 +1,13 @@
-# Omnes: the usual commands. `make help` lists them; the chores behind them are in xtask/ and tools/.
+# Omnes: the usual commands. `make help` lists them; their implementations are in xtask/ and tools/.
 
 CARGO ?= cargo
-# Passed on to the scripts of `bench`, `bench-peers`, `bench-simulators` and to `cargo xtask fuzz` and
+# Passed to the scripts of `bench`, `bench-peers`, `bench-simulators`, and to `cargo xtask fuzz` and
 # `sanitize`.
 ARGS ?=
-# Where `install` puts things.
+# The prefix of `install`.
 PREFIX ?= /usr/local
 
-# What `make profiled` has found out about this machine, if it has run.
+# The profile of this machine, if `make profiled` has run.
 PROFILE := $(wildcard target/profiled/omnes.profdata)
 ifneq ($(PROFILE),)
 build mpi python bench: export RUSTFLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE)
@@ -21,28 +21,28 @@ build: ## build everything in release mode (the default)
 	$(CARGO) build --release --workspace
 	crates/omnes-mpi/build.sh --optional --quiet
 
-profiled: ## build with a profile of this machine: faster where ranks share cores
+profiled: ## build with a profile of this machine: faster if ranks share cores
 	tools/profiled.sh
 	$(MAKE) build
 
-mpi: ## build only what MPI programs preload, for each MPI found (MPICC names others)
+mpi: ## build only the preload libraries, for each MPI found (MPICC names others)
 	$(CARGO) build --release -p omnes-capi
 	crates/omnes-mpi/build.sh
 
-python: ## put the Python package together, in target/python, which PYTHONPATH may name
+python: ## build the Python package in target/python, a folder for PYTHONPATH
 	$(CARGO) build --release -p omnes-py
 	crates/omnes-py/build.sh
 
 install: ## install commands, libraries and header (PREFIX=/usr/local, DESTDIR)
 	crates/omnes-capi/install.sh "$(PREFIX)"
 
-uninstall: ## remove what install has put there
+uninstall: ## remove the installed files
 	crates/omnes-capi/install.sh --remove "$(PREFIX)"
 
-setup: ## install what building and testing need (root; else says what it would do)
+setup: ## install the dependencies of build and tests (without root, print the commands)
 	tools/setup.sh build mpi
 
-setup-mpi: ## install the MPIs and a Fortran compiler alone
+setup-mpi: ## install only the MPIs and a Fortran compiler
 	tools/setup.sh mpi
 
 setup-fuzz: ## install the nightly compiler, cargo-fuzz and Miri
@@ -51,19 +51,19 @@ setup-fuzz: ## install the nightly compiler, cargo-fuzz and Miri
 run: build ## measure broadcast and barrier over 8 ranks, copy a file to 8 places
 	tools/demo.sh
 
-test: ## all checks and tests; as root also those that need a lab
+test: ## run all checks and tests; as root, also those that require a lab
 	tools/test.sh
 
-bench: ## the benchmarks of this library
+bench: ## run the benchmarks of this library
 	$(CARGO) xtask bench $(ARGS)
 
-collbench: build ## the measuring programs that share their loop with other libraries
+collbench: build ## build the benchmark programs that share their loop with other libraries
 	tools/collbench.sh
 
-bench-peers: build ## the same beside the MPI libraries
+bench-peers: build ## benchmark Omnes against the MPI libraries
 	tools/bench-peers.sh $(ARGS)
 
-bench-simulators: ## the simulator beside LogGOPSim and SimGrid, where they are
+bench-simulators: ## benchmark the simulator against LogGOPSim and SimGrid, if present
 	tools/bench-simulators.py $(ARGS)
 
 fuzz: ## fuzz the parsers and machines (ARGS="--seconds 60 header")
@@ -76,5 +76,5 @@ clean: ## remove what was built
 	$(CARGO) clean
 	rm -rf fuzz/target fuzz/artifacts
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

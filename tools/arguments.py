@@ -1,21 +1,21 @@
-"""Values on the command lines of the tools: sizes with a unit, lists, choices."""
+"""Argument types of the tools: sizes with a unit, lists, choices."""
 
 import argparse
 
 
 def parse_size(text):
-    """Bytes of "64k" or "4m"; a bare number is bytes."""
+    """Number of bytes of, for example, "64k" or "4m"; a bare number is in bytes."""
     factor = {"k": 1 << 10, "m": 1 << 20}.get(text[-1:].lower(), 1)
     return int(text[:-1] if factor > 1 else text) * factor
 
 
 def list_of(parse):
-    """A parser of values between commas, each by `parse`."""
+    """A parser of comma-separated values, each parsed by `parse`."""
     return lambda text: [parse(part) for part in text.split(",")]
 
 
 def one_of(names):
-    """A parser that takes these names alone."""
+    """A parser that accepts only these names."""
 
     def parse(text):
         if text not in names:

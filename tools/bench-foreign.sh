@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What the firmware costs packets that are not ours, and what its own packets cost: a flood of
-# ordinary UDP between two namespaces with and without the firmware, then the time in the programs
-# by path. Needs root and clang.
+# How much the firmware costs foreign packets and its own: a flood of ordinary UDP between two
+# namespaces with and without the firmware, then the time in the programs by path. Requires root and
+# clang.
 #
 #   tools/bench-foreign.sh
 #
-# Builds in release mode first. Results to stdout, everything else to stderr. Leaves nothing behind:
-# namespaces have no names and end with the program. Status: 0; 1 if over the target or without
-# root.
+# Builds in release mode first. Results go to stdout, everything else to stderr. Leaves nothing
+# behind: namespaces have no names and end with the program. Status: 0; 1 if over the target or
+# without root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""How well the simulator predicts: broadcasts and barriers, live and simulated.
+"""How well the simulator predicts the times of live broadcasts and barriers.
 
-First `omnes tune --testbed` measures a lab: single calls, copies, turns of a
+First, `omnes tune --testbed` measures a lab: single calls, copies, turns of a
 core, half of a round trip; never a collective. Then the same broadcasts and
-barriers run in labs of several sizes and in the model of that testbed. Each
+barriers run in labs of several sizes, and in the model of that testbed. Each
 point is the median over the rounds; a deviation is (simulated - live) / live.
 
-Needs root, and a machine that does nothing else. Status: 0; 1 if the median
-of the absolute deviations exceeds the limit; 2 for wrong usage; 77 if nothing
-can be measured here.
+Requires root, and an otherwise idle machine. Status: 0; 1 if the median of the
+absolute deviations exceeds the limit; 2 for invalid usage; 77 if nothing can
+be measured here.
 
 Examples:
   tools/bench-model.py
@@ -38,16 +38,16 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=list_of(int), default=[2, 4, 8, 16], metavar="N,N",
-                        help="sizes of labs (default 2,4,8,16)")
+                        help="lab sizes in hosts (default 2,4,8,16)")
     parser.add_argument("--sizes", type=list_of(str), default=["8", "1k", "16k", "256k", "1m"],
-                        metavar="BYTES", help="sizes of messages (default 8,1k,16k,256k,1m)")
+                        metavar="BYTES", help="message sizes (default 8,1k,16k,256k,1m)")
     parser.add_argument("--rounds", type=int, default=3, help="live rounds (default 3)")
     parser.add_argument("--budget", default="0.3s", help="time per live point (default 0.3s)")
     parser.add_argument("--testbed", type=pathlib.Path,
                         help="use this testbed instead of measuring one")
     parser.add_argument("--limit", type=float, default=0.3,
-                        help="largest median deviation that passes (default 0.3)")
-    parser.add_argument("--json", action="store_true", help="one object per point and line")
+                        help="maximum median deviation (default 0.3)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per point")
     return parser.parse_args()
 
 

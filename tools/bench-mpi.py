@@ -1,39 +1,40 @@
 #!/usr/bin/env python3
-"""Measure what the preload library keeps of the advantage of Omnes over an MPI.
+"""Measure how much of Omnes's advantage over an MPI the preload library keeps.
 
-In one lab of namespace hosts, one rank on each, rounds alternate between
+In one lab of namespace hosts, with one rank on each, rounds alternate between
 
   omnes            the peers' loop on Omnes itself, as bench-peers has it
   MPI              collbench, a plain MPI program, on the MPI as it comes
   MPI+preload      the same program with the library preloaded
 
-for openmpi, and for mpich-yield (MPICH where a rank that waits gives its
-processor away). Every library meets in its own barrier before an iteration, and
-with --sync messages both programs of an MPI in the same messages: ranks leave
-barriers of two kinds at other times, which a short call shows.
-Ratios are taken within a round; the tables give the median (least..most). Of
-an advantage is kept
+for openmpi, and for mpich-yield (MPICH whose waiting ranks yield the
+processor). Before each iteration, the ranks meet in a barrier of their own
+library; with --sync messages, both programs of an MPI meet in the same
+messages instead, because ranks leave different barriers at different times,
+which shows in a short call. Ratios are taken within a round; the tables give
+the median (least..most). The share of an advantage that is kept is
 
   kept   (t_mpi / t_preload - 1) / (t_mpi / t_omnes - 1)
 
-which says nothing where Omnes is hardly faster than the MPI; so the share of
-the speed, t_omnes / t_preload, is given too. The loop on Omnes has bcast, barrier,
-allreduce and allgather alone; all others are measured plain and preloaded, and so are,
-with --passed, the nanoseconds of calls that are not taken. A size is that of a broadcast,
-of floats to sum, or of one part of those for each rank. Data are checked once for each
-point, after what is timed.
+which means nothing where Omnes is hardly faster than the MPI, so the share of
+the speed, t_omnes / t_preload, is given, too. The loop on Omnes only has
+bcast, barrier, allreduce and allgather; all other operations are measured
+plain and preloaded, as are, with --passed, the nanoseconds of calls that are
+passed to the MPI. A size is that of a broadcast, of the floats to sum, or of
+the part of one rank. Data are checked once per point, after the timed
+iterations.
 
-Memory is laid out alike in all ranks, as bench-peers says.
+All ranks have the same memory layout; see bench-peers.
 
---loss puts everything into a lab of `omnes lab`, whose links can lose packets.
+--loss runs everything in a lab of `omnes lab`, whose links can drop packets.
 
 examples:
   tools/bench-mpi.py --n 8,16
   tools/bench-mpi.py --n 8 --mpis openmpi --loss 1% --sizes 8,64k
   tools/bench-mpi.py --n 4,8 --mpis openmpi --ops gather,scatter,alltoall --sizes 8,1k
 
-Needs root. Status: 0; 1 if a job failed, data arrived wrong or less than
---target is kept; 2 for wrong usage; 77 if nothing can be measured here.
+Requires root. Status: 0; 1 if a job failed, data arrived wrong or less than
+--target is kept; 2 for invalid usage; 77 if nothing can be measured here.
 """
 
 import argparse
@@ -55,13 +56,13 @@ MPIS = ("openmpi", "mpich", "mpich-yield")
 OPS = ("bcast", "barrier", "allreduce", "reduce", "allgather", "ibcast", "ibarrier", "iallreduce",
        "ireduce", "iallgather", "reduce_scatter", "gather", "scatter", "alltoall", "allgatherv",
        "gatherv", "scatterv", "alltoallv", "scan")
-OMNES_OPS = ("bcast", "barrier", "allreduce", "allgather")  # what the loop on Omnes itself has
+OMNES_OPS = ("bcast", "barrier", "allreduce", "allgather")  # operations of the loop on Omnes itself
 PRELOADED = "+preload"
 SUBNET = "10.77.0"  # of `omnes lab`
 WARM_UPS = 7  # measurements of the first point that do not count
-PASSED_MAX_NS = 100  # what a call that is not taken may lose
+PASSED_MAX_NS = 100  # maximum loss of a call that is passed to the MPI
 
-# Gives a launcher the host whose address it names: [-x] HOST COMMAND...
+# Runs a command on the host with that address, for a launcher: [-x] HOST COMMAND...
 AGENT = """#!/bin/sh
 [ "$1" = -x ] && shift
 host=$1
@@ -71,12 +72,12 @@ exec {omnes} lab exec --name {name} $((${{host##*.}} - 1)) -- sh -c "$*"
 
 
 def library_of(impl):
-    """The MPI of "mpich-yield+preload"."""
+    """The MPI of, for example, "mpich-yield+preload"."""
     return impl.split(PRELOADED)[0].split("-")[0]
 
 
 class MpiSite(Site):
-    """The peers' lab, with collbench on MPIs; or, for loss, a lab of `omnes lab`."""
+    """The peers' lab, with collbench on MPIs; or, with loss, a lab of `omnes lab`."""
 
     def __init__(self, hosts, args):
         super().__init__(hosts)
@@ -116,7 +117,8 @@ class MpiSite(Site):
             variables.append("MPICHFIX_YIELD=1")
         if job.impl.endswith(PRELOADED):
             preloads.insert(0, self.args.preload[library])
-            # What a job of some seconds has; ranks wait a second before they load firmware.
+            # The state of a job after some seconds: by default, ranks wait a second before they
+            # load firmware.
             variables += ["OMNES_NIC=kernel", *self.args.env]
         program = [BUILT / f"collbench.{library}", "--json", *options]
         if self.args.loss:
@@ -130,7 +132,7 @@ class MpiSite(Site):
         return [PEERS / "mpi-in-lab", *extra, config, "-n", str(job.n), "--", *program]
 
     def omnes_in_loss(self, job, options):
-        """All ranks by a shell on the first host, through the agent."""
+        """Starts all ranks from a shell on the first host, through the agent."""
         port = 20000 + self.jobs
         words = " ".join(["exec", str(RELEASE / "omnes-collbench"), *options])
         start = (f"for i in $(seq 1 {job.n}); do {self.agent} {SUBNET}.$i OMNES_RANK=$((i - 1)) "
@@ -138,16 +140,16 @@ class MpiSite(Site):
         return ["sh", "-c", start]
 
     def launch(self, library, ranks, preloads, variables):
-        """mpirun at the first host of the lab, with the same settings as in the peers' lab."""
+        """mpirun on the first host of the lab, with the same settings as in the peers' lab."""
         hosts = [f"{SUBNET}.{i + 1}" for i in range(ranks)]
         if preloads:
             variables = [*variables, "LD_PRELOAD=" + ":".join(map(str, preloads))]
-        # Inside a host the lab cannot be seen, so only the network is the host's.
+        # The lab is not visible inside a host, so only the network is the host's.
         first = ["nsenter", f"--net=/run/omnes-lab/{self.name}/net.0"]
         if library == "openmpi":
             words = ["mpirun.openmpi", "--allow-run-as-root", "-n", str(ranks), "-H",
                      ",".join(f"{host}:1" for host in hosts), "--map-by", "node", "--bind-to",
-                     "none", "--leave-session-attached"]  # a lab ends what leaves its command
+                     "none", "--leave-session-attached"]  # a lab kills what leaves its command
             for name, value in (("plm", "rsh"), ("plm_rsh_agent", str(self.agent)),
                                 ("plm_rsh_no_tree_spawn", "1"), ("pml", "ob1"),
                                 ("btl", "tcp,self"), ("mpi_yield_when_idle", "1"),
@@ -169,7 +171,7 @@ class MpiSite(Site):
 
 
 class Rounds:
-    """Per round {(impl, n, op, bytes): median in microseconds}, and what went wrong."""
+    """Per round {(impl, n, op, bytes): median in microseconds}, and the failures."""
 
     def __init__(self, args, site):
         self.args, self.site = args, site
@@ -181,8 +183,9 @@ class Rounds:
 
     def options(self, impl):
         ops = [op for op in self.args.ops if impl != "omnes" or op in OMNES_OPS]
-        # The first point is measured several times, of which the last counts: a job's first second
-        # is slower, while ranks load what they need, such as firmware after some barriers.
+        # The first point is measured several times, and the last measurement counts: a job's first
+        # second is slower, while ranks load what they need, such as the firmware after some
+        # barriers.
         sizes = [self.args.sizes[0]] * WARM_UPS + self.args.sizes
         options = ["--ops", ",".join(ops), "--budget", str(self.args.budget), "--sizes",
                    ",".join(map(str, sizes))]
@@ -226,7 +229,7 @@ class Rounds:
 
 
 def kept(mpi, preloaded, omnes):
-    """The share of the advantage that is kept; None where there is none."""
+    """Share of the advantage that is kept; None where there is no advantage."""
     return (mpi / preloaded - 1) / (mpi / omnes - 1) if mpi > omnes else None
 
 
@@ -234,7 +237,7 @@ def kept(mpi, preloaded, omnes):
 
 
 def print_results(rounds):
-    """All tables; True if no less than the target is kept anywhere."""
+    """Prints all tables; True if the target is reached everywhere."""
     places = sorted({place[1:] for points in rounds.rounds for place in points})
     good = True
     rows = []
@@ -266,7 +269,7 @@ def print_results(rounds):
 
 
 def print_passed(rounds):
-    """Nanoseconds of calls that are not taken; True if none loses too much."""
+    """Prints the nanoseconds of calls that are passed to the MPI; True if none loses too much."""
     rows, good = [], True
     for (impl, op), ns in sorted(rounds.passed.items()):
         if impl.endswith(PRELOADED) or (impl + PRELOADED, op) not in rounds.passed:
@@ -284,7 +287,7 @@ def print_passed(rounds):
 
 
 def build_programs(mpi):
-    """Build collbench for an MPI, and for MPICH what lets it end and yield."""
+    """Build collbench for an MPI, and for MPICH the library that lets it end and yield."""
     library = library_of(mpi)
     for tool in (f"mpicc.{library}", f"mpirun.{library}"):
         if not shutil.which(tool):
@@ -298,7 +301,7 @@ def build_programs(mpi):
 
 
 def prepare(args):
-    """Build what is needed and find the libraries; ends the program if nothing can be measured."""
+    """Build what is needed and find the libraries; exit if nothing can be measured."""
     needed = [RELEASE / "omnes"] if args.loss else [PEERS / "lab"]
     missing = [str(path) for path in needed if not path.is_file()]
     missing += [tool for tool in ("ip", "jq", "unshare", "make") if not shutil.which(tool)]
@@ -338,26 +341,26 @@ def parse_arguments():
     add = parser.add_argument
     add("--n", type=list_of(int), default="8", help="numbers of hosts (default: %(default)s)")
     add("--mpis", type=list_of(one_of(MPIS)), default="openmpi,mpich-yield",
-        help="default: %(default)s")
+        help="MPIs (default: %(default)s)")
     add("--ops", type=list_of(one_of(OPS)), default="bcast,barrier",
-        help=f"of {', '.join(OPS)} (default: %(default)s)")
+        help=f"operations, of {', '.join(OPS)} (default: %(default)s)")
     add("--sizes", type=list_of(parse_size), default="8,1k,64k,1m",
-        help="bytes, with k and m (default: %(default)s)")
+        help="message sizes in bytes, with k and m (default: %(default)s)")
     add("--rounds", type=int, default=5, help="rounds (default: %(default)s)")
     add("--budget", type=float, default=0.3, help="seconds per point (default: %(default)s)")
     add("--preload", type=preload, action="append", default=[], metavar="MPI=PATH",
         help="library to preload (default: target/release/libomnes-mpi-MPI.so)")
     add("--sync", choices=("barrier", "messages"), default="barrier",
-        help="how ranks of MPIs meet before an iteration (default: %(default)s)")
+        help="how ranks of MPIs meet before each iteration (default: %(default)s)")
     add("--env", action="append", default=[], metavar="NAME=VALUE",
-        help="variable for preloaded ranks, which have OMNES_NIC=kernel; may be repeated")
-    add("--loss", type=percentage, metavar="SHARE", help="packets that every link loses, as 1%%")
-    add("--passed", action="store_true", help="also the cost of calls that are not taken")
-    add("--target", type=float, default=0.85, help="share to keep (default: %(default)s)")
+        help="variable for preloaded ranks, besides OMNES_NIC=kernel; may be repeated")
+    add("--loss", type=percentage, metavar="SHARE", help="packets dropped by each link, e.g. 1%%")
+    add("--passed", action="store_true", help="also the cost of calls passed to the MPI")
+    add("--target", type=float, default=0.85, help="minimum share kept (default: %(default)s)")
     add("--wait", type=float, default=5,
-        help="seconds to wait at most for a quiet machine before a job (default: %(default)s)")
+        help="maximum wait in seconds for a quiet machine before a job (default: %(default)s)")
     add("--timeout", type=float, default=180, help="seconds a job may take (default: %(default)s)")
-    add("--out", metavar="FILE", help="append every point to FILE, as a JSON line")
+    add("--out", metavar="FILE", help="append each point to FILE as a JSON line")
     args = parser.parse_args()
     args.preload = dict(args.preload)
     if args.rounds < 1 or min(args.n) < 2 or max(args.n) > 200:

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Measure Omnes beside MPI libraries in one lab, in alternating rounds.
 
-Every library runs one rank per namespace host, and the same loop times all of
-them: collbench of the peers for broadcast and barrier, benches/pt2pt.c for
-messages between two hosts. Numbers of one machine are compared as ratios
-within a round; the tables give the median over the rounds and the spread.
+Every library runs one rank per namespace host, timed by the same loop:
+collbench of the peers for broadcast and barrier, benches/pt2pt.c for messages
+between two hosts. Numbers of one machine are compared as ratios within a
+round; the tables give the median over the rounds and the spread.
 
-Memory is laid out alike in all ranks of a job, of every library, unless --aslr
-is given: hosts that share a core, as they do not in a cluster, would drive out
-what it has learnt of each other's branches.
+All ranks of a job, of every library, have the same memory layout unless --aslr
+is given: otherwise hosts that share a core, as they do not in a cluster, would
+evict each other's branch predictions.
 
-A point during which others used more than a tenth of the machine is measured
-again and, if that does not help, marked with *. Libraries:
+A point during which other processes used more than a tenth of the machine is
+measured again and, if that does not help, marked with *. Libraries:
 
   omnes            as it comes
   omnes:ALGORITHM  with OMNES_BCAST=ALGORITHM; broadcasts only
@@ -23,9 +23,9 @@ again and, if that does not help, marked with *. Libraries:
   mpich-yield      MPICH, where a rank that waits gives its processor away
 
 OMNES_PEERS is the folder of the peers (default ../shared/peers beside this
-repository). Needs root. What is missing is named, and the rest measured.
-Status: 0; 1 if a target is missed, a job failed or data arrived wrong; 2 for
-wrong usage; 77 if nothing can be measured here.
+repository). Requires root. Anything missing is reported, and the rest is
+measured. Status: 0; 1 if a target is missed, a job failed or data arrived
+wrong; 2 for invalid usage; 77 if nothing can be measured here.
 """
 
 import argparse
@@ -43,11 +43,11 @@ from peers import (BUILT, Job, PEERS, ROOT, Site, build, is_omnes, print_table, 
 
 PAIR_OPS = ("latency", "bandwidth")  # of benches/pt2pt.c; the others are collbench's
 COLLECTIVE_OPS = ("barrier", "bcast", "wbcast", "allgather", "allreduce")
-FLOOR_OPS = ("barrier", "bcast", "wbcast")  # what of them the floor can do
-PRINTED_OPS = {"wbcast": "bcast_window"}  # where a loop prints another name than it takes
-DISTURBED = 0.1  # share of the machine that others used
+FLOOR_OPS = ("barrier", "bcast", "wbcast")  # those of them that the floor supports
+PRINTED_OPS = {"wbcast": "bcast_window"}  # where a loop prints a different name
+DISTURBED = 0.1  # share of the machine used by other processes
 WARM_UPS = 2  # measurements of the first size that do not count
-WARM_UP_BARRIERS = 2000  # barriers that do not: in its first moments a job loads what it needs
+WARM_UP_BARRIERS = 2000  # uncounted barriers, while a new job loads what it needs
 
 Key = collections.namedtuple("Key", "n op bytes")
 Target = collections.namedtuple("Target", "key impl peer relation limit")
@@ -73,7 +73,7 @@ TARGETS = (
 
 
 def build_mpi(library):
-    """Build both measuring programs for "openmpi" or "mpich"; False if that is not possible."""
+    """Build both measuring programs for "openmpi" or "mpich"; False if that is impossible."""
     compiler = f"mpicc.{library}"
     for tool in (compiler, "mpirun.openmpi" if library == "openmpi" else "mpiexec.mpich"):
         if not shutil.which(tool):
@@ -89,7 +89,7 @@ def build_mpi(library):
 
 
 def prepare(impls):
-    """Build what is needed; those of `impls` that can be measured. Ends the program if none can."""
+    """Build what is needed; return the `impls` that can be measured, or exit if there are none."""
     if os.geteuid() != 0:
         say("needs root, for namespaces")
         sys.exit(77)
@@ -116,7 +116,7 @@ def prepare(impls):
 
 
 class Comparison:
-    """All points, best attempt of each round, and what went wrong."""
+    """All points, the best attempt of each round, and the failures."""
 
     def __init__(self, args, site):
         self.args, self.site = args, site
@@ -152,7 +152,7 @@ class Comparison:
         if job.ops == ["barrier"]:
             options += ["--warmup", str(WARM_UP_BARRIERS)]
         elif job.sizes:
-            # Of a size that is measured several times the last counts.
+            # If a size is measured several times, the last measurement counts.
             sizes = [job.sizes[0]] * WARM_UPS + job.sizes
             options += ["--sizes", ",".join(map(str, sizes))]
         points, why = self.site.run(job, options, self.args.timeout)
@@ -173,7 +173,7 @@ class Comparison:
         return why is None
 
     def again(self, job):
-        """Jobs that measure anew what was disturbed of `job`."""
+        """Jobs that repeat the disturbed measurements of `job`."""
         for op in job.ops:
             printed = PRINTED_OPS.get(op, op)
             sizes = [key.bytes for (impl, key), point in self.rounds[-1].items()
@@ -194,7 +194,7 @@ class Comparison:
                         good = all([self.measure(part, attempt) for part in self.again(job)])
 
     def values(self, impl, key):
-        """Per round: what the point is judged by (microseconds or MB/s), or None."""
+        """Per round: the figure by which the point is judged (microseconds or MB/s), or None."""
         field = "MBps" if key.op == "bandwidth" else "median_us"
         points = [points.get((impl, key)) for points in self.rounds]
         return [point and point[field] for point in points]
@@ -243,7 +243,7 @@ def print_results(comparison, impls):
 
 
 def print_targets(comparison):
-    """The table of targets; True if no measured one is missed."""
+    """Prints the table of targets; True if no measured one is missed."""
     rows, passed = [], True
     for target in TARGETS:
         key, ratios = target.key, comparison.ratios(target.impl, target.peer, target.key)
@@ -277,22 +277,22 @@ def parse_arguments():
     add("--n", type=list_of(int), default="2,8", help="numbers of hosts (default: %(default)s)")
     add("--ops", type=list_of(one_of(PAIR_OPS + COLLECTIVE_OPS)),
         default=",".join(PAIR_OPS + COLLECTIVE_OPS),
-        help="operations (default: %(default)s); wbcast is a broadcast started by the clock, of at "
-             "most 64 KiB; latency (8 B) and bandwidth (4 MiB) are measured at 2 hosts")
+        help="operations (default: %(default)s); wbcast is a broadcast of at most 64 KiB, started "
+             "by the clock; latency (8 B) and bandwidth (4 MiB) are measured at 2 hosts")
     add("--sizes", type=list_of(parse_size), default="8,64k,4m",
         help="bytes of a broadcast, with k and m (default: %(default)s)")
     add("--rounds", type=int, default=5, help="rounds (default: %(default)s)")
     add("--budget", type=float, default=0.3, help="seconds per point (default: %(default)s)")
-    add("--impls", type=list_of(library), help="libraries",
+    add("--impls", type=list_of(library), help="libraries (default: %(default)s)",
         default="omnes,omnes:binomial,openmpi,openmpi-best,mpich-yield")
     add("--repeats", type=int, default=2,
-        help="times that a disturbed point is measured again in a round (default: %(default)s)")
+        help="maximum repeats of a disturbed point in a round (default: %(default)s)")
     add("--wait", type=float, default=5,
-        help="seconds to wait at most for a quiet machine before a job (default: %(default)s)")
+        help="maximum wait in seconds for a quiet machine before a job (default: %(default)s)")
     add("--timeout", type=float, default=180, help="seconds a job may take (default: %(default)s)")
-    add("--out", metavar="FILE", help="append every point to FILE, as a JSON line")
-    add("--aslr", action="store_true", help="lay out memory at random in each rank")
-    add("--quick", action="store_true", help="2 rounds of 0.1 s per point, nothing measured again")
+    add("--out", metavar="FILE", help="append each point to FILE as a JSON line")
+    add("--aslr", action="store_true", help="randomize the memory layout of each rank")
+    add("--quick", action="store_true", help="2 rounds of 0.1 s per point, without repeats")
     args = parser.parse_args()
     if args.quick:
         args.rounds, args.budget, args.repeats, args.wait = 2, 0.1, 0, 0

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measure the simulator of Omnes beside other simulators, in alternating rounds.
+"""Measure the simulator of Omnes against other simulators, in alternating
+rounds.
 
-All simulate the same patterns: one binomial broadcast, and dissemination
-barriers in a row. They do so at different levels, so a ratio of two columns
-says what a level costs, not which program is better:
+All simulate the same patterns: one binomial broadcast, and consecutive
+dissemination barriers. They do so at different levels of detail, so the ratio
+of two columns gives the cost of a level, and does not say which program is
+better:
 
   omnes-same  the library's machines, every packet with its tag through hosts,
               NICs and a switch; acknowledgements and timers included
@@ -12,14 +14,14 @@ says what a level costs, not which program is better:
   loggopsim   schedule files with LogGP costs: no packets, no protocol
   smpi        SimGrid/SMPI: MPI code on a flow-level network
 
-What counts is the processor time (user and system) and the peak memory of the
-whole run, from the kernel's accounts of the child: start, reading of files and
-building included. Writing of schedules and platforms is not. Other jobs on the
-machine stretch wall time, and processor time a little. A run longer than
+The figures are processor time (user and system) and peak memory of the whole
+run, from the kernel's accounting of the child, including startup, reading of
+files and setup. Writing of schedules and platforms is excluded. Other jobs on
+the machine stretch wall time, and processor time a little. A run longer than
 --once processor seconds is not repeated.
 
-Foreign simulators are found by --loggopsim and in PATH (smpicc, smpirun); one
-that is missing is left out, with a line on how to come by it.
+Other simulators are found by --loggopsim and in PATH (smpicc, smpirun); a
+missing one is left out, with a line on how to get it.
 
 examples:
   tools/bench-simulators.py
@@ -27,11 +29,12 @@ examples:
   tools/bench-simulators.py --sims omnes-same,smpi --ranks 1024 --sizes 1k
   tools/bench-simulators.py --parts speed,growth --out points.jsonl
 
-All of it takes ten minutes on a quiet machine, most of them for 1 MiB to
+A full run takes ten minutes on a quiet machine, most of them for 1 MiB to
 65,536 ranks: 250 million events. "< 17 MiB" of memory is less than this script
-has itself, below which the kernel's account of a child says nothing.
+itself uses; below that, the kernel's accounting of a child means nothing.
 
-Status: 0; 1 if a run failed; 2 for wrong usage; 77 if nothing can be measured.
+Status: 0; 1 if a run failed; 2 for invalid usage; 77 if nothing can be
+measured.
 """
 
 import argparse
@@ -57,16 +60,17 @@ MODEL_SPEED = TARGET / "release" / "examples" / "model_speed"
 SIMS = ("omnes-same", "omnes-own", "loggopsim", "smpi")
 PARTS = ("barrier", "bcast", "speed", "growth")
 BARRIER_RANKS, BARRIERS = 1024, 100
-SMPI_BYTES_MAX = 1 << 20  # what every rank of the program below has room for
+SMPI_BYTES_MAX = 1 << 20  # longest message of the program below
 
-# LogGP of 25 GbE in nanoseconds, the same scale as the testbed of Omnes. They change what is
-# computed, not what computing it costs. No rendezvous: it would add messages that nobody else has.
+# LogGP of 25 GbE in nanoseconds, the same scale as the testbed of Omnes. The parameters change the
+# result, but not the cost of computing it. No rendezvous: it would add messages that no other
+# simulator has.
 LOGGP = ["-L", "2000", "-o", "1000", "-g", "500", "-G", "1", "-S", str(1 << 30)]
 
 SMPI_OPTIONS = [
     "--cfg=smpi/bcast:binomial_tree",
     "--cfg=smpi/barrier:ompi_bruck",  # dissemination
-    "--cfg=smpi/simulate-computation:no",  # the same result every time, and less to do
+    "--cfg=smpi/simulate-computation:no",  # same result every time, and less work
     "--cfg=smpi/privatization:no",  # the program has no globals that ranks write
     "--cfg=contexts/guard-size:0",  # 65,536 guard pages are more mappings than Linux grants
     "--cfg=contexts/stack-size:32",  # KiB
@@ -105,11 +109,11 @@ PLATFORM = """<?xml version='1.0'?>
 </platform>
 """
 
-# What is simulated; `bytes` is 0 for barriers.
+# A simulated operation; `bytes` is 0 for barriers.
 Case = collections.namedtuple("Case", "op ranks bytes repeat")
 Run = collections.namedtuple("Run", "part sim case command")
 
-# Long enough that a million events or more are counted: name, and words of model_speed.
+# Long enough to count a million events or more: name, and arguments of model_speed.
 SPEEDS = (
     ("multicast broadcasts, 8 B", "1024 combined 8 1000"),
     ("multicast broadcasts, 1 MB", "1024 combined 1000000 2"),
@@ -131,7 +135,9 @@ def say(text):
 
 
 def binomial_lines(rank, case):
-    """The broadcast from rank 0: hear from the rank without the lowest bit, farthest first."""
+    """Broadcast from rank 0: receive from the rank without the lowest bit, then send farthest
+    first.
+    """
     lines, first = [], None
     bit = 1
     while bit < case.ranks and not rank & bit:
@@ -150,7 +156,7 @@ def binomial_lines(rank, case):
 
 
 def dissemination_lines(rank, case):
-    """Every step sends and hears; the next one waits for both."""
+    """Every step sends and receives; the next one waits for both."""
     lines, label, before = [], 0, ()
     for step in [1 << i for i in range((case.ranks - 1).bit_length())] * case.repeat:
         send, hear = f"l{label + 1}", f"l{label + 2}"
@@ -174,7 +180,7 @@ def write_schedule(path, case):
 
 
 class Omnes:
-    """Our model, with the words of model_speed for each operation."""
+    """Our model, with the arguments of model_speed for each operation."""
 
     def __init__(self, bcast, barrier):
         self.words = {"bcast": bcast, "barrier": f"barrier:{barrier}:dissemination"}
@@ -188,7 +194,7 @@ class Omnes:
 
 
 class LogGopSim:
-    """LogGP on schedules, which its txt2bin makes binary before the run."""
+    """LogGP on schedules, which its txt2bin converts to binary before the run."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -215,7 +221,7 @@ class LogGopSim:
 
 
 class Smpi:
-    """MPI code on SimGrid, on a generated cluster with a link of 25 Gbit/s for every host."""
+    """MPI code on SimGrid, on a generated cluster with a 25 Gbit/s link per host."""
 
     def prepare(self, scratch):
         for name in ("smpicc", "smpirun"):
@@ -237,7 +243,7 @@ class Smpi:
 
 
 def build_model_speed():
-    """Build ours; a reason why not, or None."""
+    """Build our simulator; the reason why that failed, or None."""
     command = ["cargo", "build", "--release", "-q", "-p", "omnes-sim", "--example", "model_speed"]
     try:
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -247,7 +253,7 @@ def build_model_speed():
 
 
 def prepare(args, scratch):
-    """The simulators of `args` that are there, by name."""
+    """The available simulators of `args`, by name."""
     makers = {"omnes-same": lambda: Omnes("binomial:store", "messages"),
               "omnes-own": lambda: Omnes("combined", "nic"),
               "loggopsim": lambda: LogGopSim(args.loggopsim), "smpi": Smpi}
@@ -266,9 +272,9 @@ def prepare(args, scratch):
 
 
 def execute(command, limit_s, scratch):
-    """Run a command to its end; what it cost, and why it failed if it did."""
+    """Run a command to its end; return its cost, and the reason if it failed."""
     with open(scratch / "out", "w+", encoding="utf-8", errors="replace") as out:
-        # A session of its own, as smpirun is a script that starts the simulator.
+        # In a session of its own, as smpirun is a script that starts the simulator.
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
                                  stderr=subprocess.STDOUT, cwd=scratch, start_new_session=True)
         timer = threading.Timer(limit_s, os.killpg, (child.pid, signal.SIGKILL))
@@ -303,7 +309,7 @@ def parse_case(words):
 
 
 def runs(args, sims, scratch):
-    """All runs of a round, the cheap ones first."""
+    """All runs of a round, cheap ones first."""
     cases = []
     if "barrier" in args.parts:
         cases.append(Case("barrier", BARRIER_RANKS, 0, BARRIERS))
@@ -376,7 +382,7 @@ def spread(values, form=number):
 
 
 def memory(points):
-    """The kernel's account begins with what this script has: below that nothing is known."""
+    """The kernel's accounting starts with this script's own memory: lower values mean nothing."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     peak = statistics.median(point["peak_bytes"] for point in points)
     mark = "" if "events" in points[0] or peak > own else "< "
@@ -441,8 +447,8 @@ def parse_arguments():
     add("--sims", type=list_of(one_of(SIMS)), default=",".join(SIMS),
         help="simulators (default: %(default)s)")
     add("--parts", type=list_of(one_of(PARTS)), default=",".join(PARTS),
-        help="barrier, bcast: all simulators; speed: events per second of ours; growth: ours from "
-             "1,024 to 65,536 ranks (default: %(default)s)")
+        help="barrier, bcast: all simulators; speed: events per second of Omnes; growth: Omnes "
+             "from 1,024 to 65,536 ranks (default: %(default)s)")
     add("--ranks", type=list_of(int), default="1024,16384,65536",
         help="ranks of a broadcast (default: %(default)s)")
     add("--sizes", type=list_of(parse_size), default="1k,1m",
@@ -451,10 +457,10 @@ def parse_arguments():
     add("--once", type=float, default=20, metavar="SECONDS",
         help="processor seconds above which a run is not repeated (default: %(default)s)")
     add("--timeout", type=float, default=1800, metavar="SECONDS",
-        help="wall seconds after which a run is ended (default: %(default)s)")
+        help="wall seconds after which a run is killed (default: %(default)s)")
     add("--loggopsim", type=pathlib.Path, metavar="FOLDER",
-        help="where LogGOPSim and txt2bin are (default: in PATH)")
-    add("--out", metavar="FILE", help="append every point to FILE, as a JSON line")
+        help="folder of LogGOPSim and txt2bin (default: in PATH)")
+    add("--out", metavar="FILE", help="append each point to FILE as a JSON line")
     args = parser.parse_args()
     if args.rounds < 1 or min(args.ranks) < 2 or max(args.sizes) > SMPI_BYTES_MAX:
         parser.error("--rounds must be at least 1, --ranks 2, --sizes at most 1m")

@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
-"""What strangers on a job's multicast group cost its broadcasts.
+"""How much strangers on a job's multicast group slow its broadcasts down.
 
-In a lab of hosts with links of a given rate, broadcasts run in turn by
-themselves and while a stranger on a host of its own floods the group: equal
-parts of random bytes, packets of an earlier job, and packets of this very job
-with another tag. Every broadcast's data are checked. What is lost is
+In a lab of hosts with links of a given rate, broadcasts alternately run alone
+and while a stranger on a host of its own floods the group with equal parts of
+random bytes, packets of an earlier job, and packets of the same job with a
+wrong tag. The data of every broadcast are checked. The loss is
 
   lost   1 - throughput with strangers / throughput without, within a round
 
-The stranger's packets share the links with the broadcast, so some of it is
-theirs; their share of a link is told.
+The stranger's packets share the links with the broadcast, so part of the loss
+is their own traffic; their share of a link is reported.
 
 examples:
   tools/bench-strangers.py
   tools/bench-strangers.py --n 8 --rates 10000,100000 --rounds 5
 
-Needs root. Status: 0; 1 if a job failed, data arrived wrong or more than
---limit was lost at the median; 2 for wrong usage; 77 if nothing can be
-measured here.
+Requires root. Status: 0; 1 if a job failed, data arrived wrong or the median
+loss exceeds --limit; 2 for invalid usage; 77 if nothing can be measured here.
 """
 
 import argparse
@@ -39,7 +38,7 @@ OMNES, STRANGER = RELEASE / "omnes", RELEASE / "examples" / "strangers"
 LAB = f"strangers{os.getpid()}"
 SUBNET = "10.77.0"  # of `omnes lab`
 GROUP = "239.192.7.7:20777"
-# What a stranger's packet of 64 bytes takes of a link: UDP, IP and Ethernet heads beside.
+# Size on the link of a stranger's packet of 64 bytes, with UDP, IP and Ethernet headers.
 WIRE_BYTES = 64 + 8 + 20 + 14
 STOP_S = 5
 JOB_S = 120
@@ -58,7 +57,7 @@ def inside(host, *command):
 
 
 class Bench:
-    """Jobs in one lab whose last host is the stranger's."""
+    """Jobs in one lab, whose last host is the stranger's."""
 
     def __init__(self, args, folder):
         self.args = args
@@ -71,7 +70,7 @@ class Bench:
                                        self.earlier), stdout=subprocess.PIPE, text=True)
 
     def job(self):
-        """The point of a job of broadcasts, as rank 0 prints it."""
+        """The point of a job of broadcasts, as printed by rank 0."""
         self.jobs += 1
         place = f"OMNES_RENDEZVOUS={SUBNET}.1:{20000 + self.jobs}"
         ranks = []
@@ -91,7 +90,7 @@ class Bench:
         return points[0]
 
     def flooded(self, rate):
-        """As job(), while a stranger floods; and how many packets a second it got out."""
+        """As job(), while a stranger floods; also the packets per second that it sent."""
         stranger = self.stranger(rate)
         try:
             point = self.job()
@@ -104,7 +103,7 @@ class Bench:
         return point, int(sent) / float(seconds)
 
     def remember(self):
-        """Has the stranger keep packets of a job that is over when the others begin."""
+        """Makes the stranger record packets of a job that is over when the others begin."""
         stranger = self.stranger(0)
         self.job()
         stranger.wait(STOP_S)
@@ -124,15 +123,15 @@ def parse_arguments():
     parser = argparse.ArgumentParser(prog="bench-strangers", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--n", type=int, default=4, help="ranks, one on each host (default: %(default)s)")
+    add("--n", type=int, default=4, help="ranks, one per host (default: %(default)s)")
     add("--size", default="4m", help="bytes of a broadcast (default: %(default)s)")
     add("--rates", type=list_of(int), default="100000",
         help="strangers' packets per second (default: %(default)s)")
     add("--link", type=int, default=1000, help="Mbit/s of a link (default: %(default)s)")
-    add("--rounds", type=int, default=5, help="default: %(default)s")
+    add("--rounds", type=int, default=5, help="rounds (default: %(default)s)")
     add("--budget", type=float, default=3, help="seconds per point (default: %(default)s)")
-    add("--limit", type=float, default=0.1, help="share that may be lost (default: %(default)s)")
-    add("--json", action="store_true", help="one object per round and line")
+    add("--limit", type=float, default=0.1, help="maximum share lost (default: %(default)s)")
+    add("--json", action="store_true", help="print one JSON object per round")
     return parser.parse_args()
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The benchmarks of this library: messages between 2 ranks, collectives over 8. Root gets
-# labs of namespace hosts, anybody else processes on the loopback interface, which are no network:
-# compare numbers only with others of the same kind.
+# The benchmarks of this library: messages between 2 ranks, collectives over 8. Root gets labs of
+# namespace hosts, other users processes on the loopback interface, which is not a network: compare
+# numbers only with others of the same kind.
 #
 #   tools/bench.sh [OPTION...]     (`make bench ARGS="..."`); options go to both `omnes bench`
 #
-# Builds in release mode first. Results to stdout, everything else to stderr. Leaves nothing behind,
-# also when interrupted. Status: 0, or that of the first benchmark that failed.
+# Builds in release mode first. Results go to stdout, everything else to stderr. Leaves nothing
+# behind, even if interrupted. Status: 0, or that of the first benchmark that failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -26,8 +26,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# In the background, so that a signal to this script alone reaches the ranks at once; as a job of
-# its own, since a plain background process would hand an ignored SIGINT on to the ranks.
+# In the background, so that a signal sent only to this script reaches the ranks immediately; as a
+# job of its own, since a plain background process would pass an ignored SIGINT on to the ranks.
 launch() {
     set -m
     "$@" </dev/null &

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the measuring programs that share their loop with other libraries, on Omnes:
+# Builds the benchmark programs that share their loop with other libraries, on Omnes:
 #
 #   target/release/omnes-collbench    collective operations; the loop is that of the peers
 #   target/release/omnes-floor        the same loop on as little as a barrier or a small broadcast
@@ -8,12 +8,12 @@
 #
 #   tools/collbench.sh            (`make collbench` builds libomnes.so first)
 #
-# They find libomnes.so beside themselves and are started like any rank, by the environment alone:
+# They find libomnes.so beside themselves, and are started like any rank, by the environment only:
 #
 #   target/release/omnes run -n 4 -- target/release/omnes-collbench --ops barrier,bcast --sizes 64k
 #
 # OMNES_PEERS is the folder of the peers (default ../shared/peers beside this repository), CC the
-# compiler. Status: 0; 77 when the peers' loop is absent (omnes-pt2pt is built all the same); 2 when
+# compiler. Status: 0; 77 if the peers' loop is missing (omnes-pt2pt is still built); 2 if
 # libomnes.so is not built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,7 +22,8 @@ peers=${OMNES_PEERS:-../shared/peers}
 out=${CARGO_TARGET_DIR:-target}/release
 compiler=${CC:-cc}
 
-# Compiles the sources after the program's name; $strict holds what the foreign loop would not pass.
+# Compiles the sources after the program's name; $strict holds options that the peers' loop would
+# fail.
 compile() {
     local program=$1
     shift
@@ -30,7 +31,7 @@ compile() {
     "$compiler" -std=c11 -O2 -Wall -Wextra "${strict[@]}" -Ibenches \
         -Icrates/omnes-capi/include -o "$program.new" "$@" \
         -L"$out" -lomnes -lm -Wl,-rpath,'$ORIGIN'
-    # Whole or not at all, also when a rank of an older build still runs.
+    # Replaces the program atomically, even while a rank of an older build runs.
     mv "$program.new" "$program"
     echo "$program"
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Shows Omnes at work on this machine: broadcast and barrier over 8 ranks, then one file copied to 8
-# places. Root gets a lab of 8 namespace hosts, anybody else 8 processes on the loopback interface.
+# places. Root gets a lab of 8 namespace hosts, other users 8 processes on the loopback interface.
 #
 #   tools/demo.sh            (`make run` builds first)
 #
-# Leaves nothing behind, also when interrupted. Status: 0, or 1 when a copy differs.
+# Leaves nothing behind, even if interrupted. Status: 0, or 1 if a copy differs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,8 +27,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# In the background, so that a signal to this script alone reaches the ranks at once; as a job of
-# its own, since a plain background process would hand an ignored SIGINT on to the ranks.
+# In the background, so that a signal sent only to this script reaches the ranks immediately; as a
+# job of its own, since a plain background process would pass an ignored SIGINT on to the ranks.
 launch() {
     set -m
     "$@" </dev/null &
@@ -65,7 +65,7 @@ head -c "$file_bytes" /dev/urandom >"$scratch/payload"
 launch "$omnes" run -n "$ranks" "${place[@]}" --no-prefix -- \
     "$omnes" cp "$scratch/payload" "$scratch/copies/rank-{rank}"
 
-# The copies may be files of that name or folders that hold one.
+# The copies may be files of that name, or folders that contain one.
 mapfile -d '' copies < <(find "$scratch/copies" -type f -print0 | sort -z)
 if [[ ${#copies[@]} -ne $ranks ]]; then
     echo "demo: ${#copies[@]} copies, not $ranks" >&2

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """Run mpi4py's own tests on an MPI, plain and with a library preloaded.
 
-For each MPI a virtual environment is made once, with mpi4py built from its
+For each MPI, a virtual environment is created once, with mpi4py built from its
 source package of the Python index; the tests are those of the same package.
-Each module of tests is a run of its own, so a hang or a crash costs one module,
-which is then run again test by test. What a rank says is kept apart, and a
-test passes if it passes on all ranks.
+Each module of tests is a run of its own, so a hang or a crash costs one
+module, which is then run again test by test. The output of each rank is kept
+separately, and a test passes if it passes on all ranks.
 
 A test counts against the library if it passes without and fails with it. Tests
-that fail or hang without any library are listed, with the reason, in KNOWN.
+that fail or hang without any library are listed in KNOWN, with the reason.
 
 examples:
   tools/mpi4py-suite.py --ranks 4 --mpi openmpi
   tools/mpi4py-suite.py --ranks 2,4,5 --preload openmpi=PATH --preload mpich=PATH
   tools/mpi4py-suite.py --quick --env OMNES_MPI_ONE_NODE=on --env OMNES_SHM=off
 
-Status: 0; 1 if a test fails with the library alone; 2 for wrong usage; 77 if
+Status: 0; 1 if a test fails with the library only; 2 for invalid usage; 77 if
 nothing can be run here.
 """
 
@@ -42,11 +42,11 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resol
 MPIS = ("openmpi", "mpich")
 VERSION = "4.0.3"  # works with both MPIs
 SCRIPT = "test/main.py"
-# Those that reach broadcasts, barriers, requests and communicators.
+# Modules that use broadcasts, barriers, requests and communicators.
 QUICK = ("test_cco_buf", "test_cco_nb_buf", "test_cco_obj", "test_comm", "test_request",
          "test_cco_buf_inter", "test_attributes", "test_grequest", "test_util_sync")
-TEST_S = 60  # what one test may take
-STOP_S = 5  # what a run gets to end after TERM
+TEST_S = 60  # limit of one test
+STOP_S = 5  # time for a run to end after TERM
 
 # Excluded by name (a pattern of "module.Class.test"), per MPI, with the reason.
 SPAWN = "processes of theirs do not end where ranks outnumber cores"
@@ -57,7 +57,7 @@ KNOWN = {
               "test_util_sync.*World.*": "its locks in other ranks' memory may never be granted"},
 }
 
-# "testName (module.Class.testName) ... ok", which output of the test itself may tear apart.
+# "testName (module.Class.testName) ... ok", which output of the test itself may split.
 LINE = re.compile(r"^(\w+) \((\w+)\.([\w.]+?)(?:\.\1)?\)(.*)$")
 VERDICT = re.compile(r"(ok|FAIL|ERROR|skipped .*|expected failure|unexpected success)\s*$")
 PASSED = ("ok", "skipped", "expected failure")
@@ -73,7 +73,7 @@ def say(text):
 
 
 def missing_tool(mpi):
-    """The first tool of the MPI that is not there, or None."""
+    """The first tool of the MPI that is missing, or None."""
     for tool in (f"mpicc.{mpi}", f"mpirun.{mpi}"):
         if not shutil.which(tool):
             return tool
@@ -126,7 +126,7 @@ def environment_of(mpi, cache, source):
 
 
 def launcher(mpi, ranks):
-    """mpirun with all ranks on this machine; where the MPI can, ranks that wait yield."""
+    """mpirun with all ranks on this machine; waiting ranks yield if the MPI supports it."""
     if mpi == "openmpi":
         return ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca",
                 "mpi_yield_when_idle", "1", "--mca", "orte_abort_print_stack", "0",
@@ -157,7 +157,7 @@ class Suite:
         variables = list(self.args.env)
         libraries = [run.preload, self.args.always.get(run.mpi)]
         if any(libraries):
-            # On Python alone, so that neither mpirun nor the shell has to bear with it.
+            # Passed to Python only, so that it does not affect mpirun and the shell.
             variables.append("LD_PRELOAD=" + ":".join(map(str, filter(None, libraries))))
         rank = ["sh", "-c", RANK_SCRIPT, "rank", "env", *variables, self.pythons[run.mpi],
                 self.source / SCRIPT, "--no-builddir", "--no-numpy", "-v"]
@@ -168,7 +168,9 @@ class Suite:
         return [*launcher(run.mpi, run.ranks), *rank, "-i", f"^{module}\\.py$"]
 
     def execute(self, run, module, test=None, limit_s=None, skip=()):
-        """Run one module, or one test of it; the ranks' outputs and why it ended badly, or None."""
+        """Run one module, or one of its tests; return the ranks' outputs and why it ended badly, or
+        None.
+        """
         environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", PYTHONDONTWRITEBYTECODE="1",
                            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         with tempfile.TemporaryDirectory(prefix="omnes-mpi4py.") as folder:
@@ -188,7 +190,7 @@ class Suite:
         outputs, why = self.execute(run, module, skip=known)
         found = merge([verdicts_in(output) for output in outputs])
         if why:
-            # Those before the hang have their verdict; the others are run one by one.
+            # Tests before the hang have their verdict; the others are run one by one.
             say(f"{run.mpi}, {run.ranks} ranks, {module}: {why}")
             for test in self.tests_of(run, module, known):
                 if found.get(test) not in PASSED:
@@ -196,7 +198,7 @@ class Suite:
         verdicts.update(found)
 
     def tests_of(self, run, module, known):
-        """The names of a module's tests, asked of unittest."""
+        """The names of a module's tests, according to unittest."""
         program = ("import sys, unittest; sys.path.insert(0, sys.argv[1]); "
                    "sys.modules['numpy'] = None\n"
                    "def walk(suite):\n"
@@ -231,7 +233,7 @@ class Suite:
 
 
 def wait_for(child, limit_s):
-    """Wait for a run; why it ended badly, or None. Failed tests alone are no bad end."""
+    """Wait for a run; return why it ended badly, or None. Failed tests are not a bad end."""
     try:
         status = child.wait(limit_s)
         return None if status in (0, 1) else f"status {status}"
@@ -244,7 +246,7 @@ def wait_for(child, limit_s):
 
 
 def stop(child):
-    """End a launcher, which ends its ranks."""
+    """Terminate a launcher, which terminates its ranks."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, number)
@@ -274,7 +276,7 @@ def verdicts_in(text):
 
 
 def merge(ranks):
-    """The worst verdict of all ranks; a test that a rank did not come to has none."""
+    """The worst verdict of all ranks; a test that a rank did not reach has none."""
     merged = {}
     for test in sorted({test for rank in ranks for test in rank}):
         verdicts = [rank.get(test, "no verdict") for rank in ranks]
@@ -320,19 +322,19 @@ def parse_arguments():
     parser = argparse.ArgumentParser(prog="mpi4py-suite", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--mpi", type=one_of((*MPIS, "both")), default="both", help="default: %(default)s")
+    add("--mpi", type=one_of((*MPIS, "both")), default="both", help="MPI (default: %(default)s)")
     add("--ranks", type=list_of(int), default="4", help="numbers of ranks (default: %(default)s)")
     add("--preload", type=preload, action="append", default=[], metavar="MPI=PATH",
         help="library to preload for an MPI; may be repeated")
     add("--always", type=preload, action="append", default=[], metavar="MPI=PATH",
-        help="library that is preloaded in all runs, such as one that makes waiting ranks yield")
+        help="library to preload in all runs, e.g. one that makes waiting ranks yield")
     add("--env", action="append", default=[], metavar="NAME=VALUE",
         help="variable for the ranks; may be repeated")
-    add("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
+    add("--quick", action="store_true", help=f"run only {', '.join(QUICK)}")
     add("--cache", type=pathlib.Path, default=TARGET / "mpi4py",
-        help="where mpi4py is built (default: target/mpi4py)")
+        help="build folder of mpi4py (default: target/mpi4py)")
     add("--timeout", type=int, default=240,
-        help="seconds for a module of tests (default: %(default)s)")
+        help="time limit in seconds per module of tests (default: %(default)s)")
     add("--out", type=pathlib.Path, metavar="FILE", help="write all verdicts to FILE as JSON")
     args = parser.parse_args()
     args.cache = args.cache.resolve()

@@ -1,7 +1,8 @@
-"""A lab of namespace hosts in which MPIs and Omnes run the same programs, job after job.
+"""A lab of namespace hosts in which MPIs and Omnes run the same programs, job
+by job.
 
 The folder of the peers (OMNES_PEERS; default ../shared/peers beside this
-repository) has the lab and the launcher of MPIs.
+repository) contains the lab and the launcher of MPIs.
 """
 
 import collections
@@ -20,9 +21,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "release"
 PEERS = pathlib.Path(os.environ.get("OMNES_PEERS", ROOT.parent / "shared" / "peers")).resolve()
 BUILT = RELEASE / "peers"
-QUIET = 0.15  # share of the machine in use below which a job may start
-PORT_FIRST = 20000  # in namespaces of our own, so nobody else's
-STOP_S = 10  # what a job gets to end after TERM
+QUIET = 0.15  # a job may start if less than this share of the machine is in use
+PORT_FIRST = 20000  # within our own namespaces, so not in use otherwise
+STOP_S = 10  # time for a job to end after TERM
 
 Job = collections.namedtuple("Job", "impl n program ops sizes")
 
@@ -32,12 +33,12 @@ def say(text):
 
 
 def is_omnes(impl):
-    """True for what Omnes starts: itself, and the floor that is measured with its help."""
+    """True for programs started by Omnes: itself, and the floor, measured with its help."""
     return impl == "floor" or impl.split(":")[0] == "omnes"
 
 
 def build(command, what):
-    """Run a build command; True if it worked, else say that `what` is left out."""
+    """Run a build command; True if it succeeds, else report that `what` is left out."""
     result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True, check=False)
     if result.returncode != 0:
@@ -50,11 +51,11 @@ def build(command, what):
 
 
 class Site:
-    """The lab, the job that runs in it, and a folder for what jobs leave behind.
+    """The lab, its running job, and a folder for files that jobs leave behind.
 
-    Unless `aslr` is true, memory is laid out alike in all ranks of a job, of whichever library, as
-    in the labs of `omnes run`: ranks that share a core do not teach it their branches anew in each
-    turn, as hosts with cores of their own need not.
+    Unless `aslr` is true, all ranks of a job, of any library, have the same memory layout, as in
+    the labs of `omnes run`: ranks that share a core then need not retrain its branch predictor in
+    each turn, as hosts with cores of their own need not.
     """
 
     def __init__(self, hosts, aslr=False):
@@ -68,7 +69,7 @@ class Site:
         self.jobs = 0
 
     def __enter__(self):
-        # A signal must reach __exit__, also one that the shell of a background job ignores.
+        # Every signal must reach __exit__, even one that the shell of a background job ignores.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: sys.exit(128 + number))
         try:
@@ -84,12 +85,12 @@ class Site:
             signal.signal(number, signal.SIG_IGN)
         self.stop()
         if self.lab.is_file():
-            # Ends also what a launcher left running in the namespaces.
+            # Also ends processes that a launcher left running in the namespaces.
             subprocess.run([self.lab, "down"], env=self.environment, check=False)
         self.scratch.cleanup()
 
     def stop(self):
-        """End the job that runs, if one does, with all its processes here."""
+        """End the running job, if any, with all its processes here."""
         if self.child is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -108,7 +109,7 @@ class Site:
         program = BUILT / f"{'mpibench' if job.program == 'collbench' else 'pt2pt'}.{library}"
         config, extra = job.impl, []
         if job.impl in ("mpich", "mpich-yield"):
-            # What mpi-in-lab itself does for these, with the fix where we built it.
+            # As mpi-in-lab does for these, with the fix from where we built it.
             config, extra = "mpich-bare", ["--preload", BUILT / "mpichfix.so"]
             if job.impl == "mpich-yield":
                 extra += ["--env", "MPICHFIX_YIELD=1"]
@@ -119,7 +120,8 @@ class Site:
         if not self.lab.is_file():
             return [RELEASE / "omnes", "run", "-n", str(job.n), "--lab=ephemeral", "--no-prefix",
                     "--", program, *options]
-        # A new port for every job: nothing of the last one can be taken for this one's.
+        # A new port for every job, so that packets of the last one cannot be mistaken for this
+        # one's.
         port = PORT_FIRST + self.jobs
         variables = "OMNES_RANK=$LAB_RANK OMNES_SIZE=$LAB_SIZE "
         variables += f"OMNES_RENDEZVOUS={self.subnet}.1:{port}"
@@ -130,7 +132,7 @@ class Site:
                 *options]
 
     def run(self, job, options, timeout_s):
-        """Run a job; its points and None, or what came before it failed and why."""
+        """Run a job; return its points and None, or the points before a failure and its reason."""
         self.jobs += 1
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             command = self.layout + self.command(job, options)
@@ -146,14 +148,14 @@ class Site:
                 self.stop()
             out.seek(0)
             err.seek(0)
-            # A rank that was ended may leave half a line.
+            # A terminated rank may leave half a line.
             whole = [line for line in out if line.startswith("{") and line.endswith("}\n")]
             points = [json.loads(line) for line in whole]
             return points, why and f"{why}: {err.read().strip()[-600:]}"
 
 
 def wait_until_quiet(limit_s):
-    """Wait, at most `limit_s`, until the machine has little else to do."""
+    """Wait, at most `limit_s`, until the machine is nearly idle."""
 
     def read():
         with open("/proc/stat", encoding="ascii") as file:

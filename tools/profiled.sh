@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds Omnes with a profile of this machine: what is called often lies together, what is rare out
-# of the way, which matters most where ranks share cores.
+# Builds Omnes with a profile of this machine: hot code is contiguous and rare code is out of the
+# way, which matters most where ranks share cores.
 #
 #   tools/profiled.sh       (make profiled)
 #
-# Builds with counters, runs `omnes bench` (as root in a lab, else over loopback), and leaves the
-# profile in target/profiled/omnes.profdata, with which `make` builds from then on, until `make
-# clean`. Takes twice as long as a build. Needs `rustup component add llvm-tools`.
-# Status: 0; 2 if that is missing; else that of what failed.
+# Builds with counters, runs `omnes bench` (as root in a lab, otherwise over loopback), and leaves
+# the profile in target/profiled/omnes.profdata. `make` then builds with it, until `make clean`.
+# Takes twice as long as a build. Requires `rustup component add llvm-tools`. Status: 0; 2 if that
+# is missing; otherwise that of the command that failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,7 +28,7 @@ RUSTFLAGS="-Cprofile-generate=$counts" \
 
 network=()
 [[ $EUID -ne 0 ]] || network=(--lab)
-# measure KIND ARGUMENT...: runs `omnes bench` and keeps its counts as KIND
+# measure KIND ARGUMENT...: runs `omnes bench` and stores its counts as KIND
 measure() {
     local kind=$1 ranks
     shift
@@ -41,8 +41,8 @@ measure() {
 measure short latency,barrier,bcast,wbcast,allreduce --sizes 8,1k --budget 0.5s
 measure long bandwidth,bcast,allreduce --sizes 64k,1m --budget 0.1s
 
-# A long message takes each step of its inner loops a thousand times as often as a short one, beside
-# which the way of a short one would count as rare.
+# A long message runs its inner loops a thousand times as often as a short one, so that the path of
+# a short one would count as rare.
 for kind in short long; do
     "$profdata" merge --sparse -o "$folder/$kind.profdata" "$counts/$kind"/*.profraw
 done

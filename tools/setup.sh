@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs what a fresh Debian machine lacks, or says what that is.
+# Installs the tools and libraries that a fresh Debian machine lacks, or prints the commands.
 #
 #   tools/setup.sh [--check] GROUP...      GROUP: build, mpi, fuzz
 #
-# Only what is missing is installed, so a second run is quick and needs no network. Without root,
-# and with --check, it prints the exact commands and runs none of them. Status: 0; 1 when something
-# is missing that it cannot install, and with --check when anything is.
+# Installs only what is missing, so a second run is quick and needs no network. Without root, or
+# with --check, prints the exact commands and runs none of them. Status: 0; 1 if something is
+# missing that it cannot install, or with --check if anything is missing.
 set -euo pipefail
 
-# The commands that are still to be run, in order.
+# The commands still to be run, in order.
 steps=()
-# What cannot be told here, so that nobody says that all is there.
+# "yes" if it cannot be determined here whether everything is installed.
 unknown=no
 
 packages_of() {
@@ -52,7 +52,7 @@ plan_fuzz_tools() {
     if ! rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
         steps+=("rustup toolchain install nightly --profile minimal")
     fi
-    # What `cargo xtask sanitize` needs.
+    # Required by `cargo xtask sanitize`.
     local component components
     components=$(rustup component list --installed --toolchain nightly 2>/dev/null || true)
     for component in rust-src miri; do

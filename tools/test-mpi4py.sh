@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs mpi4py's own tests at 4 ranks on Open MPI, with the preload library and without, then a
-# program of ours that uses mpi4py; one machine counts as four, what the ranks exchange crosses
-# sockets, and communicators are connected in their first call, as these tests make few on each.
-# MPICH's ranks never give a core away, so that 4 of them on 2 cores take too long here:
+# Runs mpi4py's own tests at 4 ranks on Open MPI, with and without the preload library, then a
+# program of ours that uses mpi4py. One machine counts as four: what the ranks exchange crosses
+# sockets. Communicators are connected in their first call, since these tests make few calls on
+# each. MPICH's ranks never yield a core, so that 4 of them on 2 cores take too long here:
 # tools/mpi4py-suite.py --mpi mpich runs them.
 #
 # Uses libomnes.so of the debug build, which `cargo xtask ci` leaves. Status: that of
-# tools/mpi4py-suite.py: 77 where nothing can be run, such as without the Python index; 1 if the
-# program fails or Omnes had nothing to do with it.
+# tools/mpi4py-suite.py: 77 if nothing can be run, for example without the Python index; 1 if the
+# program fails or did not use Omnes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,7 +25,7 @@ library=$built/libomnes-mpi-openmpi.so
 options=(--mpi openmpi --ranks "$ranks" --preload "openmpi=$library")
 tools/mpi4py-suite.py "${options[@]}" --env OMNES_MPI_ONE_NODE=on --env OMNES_SHM=off "$@"
 
-# program [NAME=VALUE...]: runs it with these variables.
+# program [NAME=VALUE...]: runs the program with these variables.
 program() {
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun.openmpi \
         --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" \

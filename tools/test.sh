@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs `cargo xtask ci` so that nothing outlives it, however it ends.
 #
-# Temporary files go to a folder of this run. As root the run gets process and mount namespaces of
-# its own: when it ends or is interrupted, the kernel ends every process in it and drops every
-# mount and pinned network namespace with them.
+# Temporary files go to a folder of this run. As root, the run gets process and mount namespaces of
+# its own: when it ends or is interrupted, the kernel kills every process in it, and removes every
+# mount and pinned network namespace.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Only a hint: what is missing may not be needed by what this machine can run.
+# Only a hint: a missing package may not be needed by the tests that can run on this machine.
 tools/setup.sh --check build mpi || true
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/omnes-test.XXXXXX")
@@ -17,9 +17,10 @@ made=()
 # shellcheck disable=SC2317  # Reached through the trap.
 cleanup() {
     trap '' INT TERM HUP
-    # Also after a normal end, for what a failed test left running in this process group.
+    # Also after a normal end, for processes that a failed test left in this process group.
     if [[ -n $child ]]; then
-        # Inside namespaces the first process ignores TERM; its parent's death kills it for sure.
+        # Inside namespaces the first process ignores TERM; the death of its parent kills it
+        # reliably.
         kill -s "$ending" -- "-$child" 2>/dev/null || true
         wait "$child" 2>/dev/null || true
     fi
@@ -33,11 +34,11 @@ trap 'exit 129' HUP
 
 command=(cargo xtask ci "$@")
 ending=TERM
-# setpriv ends the run also when this script is killed and cannot clean up.
+# setpriv kills the run even if this script is killed and cannot clean up.
 isolate=(setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child=KILL --mount-proc)
 if [[ $(id -u) -eq 0 ]] && "${isolate[@]}" true 2>/dev/null; then
     ending=KILL
-    # Folders where labs leave names; covered inside so that names of this run vanish with it.
+    # Folders where labs leave names; mounted over inside, so that names of this run vanish with it.
     for folder in /run/netns /run/omnes-lab; do
         [[ -d $folder ]] || { mkdir -p "$folder" && made+=("$folder"); }
     done
@@ -47,8 +48,8 @@ if [[ $(id -u) -eq 0 ]] && "${isolate[@]}" true 2>/dev/null; then
     ' omnes-test "${command[@]}")
 fi
 
-# In the background, so that a signal to this script alone is acted on at once; as a job of its own,
-# since a plain background process would hand an ignored SIGINT on to the tests.
+# In the background, so that a signal sent only to this script is handled immediately; as a job of
+# its own, since a plain background process would pass an ignored SIGINT on to the tests.
 set -m
 mkdir -m 700 "$scratch/live"
 TMPDIR=$scratch OMNES_STATS=$scratch/live XDG_CACHE_HOME=$scratch/cache "${command[@]}" </dev/null &

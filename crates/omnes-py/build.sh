@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Puts the Python package together, as a folder that PYTHONPATH may name:
+# Builds the Python package, as a folder to be named in PYTHONPATH:
 #
 #   crates/omnes-py/build.sh [FOLDER]     FOLDER: default target/python
 #
-# Needs `cargo build --release` before; OMNES_PY_LIBRARY names another lib_omnes.so.
-# `pip install ./crates/omnes-py` builds and installs the same by itself. Status: 0; 2 when the
-# library is not built.
+# Requires `cargo build --release`; OMNES_PY_LIBRARY names another lib_omnes.so. `pip install
+# ./crates/omnes-py` builds and installs the same by itself. Status: 0; 2 if the library is not
+# built.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,7 +19,7 @@ if [[ ! -e $library ]]; then
 fi
 install -d "$folder/omnes"
 install -m 644 "$here"/python/omnes/{*.py,*.pyi,py.typed} "$folder/omnes/"
-# Whole or not at all, also while a program uses the old one.
+# Replaces the library atomically, even while a program uses the old one.
 install -m 644 "$library" "$folder/omnes/.new"
 mv "$folder/omnes/.new" "$folder/omnes/_omnes.abi3.so"
 echo "$folder"

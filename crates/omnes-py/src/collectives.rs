@@ -1,4 +1,4 @@
-//! Collective operations of a communicator that wait.
+//! Blocking collective operations of a communicator.
 
 use crate::communicator::{Communicator, detached, number};
 use crate::failure::exception;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 #[pymethods]
 impl Communicator {
-    /// Copies the root's bytes into buffer of every rank, which is as long everywhere.
+    /// Copies the root's bytes into the buffer of every rank; all have the same length.
     ///
     /// The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Mismatch (the
     /// lengths differ), PeerFailed.
@@ -26,12 +26,13 @@ impl Communicator {
         })
     }
 
-    /// Waits until all ranks have called it, with a limit for so many seconds at most.
+    /// Waits until all ranks have entered the barrier, for at most timeout_s seconds.
     ///
-    /// If one rank gives a limit, all do, though limits may differ, and be infinite. Raises
-    /// BarrierTimeout, whose missing names the ranks that have not come, and PeerFailed; ValueError
-    /// for a limit below 0 and NaN. After a timeout the barrier remains entered: the next one, with
-    /// a limit or without, goes on waiting for it; with OMNES_NIC=off only one with a limit does.
+    /// If one rank sets a limit, all must; limits may differ, and be infinite. Raises
+    /// BarrierTimeout, whose missing lists the ranks that have not entered, and PeerFailed;
+    /// ValueError for a negative limit or NaN. After a timeout this rank has still entered the
+    /// barrier, and its next one, with or without a limit, continues to wait for it; with
+    /// OMNES_NIC=off only one with a limit does.
     #[pyo3(signature = (*, timeout_s = None))]
     fn barrier(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<()> {
         let ranks = self.ranks()?;
@@ -42,28 +43,29 @@ impl Communicator {
         })
     }
 
-    /// Combines the numbers of all ranks' buffers, which have the same bits everywhere then.
+    /// Combines the numbers in all ranks' buffers; every buffer gets the result.
     ///
-    /// buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
-    /// product, min, max, or of integers and, or, xor. Elements' type and op are compared between
-    /// ranks with OMNES_COMPARE=on alone: else, where they differ, the result means nothing, and
-    /// nobody is told. Raises Reduction, Truncated, Mismatch (the lengths differ), PeerFailed,
-    /// PeerLeft; TypeError for other buffers. Where lengths differ, ranks that take different ways,
-    /// as with up to four numbers and more, may all wait until somebody leaves.
+    /// The result has the same bits on all ranks. buffer holds integers of 1 to 8 bytes or floats
+    /// of 4 or 8 bytes, the same number on all ranks. op is "sum", "product", "min" or "max"; for
+    /// integers, also "and", "or" or "xor". Element types and op are compared between ranks only
+    /// with OMNES_COMPARE=on: otherwise, if they differ, the result is meaningless and no rank is
+    /// notified. Raises Reduction, Truncated, Mismatch (the lengths differ), PeerFailed, PeerLeft;
+    /// TypeError for other buffers. If lengths differ, ranks that use different algorithms, as for
+    /// up to four numbers and for more, may all wait until one leaves.
     #[pyo3(signature = (buffer, op = "sum"))]
     fn allreduce(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
         let (ranks, op) = (self.ranks()?, operation(py, op)?);
         let memory = Memory::to_write(buffer)?;
         let (place, element) = (memory.place(), memory.element()?);
-        // SAFETY: the memory is writable and lives until the end of the call; that nobody else uses
-        // it is the caller's.
+        // SAFETY: the memory is writable and lives until the end of the call; the caller ensures
+        // that nobody else uses it.
         detached(py, || ranks.allreduce_as(unsafe { place.buffer() }, element, op))
     }
 
-    /// Combines the numbers of all ranks' buffers at the root.
+    /// Combines the numbers in all ranks' buffers; the root's buffer gets the result.
     ///
-    /// Those of the others serve as room, and mean nothing afterwards. Raises what allreduce()
-    /// raises, and RankOutOfRange.
+    /// The buffers of the other ranks are scratch space, and their contents are then undefined.
+    /// Raises the errors of allreduce(), and RankOutOfRange.
     #[pyo3(signature = (buffer, root = 0, op = "sum"))]
     fn reduce(
         &self,
@@ -80,10 +82,11 @@ impl Communicator {
         detached(py, || ranks.reduce_as(root, unsafe { place.buffer() }, element, op))
     }
 
-    /// Combines the numbers of all ranks' buffers, of which each rank gets a block.
+    /// Combines the numbers in all ranks' buffers; each rank gets one block of the result.
     ///
-    /// Returns the block's first index and the one after its last; all other numbers stay as they
-    /// were. Blocks follow each other in order of ranks. Raises what allreduce() raises.
+    /// Returns the index of the block's first number and the index after its last; all other
+    /// numbers are unchanged. Blocks are contiguous, in order of ranks. Raises the errors of
+    /// allreduce().
     #[pyo3(signature = (buffer, op = "sum"))]
     fn reduce_scatter(
         &self,
@@ -100,12 +103,11 @@ impl Communicator {
         Ok((range.start / element.bytes(), range.end / element.bytes()))
     }
 
-    /// Combines the numbers of the buffers of this rank and of all ranks before it.
+    /// Combines the numbers in the buffers of this rank and of all ranks before it.
     ///
-    /// In order of ranks and from the left, ((0 op 1) op 2) op 3 at rank 3, so that floats have the
-    /// same bits as from a loop that does the same. Raises what allreduce() raises. Where the
-    /// buffers of some have up to 4 KiB and those of others more, all may wait until somebody
-    /// leaves.
+    /// Combines in order of ranks and from the left, ((0 op 1) op 2) op 3 at rank 3, so floats have
+    /// the same bits as from a loop that does the same. Raises the errors of allreduce(). If some
+    /// buffers have at most 4 KiB and others more, all ranks may wait until one leaves.
     #[pyo3(signature = (buffer, op = "sum"))]
     fn scan(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
         let (ranks, op) = (self.ranks()?, operation(py, op)?);
@@ -115,9 +117,9 @@ impl Communicator {
         detached(py, || ranks.scan_as(unsafe { place.buffer() }, element, op))
     }
 
-    /// Does what scan() does with the buffers of the ranks before this one alone.
+    /// As scan(), but combines only the buffers of the ranks before this one.
     ///
-    /// That of rank 0, which has none before it, stays as it is.
+    /// The buffer of rank 0, which has no ranks before it, is unchanged.
     #[pyo3(signature = (buffer, op = "sum"))]
     fn exscan(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
         let (ranks, op) = (self.ranks()?, operation(py, op)?);
@@ -127,12 +129,12 @@ impl Communicator {
         detached(py, || ranks.exscan_as(unsafe { place.buffer() }, element, op))
     }
 
-    /// Brings the bytes of every rank's own to the root, into all, in order of ranks.
+    /// Gathers every rank's own into the root's all, in order of ranks.
     ///
-    /// own is as long on all ranks; all is needed by the root alone. Raises BufferLength (all of
-    /// the root is not as long as all own together), RankOutOfRange, Truncated, Mismatch,
-    /// PeerFailed, PeerLeft; ValueError if the two overlap. Where lengths differ, some are short
-    /// and others are not, all may wait until somebody leaves.
+    /// own has the same length on all ranks; only the root needs all. Raises BufferLength (the
+    /// root's all does not have the length of all own together), RankOutOfRange, Truncated,
+    /// Mismatch, PeerFailed, PeerLeft; ValueError if the two buffers overlap. If lengths differ,
+    /// some of them short and others long, all ranks may wait until one leaves.
     #[pyo3(signature = (own, all = None, root = 0))]
     fn gather(
         &self,
@@ -146,16 +148,16 @@ impl Communicator {
         let all = all.filter(|_| ranks.rank() == root).map(Memory::to_write).transpose()?;
         let (own, all) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
         own.check_apart_from(all)?;
-        // SAFETY: the memory lives until the end of the call, `all` is writable and apart from
-        // `own`; that nobody else uses it is the caller's.
+        // SAFETY: the memory lives until the end of the call; `all` is writable and does not
+        // overlap with `own`; the caller ensures that nobody else uses it.
         detached(py, || unsafe { ranks.gather(root, own.data(), all.buffer()) })
     }
 
-    /// Does what gather() does, where each own may have any length.
+    /// As gather(), but each own may have a different length.
     ///
-    /// lengths has those of all ranks in bytes, in order of ranks; all and lengths are needed by
-    /// the root alone. Raises what gather() raises, but of lengths at the root alone, and others,
-    /// and this communicator, go on.
+    /// lengths has those of all ranks in bytes, in order of ranks; only the root needs all and
+    /// lengths. Raises the errors of gather(), but those about lengths only at the root; the other
+    /// ranks, and this communicator, continue.
     #[pyo3(signature = (own, all = None, lengths = None, root = 0))]
     fn gatherv(
         &self,
@@ -175,9 +177,9 @@ impl Communicator {
         detached(py, || unsafe { ranks.gatherv(root, own.data(), all.buffer(), &lengths) })
     }
 
-    /// Brings the bytes of every rank's own to all ranks, into all, in order of ranks.
+    /// Gathers every rank's own into the all of every rank, in order of ranks.
     ///
-    /// Raises what gather() raises.
+    /// Raises the errors of gather().
     fn allgather(
         &self,
         py: Python<'_>,
@@ -192,10 +194,11 @@ impl Communicator {
         detached(py, || unsafe { ranks.allgather(own.data(), all.buffer()) })
     }
 
-    /// Does what allgather() does, where each own may have any length.
+    /// As allgather(), but each own may have a different length.
     ///
-    /// lengths has those of all ranks in bytes, in order of ranks, the same on all. Raises what
-    /// allgather() raises. Where lengths differ, but not their sum, bytes are in wrong places.
+    /// lengths has those of all ranks in bytes, in order of ranks, the same on all ranks. Raises
+    /// the errors of allgather(). If lengths differ between ranks, but not in their sum, bytes are
+    /// in wrong places.
     fn allgatherv(
         &self,
         py: Python<'_>,
@@ -211,9 +214,9 @@ impl Communicator {
         detached(py, || unsafe { ranks.allgatherv(own.data(), all.buffer(), &lengths) })
     }
 
-    /// Brings to every rank's own its part of the root's all, which has them in order of ranks.
+    /// Distributes the parts of the root's all, in order of ranks, to every rank's own.
     ///
-    /// all is needed by the root alone. Raises what gather() raises.
+    /// Only the root needs all. Raises the errors of gather().
     #[pyo3(signature = (all, own, root = 0))]
     fn scatter(
         &self,
@@ -231,11 +234,11 @@ impl Communicator {
         detached(py, || unsafe { ranks.scatter(root, all.data(), own.buffer()) })
     }
 
-    /// Does what scatter() does, where each own may have any length.
+    /// As scatter(), but each own may have a different length.
     ///
-    /// lengths has those of all ranks in bytes, in order of ranks; all and lengths are needed by
-    /// the root alone. Raises what scatter() raises, but of lengths only where they do not fit, and
-    /// others, and this communicator, go on.
+    /// lengths has those of all ranks in bytes, in order of ranks; only the root needs all and
+    /// lengths. Raises the errors of scatter(), but those about lengths only on ranks whose lengths
+    /// do not match; the other ranks, and this communicator, continue.
     #[pyo3(signature = (all, lengths, own, root = 0))]
     fn scatterv(
         &self,
@@ -255,9 +258,9 @@ impl Communicator {
         detached(py, || unsafe { ranks.scatterv(root, all.data(), &lengths, own.buffer()) })
     }
 
-    /// Brings part r of every rank's data to rank r, into buffer, in order of ranks.
+    /// Sends part r of every rank's data to rank r, into its buffer, in order of ranks.
     ///
-    /// All parts are equally long. Raises what gather() raises.
+    /// All parts have the same length. Raises the errors of gather().
     fn alltoall(
         &self,
         py: Python<'_>,
@@ -272,11 +275,11 @@ impl Communicator {
         detached(py, || unsafe { ranks.alltoall(data.data(), buffer.buffer()) })
     }
 
-    /// Does what alltoall() does, where parts may have any lengths.
+    /// As alltoall(), but parts may have different lengths.
     ///
-    /// data_lengths has those of data in bytes, in order of the ranks that they are for;
-    /// buffer_lengths those of what comes, in order of the ranks that send it. Raises what
-    /// alltoall() raises.
+    /// data_lengths has the lengths of the parts of data in bytes, in order of destination ranks;
+    /// buffer_lengths those of the parts to receive, in order of source ranks. Raises the errors of
+    /// alltoall().
     fn alltoallv(
         &self,
         py: Python<'_>,
@@ -298,17 +301,17 @@ impl Communicator {
     }
 }
 
-/// An operation of reductions by its name.
+/// The reduction operation of that name.
 pub(crate) fn operation(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
     name.parse().map_err(|error| exception(py, &error))
 }
 
-/// Memory of a broadcast: only the root's may be read-only.
+/// The memory of a broadcast: only the root's may be read-only.
 pub(crate) fn memory(ranks: &Ranks, buffer: &Bound<'_, PyAny>, root: u32) -> PyResult<Memory> {
     if ranks.rank() == root { Memory::of(buffer) } else { Memory::to_write(buffer) }
 }
 
-/// Lengths of parts in bytes; `argument` is what the caller knows them as.
+/// Lengths of parts in bytes; `argument` is the caller's name of the argument.
 pub(crate) fn lengths(argument: &str, values: Vec<i64>) -> PyResult<Vec<usize>> {
     let length = |value| {
         let reason =

@@ -1,4 +1,4 @@
-//! A group of ranks, for Python.
+//! The class `Communicator`: a group of ranks.
 
 use crate::failure::exception;
 use crate::process::{self, OfProcess};
@@ -11,42 +11,44 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{PoisonError, RwLock};
 
-/// A group of ranks that communicate with each other, apart from all other groups.
+/// A group of ranks that communicate with each other, separately from all other groups.
 ///
-/// All ranks call its collective operations, which are all but messages (send(), recv(), probe()
-/// and their like), in the same order, each rank from one thread at a time. They raise PeerLeft if
-/// a rank has left the job, beside what each of them names. Buffers are whatever has one, with
-/// elements one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags
-/// and colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a
-/// child of fork(), which must not take its parent's place, rank and size remain, finalize() and
-/// abandon() do nothing, and all else raises ValueError.
+/// All ranks must call its collective operations, which are all except messages (send(), recv(),
+/// probe() and their variants), in the same order, each rank from one thread at a time. Collective
+/// operations raise PeerLeft if a rank has left the job, in addition to the errors that they list.
+/// A buffer is any object with the buffer protocol and contiguous elements; TypeError or ValueError
+/// says why an object cannot be used. Ranks, tags and colors are numbers from 0 to 2**32 - 1;
+/// others raise ValueError. After finalize(), and in a child of fork(), which must not take its
+/// parent's place, rank and size remain available, finalize() and abandon() do nothing, and
+/// everything else raises ValueError.
 ///
-/// Any call may also raise DeclaredFailed, when the others have given up on this rank, and
-/// AlreadyLeft, once it has left the job. What waits for data of another rank may raise PeerGaveUp,
-/// when that has given up its part; what sends TooLarge; what enters a barrier Barrier, when omnesd
-/// has taken back what ran it. A collective operation but for bcast(), and barrier() without
-/// OMNES_NIC=off, that is begun and raises any of these, or ends by a signal handler or a
-/// time_limit(), is given up: it and all others on this communicator raise CollectivesBroken from
-/// then on, on all ranks; communicators that were made by dup() or split() go on, and may make
-/// others. So is one of the few barriers, from the seventeenth on, in which the nodes of a
-/// communicator agree on the kernel's network interface; a barrier with timeout_s is none of those.
+/// Any call may also raise DeclaredFailed, if the other ranks have declared this one failed, and
+/// AlreadyLeft, once this rank has left the job. A call that waits for data from another rank may
+/// raise PeerGaveUp, if that rank has given up its part; a call that sends, TooLarge; and a call
+/// that enters a barrier, Barrier, if omnesd has withdrawn the slot that ran it. A collective
+/// operation that has started and raises one of these errors, or is ended by a signal handler or a
+/// time_limit(), is given up, except for bcast(), and for barrier() unless OMNES_NIC=off: the
+/// operation and all others on this communicator raise CollectivesBroken from then on, on all
+/// ranks. Communicators that were made by dup() or split() continue to work, and can create others.
+/// A barrier is given up, too, if it is one of the few, from the seventeenth on, in which the nodes
+/// of a communicator agree on the kernel NIC; a barrier with timeout_s is never one of them.
 ///
-/// What a signal handler raises while a call waits is raised by the call, and its operation is
-/// given up. An operation that ends while the handler runs is not given up but done: a received
-/// message is in its buffer, though recv() does not return its length, which a Request has in its
-/// status. A time_limit() raises nothing for an operation that is done.
+/// An exception that a signal handler raises while a call waits is raised by the call, and its
+/// operation is given up. An operation that completes while the handler runs is not given up: a
+/// received message is in its buffer, although recv() does not return its length, which a Request
+/// has in its status. A time_limit() raises nothing for a completed operation.
 ///
-/// Calls that do not fit each other, such as a receive of what nobody sends, may wait for ever, but
-/// for a time_limit(). With OMNES_COMPARE=on on all ranks, each collective call but those that do
-/// not block or have a limit is compared between them before, its root, length, type and op: where
-/// they differ, all raise Mismatch, which names both calls.
+/// Calls that do not match, such as a receive of a message that nobody sends, may wait forever
+/// unless a time_limit() ends them. With OMNES_COMPARE=on on all ranks, each collective call,
+/// except nonblocking calls and those with a limit, first compares its root, length, type and op
+/// between the ranks: if they differ, all ranks raise Mismatch, which names both calls.
 #[pyclass(frozen, module = "omnes")]
 pub(crate) struct Communicator {
-    /// Nothing after `finalize()`.
+    /// `None` after `finalize()`.
     ranks: RwLock<Option<OfProcess<Ranks>>>,
     rank: u32,
     size: u32,
-    /// True if these are all ranks of the job, which leave it together.
+    /// True for the communicator of all ranks of the job, with which the job is left.
     is_world: bool,
 }
 
@@ -98,14 +100,14 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         let ranks = self.ranks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ranks) = ranks.and_then(OfProcess::into_inner) {
-            // The last one leaves the job, and waits for the last answers.
+            // The last communicator leaves the job, and waits for outstanding acknowledgements.
             let_go(ranks);
         }
     }
 }
 
-/// Does what waits without the interpreter's lock. What a signal handler has raised meanwhile is
-/// raised also where the operation has ended well.
+/// Runs an operation that waits, without the interpreter's lock. An exception of a signal handler
+/// is raised even if the operation succeeds.
 pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     operation: impl Send + FnOnce() -> Result<T, Error>,
@@ -121,8 +123,8 @@ pub(crate) fn detached<T: Send>(
     }
 }
 
-/// The same for leaving, which ends well also where it has not waited for the last answers: a limit
-/// is raised then, too.
+/// As [`detached`], for leaving a job, which succeeds even if it has not waited for the outstanding
+/// acknowledgements: the exception of a limit is raised then, too.
 pub(crate) fn detached_to_leave(
     py: Python<'_>,
     leave: impl Send + FnOnce() -> Result<(), Error>,
@@ -134,10 +136,11 @@ pub(crate) fn detached_to_leave(
 
 #[pymethods]
 impl Communicator {
-    /// All ranks of the job that this process belongs to, as the launcher's environment says.
+    /// The communicator of all ranks of the job that the launcher's environment describes.
     ///
-    /// Waits until all have come. Raises NoLauncher, InvalidVariable, RankOutOfRange, Join,
-    /// NoMulticast, NoNic, MultiSend; ValueError in a child of fork() whose parent has joined.
+    /// Waits until all ranks have joined. Raises NoLauncher, InvalidVariable, RankOutOfRange, Join,
+    /// NoMulticast, NoNic, MultiSend; ValueError in a child of fork() whose parent has joined a
+    /// job.
     #[staticmethod]
     fn from_env(py: Python<'_>) -> PyResult<Self> {
         process::check_may_join()?;
@@ -148,25 +151,25 @@ impl Communicator {
         detached(py, join).map(Self::world)
     }
 
-    /// This process's rank here, from 0.
+    /// Rank of this process in the communicator, from 0.
     #[getter]
     fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Number of ranks here.
+    /// Number of ranks in the communicator.
     #[getter]
     fn size(&self) -> u32 {
         self.size
     }
 
-    /// Number of nodes that the ranks are on; without shared memory each rank is one.
+    /// Number of nodes that the ranks are on; without shared memory, each rank is one.
     #[getter]
     fn node_count(&self) -> PyResult<u32> {
         Ok(self.ranks()?.node_count())
     }
 
-    /// Group and interface that the job multicasts by, or "off" and why, in words.
+    /// Multicast group and interface of the job, or "off" and the reason, as text.
     #[getter]
     fn multicast(&self) -> PyResult<String> {
         Ok(match self.ranks()?.multicast() {
@@ -175,10 +178,10 @@ impl Communicator {
         })
     }
 
-    /// Parts the communicator: ranks of one color get a new one, in the order of their keys.
+    /// Splits the communicator: ranks of the same color form a new one, in order of their keys.
     ///
-    /// A rank without color gets None. A job makes at most 2^27 - 1 communicators in its life,
-    /// those that were let go of counted. Raises PeerFailed, TooManyCommunicators.
+    /// A rank whose color is None gets None. A job can create at most 2^27 - 1 communicators in
+    /// total, including those that were dropped. Raises PeerFailed, TooManyCommunicators.
     #[pyo3(signature = (color, key = 0))]
     fn split(&self, py: Python<'_>, color: Option<i64>, key: i64) -> PyResult<Option<Self>> {
         let ranks = self.ranks()?;
@@ -186,13 +189,13 @@ impl Communicator {
         Ok(detached(py, || ranks.split(color, key))?.map(Self::part))
     }
 
-    /// A communicator of the same ranks whose messages do not mix with this one's.
+    /// A new communicator of the same ranks, whose messages do not mix with this one's.
     fn dup(&self, py: Python<'_>) -> PyResult<Self> {
         let ranks = self.ranks()?;
         detached(py, || ranks.dup()).map(Self::part)
     }
 
-    /// Counts since this rank has started; `omnes stat --help` says what each means.
+    /// Counters since this rank started; `omnes stat --help` describes each of them.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.ranks()?.stats();
         let counters = PyDict::new(py);
@@ -202,10 +205,10 @@ impl Communicator {
         Ok(counters)
     }
 
-    /// Leaves the job: waits for all ranks, then for the last answers.
+    /// Leaves the job: waits for all ranks, then for outstanding acknowledgements.
     ///
-    /// The last act of every rank, on the communicator of from_env(); ValueError on others. A
-    /// second call does nothing.
+    /// Every rank must call it as its last operation, on the communicator of from_env(); others
+    /// raise ValueError. A second call does nothing.
     fn finalize(&self, py: Python<'_>) -> PyResult<()> {
         self.check_is_world("finalized")?;
         let Some(ranks) = self.take() else { return Ok(()) };
@@ -215,11 +218,11 @@ impl Communicator {
         })
     }
 
-    /// Leaves the job without waiting for its ranks: who waits for this one gets PeerLeft.
+    /// Leaves the job without waiting for its ranks; ranks that wait for this one get PeerLeft.
     ///
-    /// For ranks that cannot go on; waits for the last answers for a second at most. Of the
-    /// communicator of from_env(), ValueError on others, which get AlreadyLeft from then on. A
-    /// second call does nothing.
+    /// For ranks that cannot continue; waits at most one second for outstanding acknowledgements.
+    /// Must be called on the communicator of from_env(); on others it raises ValueError, and they
+    /// raise AlreadyLeft once the job is left. A second call does nothing.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.check_is_world("abandoned")?;
         let Some(ranks) = self.take() else { return Ok(()) };
@@ -233,11 +236,10 @@ impl Communicator {
         this
     }
 
-    /// Finalizes; after an exception, that of sys.exit() too, leaves without waiting, and nobody
-    /// waits for this rank.
+    /// Calls finalize(); after an exception, including sys.exit(), leaves without waiting.
     ///
-    /// A communicator of join(), split() or dup() is just let go of: omnes.leave() leaves the jobs
-    /// of join().
+    /// No rank then waits for this one. A communicator of join(), split() or dup() is only dropped:
+    /// omnes.leave() leaves the jobs of join().
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         if self.is_world && exception.iter().all(|part| part.is_none()) {
@@ -265,7 +267,7 @@ impl Communicator {
     }
 }
 
-/// A rank, tag or color; `argument` is what the caller knows it as.
+/// A rank, tag or color; `argument` is the caller's name of the argument.
 pub(crate) fn number(argument: &str, value: i64) -> PyResult<u32> {
     u32::try_from(value).map_err(|_| {
         let reason = format!("{argument}={value} is not a number from 0 to {}", u32::MAX);

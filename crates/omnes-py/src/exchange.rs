@@ -1,4 +1,5 @@
-//! Communicators of ranks that exchange already by a function of Python, and their end.
+//! Communicators of ranks that exchange data by means of a Python function, and the end of their
+//! jobs.
 
 use crate::communicator::{Communicator, detached, detached_to_leave, number};
 use crate::process;
@@ -10,19 +11,20 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, PoisonError};
 
-/// Ranks whose exchange is a function of Python.
+/// Ranks whose exchange is a Python function.
 struct Ranks {
     rank: u32,
     size: u32,
     allgather: Py<PyAny>,
-    /// What the function has raised: the cause of what `join` raises, or that itself.
+    /// The exception that the function raised: the cause of the one that `join` raises, or that one
+    /// itself.
     raised: Mutex<Option<PyErr>>,
 }
 
 impl Ranks {
     /// The bytes of all ranks; takes the interpreter's lock for the call.
     fn call(&self, own: &[u8]) -> PyResult<Vec<u8>> {
-        // The function may wait in calls of this package, too.
+        // The function may itself wait in calls of this package.
         let raised = take_raised();
         let told = Python::attach(|py| {
             let all = self.allgather.call1(py, (PyBytes::new(py, own),))?;
@@ -52,15 +54,15 @@ impl Exchange for Ranks {
     }
 }
 
-/// A communicator of ranks that can tell each other something by means of their own.
+/// Creates a communicator of ranks that can exchange data by means of their own.
 ///
-/// Called by all of them. allgather is given a rank's bytes, as many on all ranks, and returns
-/// those of all ranks, in their order; it is called the same number of times on all of them. The
-/// first such communicator is a job by itself, others whose ranks are all in one job share it. The
-/// jobs go on until leave() or abandon(). Raises Exchange on all ranks if one of them cannot;
-/// ExchangeFailed if allgather raises an Exception, with that as its cause; whatever else that
-/// raises, such as KeyboardInterrupt, unchanged; RankOutOfRange; ValueError in a child of fork()
-/// whose parent has joined a job.
+/// All of these ranks must call it. allgather takes a rank's bytes, the same number on all ranks,
+/// and returns the bytes of all ranks, in order of ranks; it is called the same number of times on
+/// all ranks. The first such communicator is a job of its own; others whose ranks are all in one
+/// job share that job. The jobs last until leave() or abandon(). Raises Exchange on all ranks if
+/// one of them cannot join; ExchangeFailed if allgather raises an Exception, which is its cause;
+/// anything else that allgather raises, such as KeyboardInterrupt, unchanged; RankOutOfRange;
+/// ValueError in a child of fork() whose parent has joined a job.
 #[pyfunction]
 pub(crate) fn join(
     py: Python<'_>,
@@ -75,7 +77,7 @@ pub(crate) fn join(
     let joined = detached(py, || Members::from_exchange(&ranks, adjust));
     joined.map(Communicator::part).map_err(|failure| {
         match ranks.raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            // Such as KeyboardInterrupt: it is to end the program, not to be taken for an error.
+            // For example KeyboardInterrupt, which is to end the program and is not an error.
             Some(raised) if !raised.is_instance_of::<PyException>(py) => raised,
             Some(raised) => {
                 failure.set_cause(py, Some(raised));
@@ -86,10 +88,10 @@ pub(crate) fn join(
     })
 }
 
-/// Leaves all jobs of join(): waits for their ranks, then for the last answers.
+/// Leaves all jobs of join(): waits for their ranks, then for outstanding acknowledgements.
 ///
-/// Called by all ranks of these jobs, as their last act. Raises PeerFailed if a rank has failed;
-/// the jobs are left nevertheless.
+/// All ranks of these jobs must call it, as their last operation. Raises PeerFailed if a rank has
+/// failed; the jobs are left nevertheless.
 #[pyfunction]
 pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
     // As in `abandon`.
@@ -99,13 +101,13 @@ pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
     detached_to_leave(py, || Jobs::of_process().leave())
 }
 
-/// Leaves all jobs of join(), without waiting for their ranks.
+/// Leaves all jobs of join() without waiting for their ranks.
 ///
-/// Whoever waits for this rank then gets PeerLeft. Waits for the last answers, for a second per job
-/// at most.
+/// Ranks that wait for this one then get PeerLeft. Waits at most one second per job for outstanding
+/// acknowledgements.
 #[pyfunction]
 pub(crate) fn abandon(py: Python<'_>) -> PyResult<()> {
-    // The jobs that a forked child knows of are its parent's.
+    // The jobs that a forked child knows are those of its parent.
     if process::is_child_of_joined() {
         return Ok(());
     }

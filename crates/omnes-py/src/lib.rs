@@ -2,18 +2,19 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `communicator` | the class `Communicator`: how it is made, parted and left |
-//! | `messages`, `collectives`, `started` | its messages, and its collectives, waiting and not |
-//! | `exchange` | communicators of ranks that exchange already, and the end of their jobs |
-//! | `request` | the class `Request`: nonblocking operations with the memory that they use |
-//! | `memory` | objects with a buffer, as bytes that need no lock of the interpreter's |
+//! | `communicator` | the class `Communicator`: how it is created, split and left |
+//! | `messages`, `collectives`, `started` | its messages, and its collectives, blocking and not |
+//! | `exchange` | communicators made through an exchange, and the end of their jobs |
+//! | `request` | the class `Request`: nonblocking operations, with the memory that they use |
+//! | `memory` | objects with a buffer, as bytes usable without the interpreter's lock |
 //! | `process` | values that a forked child must neither use nor end |
 //! | `failure` | an exception per kind of error |
-//! | `limit` | limits of time for whatever waits |
-//! | `signals` | signal handlers of Python while a call waits |
+//! | `limit` | time limits for calls that wait |
+//! | `signals` | Python's signal handlers while a call waits |
 //!
-//! Every call that may wait gives the interpreter's lock away. What Python sees of it is described
-//! in `python/omnes/_omnes.pyi`; a test compares the two, also the documents, which `help()` shows.
+//! Every call that may wait releases the interpreter's lock. The interface to Python is described
+//! in `python/omnes/_omnes.pyi`; a test compares the two, including the docstrings that `help()`
+//! shows.
 
 mod collectives;
 mod communicator;
@@ -29,7 +30,7 @@ mod started;
 
 use pyo3::prelude::*;
 
-/// What is compiled; use it as ``omnes``.
+/// The compiled part of the package; use it as ``omnes``.
 #[pymodule]
 fn _omnes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

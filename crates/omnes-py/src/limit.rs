@@ -1,6 +1,6 @@
-//! Limits of time for calls that wait, of whatever kind, thread by thread.
+//! Time limits for calls that wait, of any kind, per thread.
 //!
-//! A limit is looked at where signal handlers have their turns, so a call ends up to
+//! A limit is checked when signal handlers run, so a call ends up to
 //! [`INTERVAL`](crate::signals::INTERVAL) after it.
 
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
@@ -11,32 +11,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One with block that a thread has entered.
+/// A `with` block that a thread has entered.
 struct Block {
-    /// Nothing for a time beyond all clocks.
+    /// `None` for a time that the clock cannot represent.
     at: Option<Instant>,
     given: Duration,
-    /// Perhaps by another thread, as where that collects a generator.
+    /// Possibly by another thread, such as one that collects a generator.
     is_left: AtomicBool,
 }
 
 thread_local! {
-    /// Those that this thread is in, and some that another thread has left.
+    /// The blocks that this thread is in, and possibly some that another thread has left.
     static BLOCKS: RefCell<Vec<Arc<Block>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A limit of so many seconds for all calls of a thread in a with block.
+/// A limit, in seconds, for all calls of a thread in a with block.
 ///
-/// A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, or
-/// once it gets the interpreter's lock if another thread holds that for longer, and its operation
-/// is given up; Communicator says what follows from that for a collective one, and recv() for a
-/// message, which is lost if it has begun to come. Of limits within each other, the nearest counts;
-/// infinity is none. Raises ValueError for a limit below 0 and NaN.
+/// A call that has not ended by then raises TimeoutError at most a twentieth of a second later, or
+/// once it gets the interpreter's lock if another thread holds that for longer. Its operation is
+/// given up: Communicator describes the consequences for a collective, and recv() for a message,
+/// which is lost if it has begun to arrive. Of nested limits, the nearest one applies; infinity
+/// means no limit. Raises ValueError for a negative limit or NaN.
 #[pyclass(name = "time_limit", module = "omnes", frozen)]
 pub(crate) struct TimeLimit {
     given: Duration,
-    /// Those that were entered with it and not left: several threads may use one limit, and blocks
-    /// of generators need not end in the order of their beginnings.
+    /// Blocks that were entered with this limit and not left: several threads may use one limit,
+    /// and blocks of generators need not end in the order in which they began.
     blocks: Mutex<Vec<Arc<Block>>>,
 }
 
@@ -60,15 +60,15 @@ impl TimeLimit {
         let own = with_own(|own| {
             blocks.iter().rposition(|block| own.iter().any(|other| Arc::ptr_eq(block, other)))
         });
-        // Without one of its own, this thread leaves another's.
+        // A thread that has no block of its own leaves another thread's.
         if let Some(last) = own.or(blocks.len().checked_sub(1)) {
             blocks.remove(last).is_left.store(true, Ordering::Relaxed);
         }
     }
 }
 
-/// A limit in seconds; `argument` is what the caller knows it as. One that is beyond all durations,
-/// such as infinity, is the longest.
+/// A limit in seconds; `argument` is the caller's name of the argument. A limit beyond all
+/// durations, such as infinity, is the longest duration.
 pub(crate) fn limit(argument: &str, seconds: f64) -> PyResult<Duration> {
     if seconds >= Duration::MAX.as_secs_f64() {
         return Ok(Duration::MAX);
@@ -77,7 +77,7 @@ pub(crate) fn limit(argument: &str, seconds: f64) -> PyResult<Duration> {
         .map_err(|error| PyValueError::new_err(format!("{argument}={seconds}: {error}")))
 }
 
-/// With the blocks that this thread is in.
+/// Calls `call` with the blocks that this thread is in.
 fn with_own<T>(call: impl FnOnce(&mut Vec<Arc<Block>>) -> T) -> T {
     BLOCKS.with_borrow_mut(|own| {
         own.retain(|block| !block.is_left.load(Ordering::Relaxed));
@@ -85,7 +85,7 @@ fn with_own<T>(call: impl FnOnce(&mut Vec<Arc<Block>>) -> T) -> T {
     })
 }
 
-/// What a wait of this thread ends with if a limit is over.
+/// The exception that ends a wait of this thread, if a limit has expired.
 pub(crate) fn exceeded() -> Option<PyErr> {
     let nearest = with_own(|own| {
         let timed = own.iter().filter_map(|block| Some((block.at?, block.given)));

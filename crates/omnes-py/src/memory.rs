@@ -1,4 +1,4 @@
-//! Objects of Python that have a buffer, as bytes.
+//! Python objects with the buffer protocol, as bytes.
 
 use omnes::ElementType;
 use pyo3::buffer::PyUntypedBuffer;
@@ -7,40 +7,41 @@ use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 use std::ptr::NonNull;
 
-/// Memory of an object, which stays where it is for as long as this lives.
+/// The memory of an object, which does not move as long as this value lives.
 pub(crate) struct Memory {
     buffer: PyUntypedBuffer,
-    /// What an element is, as the object says; the buffer has mere bytes where that is one number.
+    /// Format of an element, as the object says; the buffer holds plain bytes if the object is one
+    /// number.
     format: String,
     element_bytes: usize,
 }
 
-/// Where bytes are, without the interpreter's lock.
+/// Location of bytes, independent of the interpreter's lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: a place is an address and a length; whoever makes memory of it answers for that.
+// SAFETY: a place is an address and a length; the code that turns it into memory is responsible.
 unsafe impl Send for Place {}
-// SAFETY: the same.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Place {}
 
 impl Memory {
-    /// The memory of `object` to be read: bytes, bytearray, memoryview, array, NumPy array, ….
+    /// The memory of `object`, to be read: bytes, bytearray, memoryview, array, NumPy array, ….
     ///
     /// # Errors
-    /// `TypeError` if it has no buffer, or one of Python's objects; `ValueError` if its bytes are
-    /// not one behind the other, or nowhere.
+    /// `TypeError` if it has no buffer, or one of Python objects; `ValueError` if its bytes are not
+    /// contiguous, or have no address.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        // A view knows its strides also where the object leaves them out, as those of ctypes do.
+        // A view knows its strides even if the object leaves them out, as those of ctypes do.
         let view = PyMemoryView::from(object).map_err(|error| without_buffer(object, error))?;
         let format: String = view.getattr("format")?.extract()?;
         check_values(&format)?;
         let element_bytes = view.getattr("itemsize")?.extract()?;
         let is_one_number = view.getattr("ndim")?.extract::<usize>()? == 0;
-        // Without dimensions it has no shape, which PyO3 insists on.
+        // Without dimensions it has no shape, which PyO3 requires.
         let bytes =
             if is_one_number { view.call_method1("cast", ("B",))? } else { view.into_any() };
         let buffer = PyUntypedBuffer::get(&bytes)?;
@@ -55,10 +56,10 @@ impl Memory {
         Ok(Self { buffer, format, element_bytes })
     }
 
-    /// The same, to be written.
+    /// As [`Self::of`], to be written.
     ///
     /// # Errors
-    /// As [`Self::of`]; `TypeError` if it is read-only.
+    /// As [`Self::of`]; `TypeError` if the object is read-only.
     pub(crate) fn to_write(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let memory = Self::of(object)?;
         if memory.buffer.readonly() {
@@ -69,13 +70,13 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The type of the numbers in it.
+    /// The type of its numbers.
     ///
     /// # Errors
-    /// `TypeError` if it has others than reductions know, or none.
+    /// `TypeError` if reductions do not support its elements, or they are not numbers.
     pub(crate) fn element(&self) -> PyResult<ElementType> {
         let format = self.format.as_str();
-        // Native order is the little one where reductions are told of it by name.
+        // A format that names the byte order explicitly is accepted if that is the native one.
         let native = if cfg!(target_endian = "little") { ['@', '=', '<'] } else { ['@', '=', '>'] };
         let letter = format.strip_prefix(native).unwrap_or(format);
         let element = match (letter, self.element_bytes) {
@@ -106,7 +107,7 @@ impl Memory {
     }
 }
 
-/// What a call with an object that has no buffer raises.
+/// The exception for an object that has no buffer.
 fn without_buffer(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = object.py();
     let Ok(kind) = object.get_type().name() else { return error };
@@ -121,10 +122,9 @@ fn without_buffer(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     ))
 }
 
-/// Refuses elements that are objects of Python, or have some in them: what is sent would be their
-/// addresses.
+/// Rejects elements that are, or contain, Python objects: their addresses would be sent.
 fn check_values(format: &str) -> PyResult<()> {
-    // Every other part is the name of a field.
+    // Every second part is the name of a field.
     if format.split(':').step_by(2).any(|part| part.contains('O')) {
         let reason = format!(
             "the buffer holds Python objects (format `{format}`), which exist in this process \
@@ -139,7 +139,7 @@ impl Place {
     /// No memory at all.
     pub(crate) const NOWHERE: Self = Self { base: NonNull::dangling(), bytes: 0 };
 
-    /// Refuses memory that both have.
+    /// Rejects memory that overlaps with `other`.
     pub(crate) fn check_apart_from(self, other: Self) -> PyResult<()> {
         let (own, others) = (self.base.addr().get(), other.base.addr().get());
         let is_some = self.bytes > 0 && other.bytes > 0;
@@ -157,7 +157,7 @@ impl Place {
         self.bytes
     }
 
-    /// The bytes, for who reads or writes them later.
+    /// The bytes, to be read or written later.
     pub(crate) fn memory(self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.base, self.bytes)
     }
@@ -167,7 +167,7 @@ impl Place {
     /// # Safety
     /// The [`Memory`] lives during `'a`, and nobody writes to it.
     pub(crate) unsafe fn data<'a>(self) -> &'a [u8] {
-        // SAFETY: the exporter of a buffer answers for address and length; the rest is promised.
+        // SAFETY: the exporter of a buffer guarantees address and length, and the caller the rest.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 
@@ -176,7 +176,7 @@ impl Place {
     /// # Safety
     /// The [`Memory`] is writable, lives during `'a`, and nobody else uses it.
     pub(crate) unsafe fn buffer<'a>(self) -> &'a mut [u8] {
-        // SAFETY: the exporter of a buffer answers for address and length; the rest is promised.
+        // SAFETY: the exporter of a buffer guarantees address and length, and the caller the rest.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
     }
 }

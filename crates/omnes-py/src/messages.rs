@@ -8,31 +8,32 @@ use pyo3::prelude::*;
 
 #[pymethods]
 impl Communicator {
-    /// Sends bytes to rank to; returns when data may be changed.
+    /// Sends data to rank to, and returns when data may be changed.
     ///
-    /// A message of up to 16 KiB is on its way then, a longer one has arrived; one of more than
-    /// OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both send such a
-    /// message first wait for ever, which sendrecv() and isend() do not. As with MPI's standard
-    /// sends, no more than a limit is kept of messages that nobody receives: of those of up to 16
-    /// KiB, 4 MiB here for each receiver, each counted with 128 bytes beside its data, beyond which
-    /// they too wait until they have arrived. Raises RankOutOfRange, PeerFailed, PeerLeft.
+    /// A message of up to 16 KiB is then in flight; a longer one has arrived. A message of more
+    /// than OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both first
+    /// send each other such a message wait forever; use sendrecv() or isend(). As with MPI's
+    /// standard mode, messages that nobody receives are buffered only up to a limit: 4 MiB here per
+    /// receiver for messages of up to 16 KiB, counting 128 bytes of overhead each, beyond which
+    /// they, too, wait until they have arrived. Raises RankOutOfRange, PeerFailed, PeerLeft.
     #[pyo3(signature = (data, to, *, tag = 0))]
     fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: i64, tag: i64) -> PyResult<()> {
         let ranks = self.ranks()?;
         let (to, tag) = (number("to", to)?, number("tag", tag)?);
         let memory = Memory::of(data)?;
         let place = memory.place();
-        // SAFETY: the memory lives until the end of the call; that nobody writes is the caller's.
+        // SAFETY: the memory lives until the end of the call; the caller ensures that nobody writes
+        // to it.
         detached(py, || ranks.send(to, tag, unsafe { place.data() }))
     }
 
-    /// Waits for the oldest message that no receive has taken, and puts it into buffer.
+    /// Waits for the oldest message that no receive has taken, and stores it in buffer.
     ///
-    /// source and tag are those wanted, None for any; buffer may be longer than the message.
-    /// Messages of one sender with one tag come in the order sent. Returns source, tag and length
-    /// in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft. After a receive that is
-    /// given up, by a signal handler or a time_limit(), the next one gets its message, unless that
-    /// has begun to come: it is lost then.
+    /// source and tag are those of the message, None for any; buffer may be longer than the
+    /// message. Messages of one sender with the same tag arrive in the order sent. Returns source,
+    /// tag and length in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft. If a signal
+    /// handler or a time_limit() ends a receive, its message is left to the next receive, or lost
+    /// if it has begun to arrive.
     #[pyo3(signature = (buffer, source = None, *, tag = None))]
     fn recv(
         &self,
@@ -45,16 +46,16 @@ impl Communicator {
         let memory = Memory::to_write(buffer)?;
         let place = memory.place();
         let (from, wanted) = wanted(source, tag)?;
-        // SAFETY: the memory is writable and lives until the end of the call; that nobody else uses
-        // it is the caller's.
+        // SAFETY: the memory is writable and lives until the end of the call; the caller ensures
+        // that nobody else uses it.
         let status = detached(py, || ranks.recv(from, wanted, unsafe { place.buffer() }))?;
         Ok((status.source, status.tag, status.bytes))
     }
 
     /// Waits for the oldest message that no receive has taken, as recv() does, but leaves it.
     ///
-    /// Returns its source, tag and length in bytes: a recv() from that source with that tag gets
-    /// it, unless another thread's was sooner. Raises RankOutOfRange, PeerFailed, PeerLeft.
+    /// Returns its source, tag and length in bytes: a recv() with that source and tag gets it,
+    /// unless a receive of another thread is first. Raises RankOutOfRange, PeerFailed, PeerLeft.
     #[pyo3(signature = (source = None, *, tag = None))]
     fn probe(
         &self,
@@ -68,7 +69,7 @@ impl Communicator {
         Ok((source, tag, bytes))
     }
 
-    /// As probe(), but None if no such message is there yet.
+    /// As probe(), but returns None if no such message is there yet.
     #[pyo3(signature = (source = None, *, tag = None))]
     fn iprobe(
         &self,
@@ -82,12 +83,12 @@ impl Communicator {
         Ok(found.map(|Status { source, tag, bytes }| (source, tag, bytes)))
     }
 
-    /// Sends data as send() and receives into buffer as recv() at once, at any length.
+    /// Sends data as send() does, and concurrently receives into buffer as recv() does.
     ///
-    /// tag is that of data; source and wanted are those of the message that comes, None for any.
-    /// Returns source, tag and length in bytes of that. Raises what send() and recv() do, and
-    /// ValueError if the two overlap; after an error other than Truncated what has not been sent
-    /// yet is given up.
+    /// The lengths are not limited. tag is that of data; source and wanted are the source and tag
+    /// of the message to receive, None for any. Returns source, tag and length in bytes of that
+    /// message. Raises the errors of send() and recv(), and ValueError if the two buffers overlap;
+    /// after an error other than Truncated, data that have not been sent yet are given up.
     #[pyo3(signature = (data, to, buffer, source = None, *, tag = 0, wanted = None))]
     #[expect(clippy::too_many_arguments, reason = "those of two calls")]
     fn sendrecv(
@@ -106,17 +107,17 @@ impl Communicator {
         let (memory, room) = (Memory::of(data)?, Memory::to_write(buffer)?);
         let (place, room_place) = (memory.place(), room.place());
         place.check_apart_from(room_place)?;
-        // SAFETY: both live until the end of the call, and `room` is writable; that nobody writes
-        // the one or uses the other is the caller's.
+        // SAFETY: both live until the end of the call, and `room` is writable; the caller ensures
+        // that nobody writes to `memory` or uses `room`.
         let status = detached(py, || unsafe {
             ranks.sendrecv(to, tag, place.data(), from, wanted, room_place.buffer())
         })?;
         Ok((status.source, status.tag, status.bytes))
     }
 
-    /// Starts what send() does; data is in use until the request has ended.
+    /// Starts a send(); data is in use until the request has ended.
     ///
-    /// Never waits: a message for which send() would is a request that ends later.
+    /// Never waits: if send() would wait, the request ends later.
     #[pyo3(signature = (data, to, *, tag = 0))]
     fn isend(
         &self,
@@ -129,13 +130,13 @@ impl Communicator {
         let (to, tag) = (number("to", to)?, number("tag", tag)?);
         let memory = Memory::of(data)?;
         let place = memory.place();
-        // SAFETY: the request holds the memory until it has ended; that nobody writes is the
-        // caller's.
+        // SAFETY: the request holds the memory until it has ended; the caller ensures that nobody
+        // writes to it.
         let begin = || unsafe { ranks.isend_raw(to, tag, place.base(), place.bytes()) };
         Ok(Request::new(detached(py, begin)?, vec![memory]))
     }
 
-    /// Starts what recv() does; buffer is in use until the request has ended.
+    /// Starts a recv(); buffer is in use until the request has ended.
     #[pyo3(signature = (buffer, source = None, *, tag = None))]
     fn irecv(
         &self,
@@ -148,14 +149,14 @@ impl Communicator {
         let memory = Memory::to_write(buffer)?;
         let place = memory.place();
         let (from, wanted) = wanted(source, tag)?;
-        // SAFETY: the request holds the memory, which is writable, until it has ended; that nobody
-        // else uses it is the caller's.
+        // SAFETY: the request holds the memory, which is writable, until it has ended; the caller
+        // ensures that nobody else uses it.
         let begin = || unsafe { ranks.irecv_raw(from, wanted, place.base(), place.bytes()) };
         Ok(Request::new(detached(py, begin)?, vec![memory]))
     }
 }
 
-/// Which messages a receive is for; all, where nothing is named.
+/// The messages that a receive accepts; all if neither source nor tag is given.
 fn wanted(source: Option<i64>, tag: Option<i64>) -> PyResult<(Source, Tag)> {
     let source = source.map(|source| number("source", source)).transpose()?;
     let tag = tag.map(|tag| number("tag", tag)).transpose()?;

@@ -1,15 +1,15 @@
-//! What belongs to one process: a child that was forked has a copy of it, which it must neither use
-//! nor end, since that would take the parent out of its job.
+//! Values that belong to one process: a forked child has a copy, which it must neither use nor end,
+//! since that would remove the parent from its job.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The process that has joined a job by Python; 0 for none. A forked child inherits it.
+/// The process that has joined a job from Python; 0 for none. A forked child inherits the value.
 static JOINED: AtomicU32 = AtomicU32::new(0);
 
-/// Notes that this process has joined a job.
+/// Records that this process has joined a job.
 pub(crate) fn note_joined() {
     JOINED.store(std::process::id(), Ordering::Relaxed);
 }
@@ -19,7 +19,7 @@ pub(crate) fn is_child_of_joined() -> bool {
     ![0, std::process::id()].contains(&JOINED.load(Ordering::Relaxed))
 }
 
-/// Refuses to join a job in the place of the parent.
+/// Rejects joining a job in the place of the parent.
 ///
 /// # Errors
 /// `ValueError` in the forked child of a process that had joined a job.
@@ -44,7 +44,7 @@ impl<T> OfProcess<T> {
         Self { value: ManuallyDrop::new(value), process: std::process::id() }
     }
 
-    /// The value; nothing in another process.
+    /// The value; `None` in another process.
     pub(crate) fn get(&self) -> Option<&T> {
         self.is_here().then_some(&*self.value)
     }
@@ -64,7 +64,7 @@ impl<T> OfProcess<T> {
 impl<T> Drop for OfProcess<T> {
     fn drop(&mut self) {
         if self.is_here() {
-            // SAFETY: this is the only place that drops it, once; `into_inner` does not come here.
+            // SAFETY: nothing else drops the value; `into_inner` does not get here.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }

@@ -1,4 +1,4 @@
-//! Nonblocking operations, with the memory that they use.
+//! The class `Request`: a nonblocking operation, with the memory that it uses.
 
 use crate::failure::exception;
 use crate::limit;
@@ -10,22 +10,23 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// An operation that has been started; it goes on by itself. Any threads may use it at once.
+/// A started operation, which progresses by itself. Several threads may use it concurrently.
 ///
-/// Dropped before it has ended it is given up: the message of a receive is for the next receive,
-/// but lost if it has begun to come; those to whom this rank would have passed a broadcast on get
-/// PeerGaveUp, and later broadcasts their own data; of a reduction, gather or scatter, all
-/// collective operations of the communicator raise CollectivesBroken from then on.
+/// A request that is dropped before it has ended is given up: the message of a receive is left to
+/// the next receive, or lost if it has begun to arrive; ranks to which this rank would have
+/// forwarded a broadcast get PeerGaveUp, and later broadcasts get their own data; after a
+/// reduction, gather or scatter, all collective operations of the communicator raise
+/// CollectivesBroken from then on.
 #[pyclass(module = "omnes", frozen)]
 pub(crate) struct Request {
     state: OfProcess<Mutex<State>>,
-    /// Some thread has ended it.
+    /// Notified when a thread has ended the operation.
     ended: Condvar,
 }
 
 enum State {
     Open(Open),
-    /// A thread waits for it.
+    /// A thread waits for the operation.
     Waiting,
     Done(Status),
     Failed(PyErr),
@@ -43,10 +44,10 @@ impl Request {
         Self { state: OfProcess::new(state), ended: Condvar::new() }
     }
 
-    /// Nobody holds it for long, nor while code of Python runs.
+    /// Locks the state. No thread holds the lock for long, or while it runs Python code.
     ///
     /// # Errors
-    /// `ValueError` in a forked child, where the operation does not go on.
+    /// `ValueError` in a forked child, where the operation does not continue.
     fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
         let state = self.state.get().ok_or_else(|| {
             let reason = "the request belongs to the process that began it, not to its child";
@@ -55,31 +56,33 @@ impl Request {
         Ok(state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps the outcome, and raises it if it is an error.
+    /// Stores the outcome, and raises it if it is an error.
     fn end(&self, py: Python<'_>, outcome: Result<Status, Error>) -> PyResult<()> {
         let raised = outcome.map_err(|error| exception(py, &error));
         let ended = match &raised {
             Ok(status) => State::Done(*status),
             Err(error) => State::Failed(without_frames(py, error)),
         };
-        // Dropped last, unlocked: memory that Python lets go of may ask for the outcome.
+        // Dropped last, without the lock: memory that Python frees may ask for the outcome.
         let _old = std::mem::replace(&mut *self.lock()?, ended);
         self.ended.notify_all();
         raised.map(drop)
     }
 
-    /// What the end was; nothing before it.
+    /// The outcome; `None` until the operation has ended.
     fn outcome(&self, py: Python<'_>) -> PyResult<Option<Status>> {
         let error = match &*self.lock()? {
             State::Open(_) | State::Waiting => return Ok(None),
             State::Done(status) => return Ok(Some(*status)),
             State::Failed(error) => error.clone_ref(py),
         };
-        // Unlocked, as it runs Python, and so perhaps another thread or a signal handler.
+        // Without the lock, as it runs Python code, and so perhaps another thread or a signal
+        // handler.
         Err(without_frames(py, &error))
     }
 
-    /// The operation, for who waits for it; nothing if another thread does, or it has ended.
+    /// Takes the operation, for a thread that waits for it; `None` if another thread does, or the
+    /// operation has ended.
     fn take(&self) -> PyResult<Option<Open>> {
         let mut state = self.lock()?;
         match std::mem::replace(&mut *state, State::Waiting) {
@@ -105,8 +108,8 @@ impl Request {
     }
 }
 
-/// The same exception anew. One that is raised leads to the frames that it passes, which hold the
-/// request: if the request kept that one, neither would ever be freed.
+/// A copy of the exception. A raised exception refers to the frames that it passes, which hold the
+/// request: if the request kept that exception, neither would ever be freed.
 fn without_frames(py: Python<'_>, error: &PyErr) -> PyErr {
     let copied = py.import("copy").and_then(|copy| copy.call_method1("copy", (error.value(py),)));
     copied.map_or_else(|_| error.clone_ref(py), PyErr::from_value)
@@ -115,18 +118,18 @@ fn without_frames(py: Python<'_>, error: &PyErr) -> PyErr {
 impl Drop for Request {
     fn drop(&mut self) {
         let Ok(Some(Open { request, _memory })) = self.take() else { return };
-        // What is still to be sent is copied; others go on meanwhile.
+        // Data still to be sent are copied; other threads continue meanwhile.
         let_go(request);
     }
 }
 
 #[pymethods]
 impl Request {
-    /// Whether the operation has ended; waits for nobody. Raises what the operation raises.
+    /// True if the operation has ended; does not wait. Raises the operation's error.
     fn test(&self, py: Python<'_>) -> PyResult<bool> {
         let mut state = self.lock()?;
         let tested = match &mut *state {
-            // Does not wait, so no signal handler has its turn under the lock.
+            // Does not wait, so no signal handler runs under the lock.
             State::Open(open) => open.request.test(),
             _ => Ok(None),
         };
@@ -134,27 +137,28 @@ impl Request {
             drop(state);
             return Ok(self.outcome(py)?.is_some());
         };
-        // Nobody asks it again while its end is noted.
+        // No thread asks the request again while its end is recorded.
         let before = std::mem::replace(&mut *state, State::Waiting);
         drop(state);
         let ended = self.end(py, outcome);
         if let State::Open(Open { request, _memory }) = before {
-            let_go(request); // It may be the last that holds its communicator.
+            let_go(request); // It may hold the last reference to its communicator.
         }
         ended.map(|()| true)
     }
 
-    /// Waits until the operation has ended. Raises what the operation raises.
+    /// Waits until the operation has ended. Raises the operation's error.
     ///
-    /// What a signal handler raises is raised too, and the operation is given up, unless it has
-    /// ended while the handler ran: then status is not None, and another wait() raises nothing.
+    /// An exception of a signal handler is raised, too, and the operation is given up, unless it
+    /// has ended while the handler ran: then status is not None, and another wait() raises nothing.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         match self.take()? {
             Some(Open { request, _memory }) => {
                 forget_raised();
                 let outcome = py.detach(|| request.wait());
                 self.end(py, outcome)?;
-                // Where the outcome is good, which is kept: else it is what was raised.
+                // If the outcome is a success, which is stored; otherwise it is the exception that
+                // was raised.
                 raise_by_handler()?;
             }
             None => self.wait_for_another_thread(py)?,
@@ -162,7 +166,7 @@ impl Request {
         self.outcome(py).map(drop)
     }
 
-    /// Source, tag and length in bytes, as of recv(); None before the operation has ended.
+    /// Source, tag and length in bytes, as from recv(); None until the operation has ended.
     #[getter]
     fn status(&self) -> PyResult<Option<(u32, u32, usize)>> {
         Ok(match &*self.lock()? {

@@ -1,10 +1,11 @@
-//! Python's signal handlers get their turn while a call waits: so Ctrl-C ends the wait, and what a
-//! program does when a launcher ends its job is done in time. Limits of time are looked at, too.
+//! Python's signal handlers run while a call waits: Ctrl-C ends the wait, and a program reacts in
+//! time when a launcher ends its job. Time limits are checked, too.
 //!
-//! What a handler raises is kept for the call, which has no other way to it: the wait ends with
-//! [`omnes::Error::Interrupted`], and `failure` raises what is kept instead. An operation that has
-//! ended all the same, as during the handler, has ended: a limit is not told for it, but what a
-//! handler has raised is, since it is to reach the program at once.
+//! An exception that a handler raises is stored for the call, since the handler cannot return it
+//! otherwise: the wait ends with [`omnes::Error::Interrupted`], and `failure` raises the stored
+//! exception instead. An operation that ends nevertheless, for example while the handler runs, has
+//! succeeded: the exception of a limit is then not raised, but that of a handler is, since it must
+//! reach the program immediately.
 
 use crate::limit;
 use omnes::WhileWaiting;
@@ -14,11 +15,11 @@ use std::ops::ControlFlow;
 use std::thread::LocalKey;
 use std::time::Duration;
 
-/// Time between two turns of the handlers in a wait: soon enough for who has pressed a key, and too
-/// seldom to be felt where other threads hold the interpreter's lock.
+/// Interval at which handlers run in a wait: short enough for a user who has pressed a key, and
+/// long enough not to be noticed when other threads hold the interpreter's lock.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What has ended a wait.
+/// The exception that has ended a wait.
 pub(crate) enum Raised {
     ByHandler(PyErr),
     ByLimit(PyErr),
@@ -38,25 +39,27 @@ thread_local! {
     /// True while this thread leaves a job.
     static LEAVES: Cell<bool> = const { Cell::new(false) };
 
-    /// True while this thread lets go of what waits for its end.
+    /// True while this thread drops a value that waits for its end.
     static LETS_GO: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What calls of this package do while they wait.
+/// The function that calls of this package run while they wait.
 pub(crate) fn while_waiting() -> WhileWaiting {
     WhileWaiting::every(INTERVAL, || {
         if LETS_GO.get() {
             return ControlFlow::Continue(());
         }
         let earlier = take_raised();
-        // Without an interpreter, as when it ends, there are no handlers.
+        // Without an interpreter, as while it shuts down, there are no handlers.
         let by_handler = Python::try_attach(|py| py.check_signals().err()).flatten();
         let raised = by_handler.map(Raised::ByHandler);
         let raised = raised.or_else(|| limit::exceeded().map(Raised::ByLimit));
-        // What an earlier wait of the call was to end by, which had got what it waited for, ends
-        // this one. But leaving waits for the last answers, whatever has ended its barrier.
+        // An exception that was to end an earlier wait of the call, which completed nevertheless,
+        // ends this one. But leaving a job waits for the outstanding acknowledgements, even if its
+        // barrier was ended.
         let is_over = raised.is_some() || (earlier.is_some() && !LEAVES.get());
-        // Also where there is none: the handler may have left one, by what it has let go of.
+        // Even if there is none: the handler may have stored one, through a value that it has
+        // dropped.
         keep_raised(match earlier {
             Some(Raised::ByHandler(_)) => earlier,
             Some(Raised::ByLimit(_)) | None => raised.or(earlier),
@@ -65,7 +68,7 @@ pub(crate) fn while_waiting() -> WhileWaiting {
     })
 }
 
-/// Has set a flag of this thread until it is dropped.
+/// Sets a flag of this thread until it is dropped.
 struct During {
     flag: &'static LocalKey<Cell<bool>>,
     before: bool,
@@ -83,14 +86,14 @@ impl Drop for During {
     }
 }
 
-/// Leaves a job.
+/// Runs `leave`, which leaves a job.
 pub(crate) fn leaving<T>(leave: impl FnOnce() -> T) -> T {
     let _during = During::new(&LEAVES);
     leave()
 }
 
-/// Drops what may wait for its end meanwhile, while other threads go on. It cannot raise anything,
-/// so handlers have their turn afterwards, by the interpreter.
+/// Drops a value that may wait for its end, while other threads continue. Dropping cannot raise an
+/// exception, so the interpreter runs the handlers afterwards.
 pub(crate) fn let_go<T: Send>(value: T) {
     Python::attach(|py| {
         py.detach(|| {
@@ -100,23 +103,23 @@ pub(crate) fn let_go<T: Send>(value: T) {
     });
 }
 
-/// What a handler has raised, or a limit, in the waits of this thread's call that has just ended.
+/// Takes the exception of a handler or a limit from the waits of this thread's last call.
 pub(crate) fn take_raised() -> Option<Raised> {
     RAISED.take()
 }
 
-/// Keeps it for the call that this thread is in.
+/// Stores an exception for the call that this thread is in.
 pub(crate) fn keep_raised(raised: Option<Raised>) {
     RAISED.set(raised);
 }
 
-/// Before a call: forgets what was left by what was let go of before, which cannot raise.
+/// Before a call: discards an exception left by an earlier drop, which cannot raise it.
 pub(crate) fn forget_raised() {
     drop(take_raised());
 }
 
-/// After an operation that has ended well: raises what a handler has raised meanwhile. A limit is
-/// none of it any more.
+/// After an operation that has succeeded: raises the exception of a handler. That of a limit no
+/// longer applies.
 pub(crate) fn raise_by_handler() -> PyResult<()> {
     match take_raised() {
         Some(Raised::ByHandler(error)) => Err(error),

@@ -1,4 +1,4 @@
-//! Collective operations of a communicator that do not block.
+//! Nonblocking collective operations of a communicator.
 
 use crate::collectives::{lengths, memory, operation};
 use crate::communicator::{Communicator, detached, number};
@@ -8,39 +8,40 @@ use pyo3::prelude::*;
 
 #[pymethods]
 impl Communicator {
-    /// Starts what bcast() does; buffer is in use until the request has ended.
+    /// Starts a bcast(); buffer is in use until the request has ended.
     #[pyo3(signature = (buffer, root = 0))]
     fn ibcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: i64) -> PyResult<Request> {
         let (ranks, root) = (self.ranks()?, number("root", root)?);
         let memory = memory(&ranks, buffer, root)?;
         let place = memory.place();
-        // SAFETY: the request holds the memory until it has ended; as in `bcast` otherwise.
+        // SAFETY: the request holds the memory until it has ended; otherwise as in `bcast`.
         let begin = || unsafe { ranks.ibcast_raw(root, place.base(), place.bytes()) };
         Ok(Request::new(detached(py, begin)?, vec![memory]))
     }
 
-    /// Enters a barrier without waiting for it, as all ranks then do.
+    /// Enters a barrier without waiting for it; all ranks must then enter it by this call.
     fn ibarrier(&self, py: Python<'_>) -> PyResult<Request> {
         let ranks = self.ranks()?;
         Ok(Request::new(detached(py, || ranks.ibarrier_owned())?, Vec::new()))
     }
 
-    /// Starts what allreduce() does; buffer is in use until the request has ended.
+    /// Starts an allreduce(); buffer is in use until the request has ended.
     ///
-    /// All ranks start it by this call, in the same order as their other collective operations; any
-    /// number may be under way, also of the ones below.
+    /// All ranks must start it by this call, in the same order as their other collective
+    /// operations. Any number of nonblocking reductions, gathers, scatters and all-to-alls may be
+    /// outstanding.
     #[pyo3(signature = (buffer, op = "sum"))]
     fn iallreduce(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<Request> {
         let (ranks, op) = (self.ranks()?, operation(py, op)?);
         let memory = Memory::to_write(buffer)?;
         let (place, element) = (memory.place(), memory.element()?);
-        // SAFETY: the request holds the memory, which is writable, until it has ended; that nobody
-        // else uses it is the caller's.
+        // SAFETY: the request holds the memory, which is writable, until it has ended; the caller
+        // ensures that nobody else uses it.
         let begin = || unsafe { ranks.iallreduce_raw(place.base(), place.bytes(), element, op) };
         Ok(Request::new(detached(py, begin)?, vec![memory]))
     }
 
-    /// Starts what reduce() does; buffer is in use until the request has ended.
+    /// Starts a reduce(); buffer is in use until the request has ended.
     #[pyo3(signature = (buffer, root = 0, op = "sum"))]
     fn ireduce(
         &self,
@@ -58,9 +59,9 @@ impl Communicator {
         Ok(Request::new(detached(py, begin)?, vec![memory]))
     }
 
-    /// Starts what reduce_scatter() does; buffer is in use until the request has ended.
+    /// Starts a reduce_scatter(); buffer is in use until the request has ended.
     ///
-    /// Returns the request and, at once, what reduce_scatter() does.
+    /// Returns the request and, immediately, the two indices of reduce_scatter().
     #[pyo3(signature = (buffer, op = "sum"))]
     fn ireduce_scatter(
         &self,
@@ -79,7 +80,7 @@ impl Communicator {
         Ok((Request::new(request, vec![memory]), block))
     }
 
-    /// Starts what gather() does; both buffers are in use until the request has ended.
+    /// Starts a gather(); both buffers are in use until the request has ended.
     #[pyo3(signature = (own, all = None, root = 0))]
     fn igather(
         &self,
@@ -93,17 +94,17 @@ impl Communicator {
         let all = all.filter(|_| ranks.rank() == root).map(Memory::to_write).transpose()?;
         let (from, to) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
         from.check_apart_from(to)?;
-        // SAFETY: the request holds the memory, of which `all` is writable, until it has ended;
-        // that nobody else uses it is the caller's.
+        // SAFETY: the request holds the memory, of which `all` is writable, until it has ended; the
+        // caller ensures that nobody else uses it.
         let begin = || unsafe { ranks.igather_raw(root, from.memory(), to.memory()) };
         let request = detached(py, begin)?;
         Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
     }
 
-    /// Starts what gatherv() does; both buffers are in use until the request has ended.
+    /// Starts a gatherv(); both buffers are in use until the request has ended.
     ///
-    /// Where one of them has a wrong length its wait() raises what gatherv() does, and others, and
-    /// this communicator, go on.
+    /// If one of them has the wrong length, wait() raises the error of gatherv(); the other ranks,
+    /// and this communicator, continue.
     #[pyo3(signature = (own, all = None, lengths = None, root = 0))]
     fn igatherv(
         &self,
@@ -125,7 +126,7 @@ impl Communicator {
         Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
     }
 
-    /// Starts what allgather() does; both buffers are in use until the request has ended.
+    /// Starts an allgather(); both buffers are in use until the request has ended.
     fn iallgather(
         &self,
         py: Python<'_>,
@@ -141,7 +142,7 @@ impl Communicator {
         Ok(Request::new(detached(py, begin)?, vec![own, all]))
     }
 
-    /// Starts what allgatherv() does; both buffers are in use until the request has ended.
+    /// Starts an allgatherv(); both buffers are in use until the request has ended.
     fn iallgatherv(
         &self,
         py: Python<'_>,
@@ -158,7 +159,7 @@ impl Communicator {
         Ok(Request::new(detached(py, begin)?, vec![own, all]))
     }
 
-    /// Starts what scatter() does; both buffers are in use until the request has ended.
+    /// Starts a scatter(); both buffers are in use until the request has ended.
     #[pyo3(signature = (all, own, root = 0))]
     fn iscatter(
         &self,
@@ -178,10 +179,10 @@ impl Communicator {
         Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
     }
 
-    /// Starts what scatterv() does; both buffers are in use until the request has ended.
+    /// Starts a scatterv(); both buffers are in use until the request has ended.
     ///
-    /// Lengths that do not fit raise what they do in igatherv(); a root that raises at once sends
-    /// nothing.
+    /// Lengths that do not match raise errors as in igatherv(); a root that raises one immediately
+    /// sends nothing.
     #[pyo3(signature = (all, lengths, own, root = 0))]
     fn iscatterv(
         &self,
@@ -203,7 +204,7 @@ impl Communicator {
         Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
     }
 
-    /// Starts what alltoall() does; both buffers are in use until the request has ended.
+    /// Starts an alltoall(); both buffers are in use until the request has ended.
     fn ialltoall(
         &self,
         py: Python<'_>,
@@ -219,7 +220,7 @@ impl Communicator {
         Ok(Request::new(detached(py, begin)?, vec![data, buffer]))
     }
 
-    /// Starts what alltoallv() does; both buffers are in use until the request has ended.
+    /// Starts an alltoallv(); both buffers are in use until the request has ended.
     fn ialltoallv(
         &self,
         py: Python<'_>,

@@ -1,8 +1,8 @@
-//! Python programs that use the package, as jobs on the loopback interface.
+//! Python programs that use the package, run as jobs on the loopback interface.
 //!
-//! The package is put together as `build.sh` does for users, around the library that cargo built;
-//! the test sets the environment that a launcher would. A program checks itself and says where it
-//! failed. No test waits by the clock; `timeout` ends a job that hangs.
+//! `build.sh` builds the package, as it does for users, around the library that cargo has built;
+//! the test sets the environment as a launcher would. Each program checks itself and reports where
+//! it failed. No test waits for a fixed time; `timeout` ends a job that hangs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,17 +10,17 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What a job may take; far more than it does.
+/// Time limit of a job; far more than it takes.
 const LIMIT_SECONDS: &str = "240";
 
-/// A Python and the package, in a folder that goes with it.
+/// A Python interpreter, and the package in a folder for it.
 struct Package {
     folder: tempfile::TempDir,
     python: String,
 }
 
-/// The first Python from 3.11 on that has the modules; `None`, and why, if there is none. With
-/// `OMNES_REQUIRE=python` or `torch` that is a failure.
+/// The first Python, 3.11 or later, that has the module; `None`, with the reason on standard error,
+/// if there is none. With `OMNES_REQUIRE=python` or `torch` that is a failure.
 fn python(module: Option<&str>) -> Option<String> {
     let names = std::env::var("PYTHON").into_iter().chain(["python3".to_owned()]);
     let wanted = module.map_or(String::new(), |module| format!("; import {module}"));
@@ -61,7 +61,7 @@ impl Package {
         Some(Self { folder, python })
     }
 
-    /// A program with its arguments.
+    /// The command of a program with its arguments.
     fn start(&self, program: &str) -> Command {
         let mut words = program.split(' ');
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
@@ -74,7 +74,7 @@ impl Package {
         command
     }
 
-    /// Runs a job of `size` ranks on the loopback interface; all must end well.
+    /// Runs a job of `size` ranks on the loopback interface; all must succeed.
     fn run(&self, program: &str, size: u32) {
         let port = omnes::free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
         let rank = |rank: u32| {

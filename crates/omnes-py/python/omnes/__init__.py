@@ -1,7 +1,7 @@
 """Collective communication for clusters on plain Ethernet.
 
 A program is started once per rank, by ``omnes run``, ``mpirun``, ``srun`` or
-``torchrun``, and each copy asks for its communicator::
+``torchrun``, and each copy creates its communicator::
 
     import omnes
 
@@ -12,21 +12,22 @@ A program is started once per rank, by ``omnes run``, ``mpirun``, ``srun`` or
         world.bcast(weights)
         world.barrier()
 
-Any object with the buffer protocol will do: bytearray, memoryview, array.array,
-NumPy arrays. They are used where they are, without a copy in Python. ``omnes.torch`` pushes
-the weights of PyTorch modules, and ``omnes.distributed`` is a backend of
-torch.distributed.
+Any object with the buffer protocol can be sent and received: bytearray, memoryview,
+array.array, NumPy arrays. Buffers are used in place, without a copy in Python.
+``omnes.torch`` pushes the weights of PyTorch modules, and ``omnes.distributed`` is
+a backend of torch.distributed.
 
-The end of the ``with`` block leaves the job together with all other ranks; jobs of
-join() are left by leave(). Ranks that wait for one that leaves through an
-exception, such as that of sys.exit(), or without the ``with`` block, get PeerLeft;
-for one that is killed, PeerFailed.
-Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
-threads run, and signal handlers twenty times a second: what those raise, such as
-KeyboardInterrupt, ends the call, as does the end of a time_limit() that it is in.
-Its operation is given up then; ``Communicator`` says what that does to others.
-After fork(), as of a DataLoader's workers, calls of the child raise ValueError:
-it knows its rank, and leaves the rest to its parent.
+At the end of the ``with`` block a rank leaves the job together with all other
+ranks; leave() leaves jobs of join(). If a rank leaves through an exception,
+including that of sys.exit(), or without the ``with`` block, ranks that wait for it
+get PeerLeft; if it is killed, PeerFailed.
+
+Errors are subclasses of ``omnes.Error``, one per kind. While a call waits, other
+threads run, and so do signal handlers, twenty times a second. An exception of a
+handler, such as KeyboardInterrupt, ends the call, as does the time_limit() around
+it. The operation is then given up; ``Communicator`` describes the consequences for
+other operations and ranks. After fork(), as in the workers of a DataLoader, calls
+in the child raise ValueError: only rank and size remain available there.
 """
 
 from ._omnes import (

@@ -1,4 +1,4 @@
-"""How collectives of torch.distributed are begun: at once or by the queue, within their limit."""
+"""Runs collectives of torch.distributed, immediately or in the queue, within their limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._work import Queued, TensorWork
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """What is the same for all calls of one method."""
+    """Properties that all calls of one method share."""
 
     name: str
     is_limited: bool
@@ -30,11 +30,12 @@ class _Kind:
 def collective(
     *, is_limited: bool = True, is_told_to_all: bool = True
 ) -> Callable[[Callable[..., Sequence[Any]]], Callable[..., Work]]:
-    """A method as PyTorch calls it: the tensors that it returns, which it has written, in a work.
+    """Wraps a method that returns the tensors it has written, so that PyTorch gets them in a Work.
 
-    Its object has Calls as _calls. is_limited says whether it ends with the limit of the options or
-    the group, and is refused after one that was given up, or sees to that itself; is_told_to_all,
-    whether all ranks that wait in it are told when one gives it up.
+    The method's object has Calls as _calls. is_limited says whether the call ends at the limit of
+    its options or of the group, and is rejected after a call that was given up; otherwise the
+    method itself ensures both. is_told_to_all says whether all ranks that wait in the collective
+    are notified when one gives it up.
     """
 
     def decorate(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
@@ -57,12 +58,12 @@ def collective(
 
 
 class Calls:
-    """Collectives of one group in the order in which its program calls them."""
+    """The collectives of one group, in the order in which its program calls them."""
 
     def __init__(self, members: Members, turns: Turns) -> None:
         self._members, self._turns = members, turns
         self._queue = Queue()
-        # So far, by which PyTorch's tools compare ranks.
+        # Number of calls so far, which PyTorch's tools compare between ranks.
         self.count = 0
 
     def begin(
@@ -72,11 +73,11 @@ class Calls:
         args: Sequence[Any],
         named: dict[str, Any],
     ) -> Work:
-        """Does the collective, or has it done: method is what does it, within its limit.
+        """Runs the collective, or queues it: method does the work, within the time limit.
 
-        If the options say that PyTorch waits at once, it is done in the caller's thread, else in
-        the queue's. So it is without options, or where older versions have nothing in them that
-        says it: that is PyTorch's default, by which DistributedDataParallel calls.
+        If the options say that PyTorch waits immediately, it runs in the caller's thread, otherwise
+        in the queue's. The queue is also used without options, and if those of older versions have
+        no such field: that is PyTorch's default, with which DistributedDataParallel calls.
         """
         self._members.check_joined()
         self.count += 1
@@ -90,7 +91,7 @@ class Calls:
             try:
                 with time_limit(limit_s):
                     return method(*args, **named)
-            except BaseException as error:  # also what a signal handler raises
+            except BaseException as error:  # including exceptions of signal handlers
                 self._turns.end_badly(kind.name, error, is_told_to_all=kind.is_told_to_all)
                 raise
 
@@ -100,7 +101,7 @@ class Calls:
             if not is_queued:
                 self._queue.wait()
         except BaseException as error:
-            # The others take part in it all the same.
+            # The other ranks take part in the collective nevertheless.
             self._queue.start(functools.partial(self._turns.refuse, kind.name, error))
             raise
         if is_queued:
@@ -108,10 +109,11 @@ class Calls:
         return TensorWork(within(tensors))
 
     def wait(self, limit_s: float | None = None) -> bool:
-        """Waits until all that are queued have ended, for so long at most; whether they have. In a
-        child of fork() they never do."""
+        """Waits until all queued collectives have ended, for at most limit_s seconds. True if they
+        have. In a child of fork() they never end.
+        """
         return self._queue.wait(limit_s)
 
     def close(self) -> None:
-        """No more of them; those that are queued still have their turn."""
+        """Accepts no more collectives; those that are queued still run."""
         self._queue.close()

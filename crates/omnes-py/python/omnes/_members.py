@@ -13,10 +13,10 @@ from ._rendezvous import through
 
 
 class Members:
-    """Their communicator, which the process has that made the group, until the group ends.
+    """The communicator of the ranks, in the process that created the group, until the group ends.
 
-    check raises if one of them is known to be gone. Raises what it raises, TimeoutError, which
-    names those that have not come, after the timeout.
+    check raises if a rank is known to be gone. Raises the errors of check, and TimeoutError, which
+    names the missing ranks, after the timeout.
     """
 
     def __init__(
@@ -29,17 +29,17 @@ class Members:
     ) -> None:
         self.rank, self.size = rank, size
         self.others = [other for other in range(size) if other != rank]
-        self.timeout = timeout  # of collectives that have no limit of their own
+        self.timeout = timeout  # of collectives without a limit of their own
         self._process = os.getpid()
         self._ranks: Communicator | None = self._meet(store, check)
 
     @property
     def joined(self) -> Communicator:
-        """Raises ValueError as check_joined() does."""
+        """The communicator; raises ValueError as check_joined() does."""
         return self.check_joined()
 
     def check_joined(self) -> Communicator:
-        """Raises ValueError after the end, and in a child of fork(); what they have joined."""
+        """The communicator; ValueError after the group has ended, and in a child of fork()."""
         if self._ranks is None:
             raise ValueError("the process group has been destroyed")
         if os.getpid() != self._process:
@@ -50,20 +50,20 @@ class Members:
         return self._ranks
 
     def is_here(self) -> bool:
-        """Whether this process has made the group; the child of a fork() has not."""
+        """True in the process that created the group, and False in a child of fork()."""
         return os.getpid() == self._process
 
     def is_open(self) -> bool:
         return self._ranks is not None
 
     def end(self) -> bool:
-        """False if the group has ended before."""
+        """Ends the group. False if it had ended before."""
         ranks, self._ranks = self._ranks, None
         return ranks is not None
 
     def limit_s(self, given: timedelta | None) -> float:
-        """The limit that is given, else the group's."""
-        # PyTorch says "none" by a negative one.
+        """The given limit, or else the group's."""
+        # PyTorch passes a negative limit for "none".
         limit = given if given is not None and given > timedelta(0) else self.timeout
         return limit.total_seconds()
 
@@ -72,7 +72,7 @@ class Members:
         try:
             return join(self.rank, self.size, exchange)
         except ExchangeFailed as error:
-            # These say more.
+            # These errors say more.
             if isinstance(error.__cause__, (Error, TimeoutError)):
                 raise error.__cause__ from None
             raise

@@ -1,4 +1,4 @@
-"""Messages of torch.distributed, which go on by themselves."""
+"""Messages of torch.distributed, which make progress by themselves."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ._omnes import Communicator, Request, time_limit
 from ._tensors import bytes_of, check_written, is_plain, to_read
 from ._work import TensorWork
 
-# Messages under way that a group keeps before it looks for those that have ended.
+# Number of outstanding messages from which a group looks for messages that have ended.
 _KEPT_MIN = 16
 
 
 class UnderWay:
-    """Messages of a group, which go on also where their works are dropped."""
+    """Outstanding messages of a group, which continue even if their works are dropped."""
 
     def __init__(self) -> None:
         self._messages: set[Message] = set()
-        # Signal handlers that send run in between.
+        # Reentrant, because a signal handler may send.
         self._lock = threading.RLock()
         self._count_max = _KEPT_MIN
 
     def keep(self, messages: list[Message], limit_s: float) -> Message:
-        """The message, the only one, whose wait() has such a limit unless it gets another."""
+        """Returns the only one of the messages, with limit_s as the default limit of its wait()."""
         if len(messages) != 1:
             raise ValueError(f"a message has one tensor, not {len(messages)}")
         message = messages[0]
         message.limit_s, message.kept = limit_s, self._messages
         with self._lock:
-            # Those that nobody waits for end where somebody looks.
+            # Messages that nobody waits for end only when they are tested.
             if len(self._messages) >= self._count_max:
                 for each in list(self._messages):
                     each.is_completed()
@@ -45,10 +45,10 @@ class UnderWay:
 
 
 class Message(TensorWork):
-    """A message under way. After wait() has raised TimeoutError, it is given up."""
+    """An outstanding message. It is given up when wait() raises TimeoutError."""
 
-    limit_s: float = threading.TIMEOUT_MAX  # of wait(), unless that has another
-    kept: set[Message] | None = None  # messages under way, of which it is one until it ends
+    limit_s: float = threading.TIMEOUT_MAX  # of wait(), unless the caller passes another
+    kept: set[Message] | None = None  # outstanding messages, which include this one until it ends
     _is_exact = False
 
     def __init__(
@@ -57,8 +57,8 @@ class Message(TensorWork):
         super().__init__([tensor])
         self._place, self._memory = place, memory
         self._request: Request | None = None
-        # Held where that becomes None, and by who brings what has come. Once more by its thread, if
-        # the handler of a signal comes in between.
+        # Held while the request is reset to None, and while received data are stored. Reentrant,
+        # because a signal handler may interrupt its owner.
         self._ending = threading.RLock()
         self._source = -1
 
@@ -78,8 +78,9 @@ class Message(TensorWork):
         *,
         is_exact: bool = False,
     ) -> Message:
-        """A shorter message fills the first elements of the tensor, unless it is to be exact: then
-        wait() raises ValueError."""
+        """A shorter message fills only the first elements, unless is_exact: then wait() raises
+        ValueError.
+        """
         check_written("the tensor", tensor)
         place = tensor.detach()
         memory = place if is_plain(place) else torch.empty(
@@ -96,8 +97,8 @@ class Message(TensorWork):
             try:
                 self._finish(lambda request: request.wait())
             except BaseException as error:
-                # Of a signal handler. The request would raise it again, in whatever looks for
-                # messages that have ended. One that has ended stays as it is.
+                # Perhaps of a signal handler. The request would raise it again, in the code that
+                # looks for messages that have ended. A request that has ended stays as it is.
                 self.give_up(error)
                 raise
         if self._error is not None:
@@ -109,20 +110,20 @@ class Message(TensorWork):
         return self._request is None
 
     def give_up(self, error: BaseException) -> None:
-        """Nothing comes in any more, and wait() raises the error; unless it has ended."""
+        """Unless the message has ended, no more data arrive, and wait() raises the error."""
         with self._ending:
             if self._request is not None:
                 self._error, self._request = error, None
                 self._leave()
 
     def source_rank(self) -> int:
-        """Who has sent the message; known when it is there."""
+        """The rank that sent the message; valid once the message has arrived."""
         return self._source
 
     _source_rank = source_rank
 
     def _finish(self, end: Callable[[Request], object]) -> None:
-        """Ends the request by end(), which may find that it has not ended yet."""
+        """Ends the request by end(), which may report that it has not ended yet."""
         request = self._request
         if request is None:
             return
@@ -130,7 +131,7 @@ class Message(TensorWork):
             if end(request) is False:
                 return
         except BaseException as error:
-            # Of a signal handler it may be, and the message is there all the same.
+            # The exception may come from a signal handler although the message has arrived.
             if request.status is not None:
                 self._bring(request)
                 raise
@@ -141,21 +142,22 @@ class Message(TensorWork):
         self._bring(request)
 
     def _bring(self, request: Request) -> None:
-        """Ends with what the request, which has ended well, has brought."""
+        """Stores the data of the request, which has succeeded, and ends the message."""
         with self._ending:
-            # Another thread has been here meanwhile: the tensor is the caller's again.
+            # Another thread may have been here meanwhile: then the tensor belongs to the caller
+            # again.
             if self._request is None:
                 return
             try:
                 self._take(request)
             except Exception as error:
                 self._error = error
-            # Last: whoever sees it, in whichever thread, finds the rest done.
+            # Last, so that any thread that sees it finds everything else done.
             self._request = None
             self._leave()
 
     def _leave(self) -> None:
-        """Nobody but its user has it any more, nor its tensors."""
+        """Forgets the message, so that only its user refers to it and its tensors."""
         if self.kept is not None:
             self.kept.discard(self)
 
@@ -169,7 +171,7 @@ class Message(TensorWork):
             )
         if self._memory is not self._place:
             if count < self._memory.nbytes:
-                # What has not come is as it was.
+                # Bytes that were not received are unchanged.
                 _as_bytes(self._memory)[count:] = _as_bytes(to_read(self._place))[count:]
             self._place.copy_(self._memory)
 

@@ -1,4 +1,4 @@
-"""What is compiled; use it as ``omnes``."""
+"""The compiled part of the package; use it as ``omnes``."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, Self, final
@@ -10,40 +10,40 @@ __version__: str
 _Op = Literal["sum", "product", "min", "max", "and", "or", "xor"]
 
 def join(rank: int, size: int, allgather: Callable[[bytes], list[bytes]]) -> Communicator:
-    """A communicator of ranks that can tell each other something by means of their own.
+    """Creates a communicator of ranks that can exchange data by means of their own.
 
-    Called by all of them. allgather is given a rank's bytes, as many on all ranks, and returns
-    those of all ranks, in their order; it is called the same number of times on all of them. The
-    first such communicator is a job by itself, others whose ranks are all in one job share it. The
-    jobs go on until leave() or abandon(). Raises Exchange on all ranks if one of them cannot;
-    ExchangeFailed if allgather raises an Exception, with that as its cause; whatever else that
-    raises, such as KeyboardInterrupt, unchanged; RankOutOfRange; ValueError in a child of fork()
-    whose parent has joined a job.
+    All of these ranks must call it. allgather takes a rank's bytes, the same number on all ranks,
+    and returns the bytes of all ranks, in order of ranks; it is called the same number of times on
+    all ranks. The first such communicator is a job of its own; others whose ranks are all in one
+    job share that job. The jobs last until leave() or abandon(). Raises Exchange on all ranks if
+    one of them cannot join; ExchangeFailed if allgather raises an Exception, which is its cause;
+    anything else that allgather raises, such as KeyboardInterrupt, unchanged; RankOutOfRange;
+    ValueError in a child of fork() whose parent has joined a job.
     """
 
 def leave() -> None:
-    """Leaves all jobs of join(): waits for their ranks, then for the last answers.
+    """Leaves all jobs of join(): waits for their ranks, then for outstanding acknowledgements.
 
-    Called by all ranks of these jobs, as their last act. Raises PeerFailed if a rank has failed;
-    the jobs are left nevertheless.
+    All ranks of these jobs must call it, as their last operation. Raises PeerFailed if a rank has
+    failed; the jobs are left nevertheless.
     """
 
 def abandon() -> None:
-    """Leaves all jobs of join(), without waiting for their ranks.
+    """Leaves all jobs of join() without waiting for their ranks.
 
-    Whoever waits for this rank then gets PeerLeft. Waits for the last answers, for a second per job
-    at most.
+    Ranks that wait for this one then get PeerLeft. Waits at most one second per job for outstanding
+    acknowledgements.
     """
 
 @final
 class time_limit:
-    """A limit of so many seconds for all calls of a thread in a with block.
+    """A limit, in seconds, for all calls of a thread in a with block.
 
-    A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, or
-    once it gets the interpreter's lock if another thread holds that for longer, and its operation
-    is given up; Communicator says what follows from that for a collective one, and recv() for a
-    message, which is lost if it has begun to come. Of limits within each other, the nearest counts;
-    infinity is none. Raises ValueError for a limit below 0 and NaN.
+    A call that has not ended by then raises TimeoutError at most a twentieth of a second later, or
+    once it gets the interpreter's lock if another thread holds that for longer. Its operation is
+    given up: Communicator describes the consequences for a collective, and recv() for a message,
+    which is lost if it has begun to arrive. Of nested limits, the nearest one applies; infinity
+    means no limit. Raises ValueError for a negative limit or NaN.
     """
 
     def __init__(self, seconds: float) -> None: ...
@@ -52,116 +52,121 @@ class time_limit:
 
 @final
 class Communicator:
-    """A group of ranks that communicate with each other, apart from all other groups.
+    """A group of ranks that communicate with each other, separately from all other groups.
 
-    All ranks call its collective operations, which are all but messages (send(), recv(), probe()
-    and their like), in the same order, each rank from one thread at a time. They raise PeerLeft if
-    a rank has left the job, beside what each of them names. Buffers are whatever has one, with
-    elements one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags
-    and colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a
-    child of fork(), which must not take its parent's place, rank and size remain, finalize() and
-    abandon() do nothing, and all else raises ValueError.
+    All ranks must call its collective operations, which are all except messages (send(), recv(),
+    probe() and their variants), in the same order, each rank from one thread at a time. Collective
+    operations raise PeerLeft if a rank has left the job, in addition to the errors that they list.
+    A buffer is any object with the buffer protocol and contiguous elements; TypeError or ValueError
+    says why an object cannot be used. Ranks, tags and colors are numbers from 0 to 2**32 - 1;
+    others raise ValueError. After finalize(), and in a child of fork(), which must not take its
+    parent's place, rank and size remain available, finalize() and abandon() do nothing, and
+    everything else raises ValueError.
 
-    Any call may also raise DeclaredFailed, when the others have given up on this rank, and
-    AlreadyLeft, once it has left the job. What waits for data of another rank may raise PeerGaveUp,
-    when that has given up its part; what sends TooLarge; what enters a barrier Barrier, when omnesd
-    has taken back what ran it. A collective operation but for bcast(), and barrier() without
-    OMNES_NIC=off, that is begun and raises any of these, or ends by a signal handler or a
-    time_limit(), is given up: it and all others on this communicator raise CollectivesBroken from
-    then on, on all ranks; communicators that were made by dup() or split() go on, and may make
-    others. So is one of the few barriers, from the seventeenth on, in which the nodes of a
-    communicator agree on the kernel's network interface; a barrier with timeout_s is none of those.
+    Any call may also raise DeclaredFailed, if the other ranks have declared this one failed, and
+    AlreadyLeft, once this rank has left the job. A call that waits for data from another rank may
+    raise PeerGaveUp, if that rank has given up its part; a call that sends, TooLarge; and a call
+    that enters a barrier, Barrier, if omnesd has withdrawn the slot that ran it. A collective
+    operation that has started and raises one of these errors, or is ended by a signal handler or a
+    time_limit(), is given up, except for bcast(), and for barrier() unless OMNES_NIC=off: the
+    operation and all others on this communicator raise CollectivesBroken from then on, on all
+    ranks. Communicators that were made by dup() or split() continue to work, and can create others.
+    A barrier is given up, too, if it is one of the few, from the seventeenth on, in which the nodes
+    of a communicator agree on the kernel NIC; a barrier with timeout_s is never one of them.
 
-    What a signal handler raises while a call waits is raised by the call, and its operation is
-    given up. An operation that ends while the handler runs is not given up but done: a received
-    message is in its buffer, though recv() does not return its length, which a Request has in its
-    status. A time_limit() raises nothing for an operation that is done.
+    An exception that a signal handler raises while a call waits is raised by the call, and its
+    operation is given up. An operation that completes while the handler runs is not given up: a
+    received message is in its buffer, although recv() does not return its length, which a Request
+    has in its status. A time_limit() raises nothing for a completed operation.
 
-    Calls that do not fit each other, such as a receive of what nobody sends, may wait for ever, but
-    for a time_limit(). With OMNES_COMPARE=on on all ranks, each collective call but those that do
-    not block or have a limit is compared between them before, its root, length, type and op: where
-    they differ, all raise Mismatch, which names both calls.
+    Calls that do not match, such as a receive of a message that nobody sends, may wait forever
+    unless a time_limit() ends them. With OMNES_COMPARE=on on all ranks, each collective call,
+    except nonblocking calls and those with a limit, first compares its root, length, type and op
+    between the ranks: if they differ, all ranks raise Mismatch, which names both calls.
     """
 
     @staticmethod
     def from_env() -> Communicator:
-        """All ranks of the job that this process belongs to, as the launcher's environment says.
+        """The communicator of all ranks of the job that the launcher's environment describes.
 
-        Waits until all have come. Raises NoLauncher, InvalidVariable, RankOutOfRange, Join,
-        NoMulticast, NoNic, MultiSend; ValueError in a child of fork() whose parent has joined.
+        Waits until all ranks have joined. Raises NoLauncher, InvalidVariable, RankOutOfRange, Join,
+        NoMulticast, NoNic, MultiSend; ValueError in a child of fork() whose parent has joined a
+        job.
         """
     @property
     def rank(self) -> int:
-        """This process's rank here, from 0."""
+        """Rank of this process in the communicator, from 0."""
     @property
     def size(self) -> int:
-        """Number of ranks here."""
+        """Number of ranks in the communicator."""
     @property
     def node_count(self) -> int:
-        """Number of nodes that the ranks are on; without shared memory each rank is one."""
+        """Number of nodes that the ranks are on; without shared memory, each rank is one."""
     @property
     def multicast(self) -> str:
-        """Group and interface that the job multicasts by, or "off" and why, in words."""
+        """Multicast group and interface of the job, or "off" and the reason, as text."""
     def bcast(self, buffer: Buffer, root: int = 0) -> None:
-        """Copies the root's bytes into buffer of every rank, which is as long everywhere.
+        """Copies the root's bytes into the buffer of every rank; all have the same length.
 
         The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Mismatch (the
         lengths differ), PeerFailed.
         """
     def ibcast(self, buffer: Buffer, root: int = 0) -> Request:
-        """Starts what bcast() does; buffer is in use until the request has ended."""
+        """Starts a bcast(); buffer is in use until the request has ended."""
     def barrier(self, *, timeout_s: float | None = None) -> None:
-        """Waits until all ranks have called it, with a limit for so many seconds at most.
+        """Waits until all ranks have entered the barrier, for at most timeout_s seconds.
 
-        If one rank gives a limit, all do, though limits may differ, and be infinite. Raises
-        BarrierTimeout, whose missing names the ranks that have not come, and PeerFailed; ValueError
-        for a limit below 0 and NaN. After a timeout the barrier remains entered: the next one, with
-        a limit or without, goes on waiting for it; with OMNES_NIC=off only one with a limit does.
+        If one rank sets a limit, all must; limits may differ, and be infinite. Raises
+        BarrierTimeout, whose missing lists the ranks that have not entered, and PeerFailed;
+        ValueError for a negative limit or NaN. After a timeout this rank has still entered the
+        barrier, and its next one, with or without a limit, continues to wait for it; with
+        OMNES_NIC=off only one with a limit does.
         """
     def ibarrier(self) -> Request:
-        """Enters a barrier without waiting for it, as all ranks then do."""
+        """Enters a barrier without waiting for it; all ranks must then enter it by this call."""
     def allreduce(self, buffer: Buffer, op: _Op = "sum") -> None:
-        """Combines the numbers of all ranks' buffers, which have the same bits everywhere then.
+        """Combines the numbers in all ranks' buffers; every buffer gets the result.
 
-        buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
-        product, min, max, or of integers and, or, xor. Elements' type and op are compared between
-        ranks with OMNES_COMPARE=on alone: else, where they differ, the result means nothing, and
-        nobody is told. Raises Reduction, Truncated, Mismatch (the lengths differ), PeerFailed,
-        PeerLeft; TypeError for other buffers. Where lengths differ, ranks that take different ways,
-        as with up to four numbers and more, may all wait until somebody leaves.
+        The result has the same bits on all ranks. buffer holds integers of 1 to 8 bytes or floats
+        of 4 or 8 bytes, the same number on all ranks. op is "sum", "product", "min" or "max"; for
+        integers, also "and", "or" or "xor". Element types and op are compared between ranks only
+        with OMNES_COMPARE=on: otherwise, if they differ, the result is meaningless and no rank is
+        notified. Raises Reduction, Truncated, Mismatch (the lengths differ), PeerFailed, PeerLeft;
+        TypeError for other buffers. If lengths differ, ranks that use different algorithms, as for
+        up to four numbers and for more, may all wait until one leaves.
         """
     def reduce(self, buffer: Buffer, root: int = 0, op: _Op = "sum") -> None:
-        """Combines the numbers of all ranks' buffers at the root.
+        """Combines the numbers in all ranks' buffers; the root's buffer gets the result.
 
-        Those of the others serve as room, and mean nothing afterwards. Raises what allreduce()
-        raises, and RankOutOfRange.
+        The buffers of the other ranks are scratch space, and their contents are then undefined.
+        Raises the errors of allreduce(), and RankOutOfRange.
         """
     def reduce_scatter(self, buffer: Buffer, op: _Op = "sum") -> tuple[int, int]:
-        """Combines the numbers of all ranks' buffers, of which each rank gets a block.
+        """Combines the numbers in all ranks' buffers; each rank gets one block of the result.
 
-        Returns the block's first index and the one after its last; all other numbers stay as they
-        were. Blocks follow each other in order of ranks. Raises what allreduce() raises.
+        Returns the index of the block's first number and the index after its last; all other
+        numbers are unchanged. Blocks are contiguous, in order of ranks. Raises the errors of
+        allreduce().
         """
     def scan(self, buffer: Buffer, op: _Op = "sum") -> None:
-        """Combines the numbers of the buffers of this rank and of all ranks before it.
+        """Combines the numbers in the buffers of this rank and of all ranks before it.
 
-        In order of ranks and from the left, ((0 op 1) op 2) op 3 at rank 3, so that floats have the
-        same bits as from a loop that does the same. Raises what allreduce() raises. Where the
-        buffers of some have up to 4 KiB and those of others more, all may wait until somebody
-        leaves.
+        Combines in order of ranks and from the left, ((0 op 1) op 2) op 3 at rank 3, so floats have
+        the same bits as from a loop that does the same. Raises the errors of allreduce(). If some
+        buffers have at most 4 KiB and others more, all ranks may wait until one leaves.
         """
     def exscan(self, buffer: Buffer, op: _Op = "sum") -> None:
-        """Does what scan() does with the buffers of the ranks before this one alone.
+        """As scan(), but combines only the buffers of the ranks before this one.
 
-        That of rank 0, which has none before it, stays as it is.
+        The buffer of rank 0, which has no ranks before it, is unchanged.
         """
     def gather(self, own: Buffer, all: Buffer | None = None, root: int = 0) -> None:
-        """Brings the bytes of every rank's own to the root, into all, in order of ranks.
+        """Gathers every rank's own into the root's all, in order of ranks.
 
-        own is as long on all ranks; all is needed by the root alone. Raises BufferLength (all of
-        the root is not as long as all own together), RankOutOfRange, Truncated, Mismatch,
-        PeerFailed, PeerLeft; ValueError if the two overlap. Where lengths differ, some are short
-        and others are not, all may wait until somebody leaves.
+        own has the same length on all ranks; only the root needs all. Raises BufferLength (the
+        root's all does not have the length of all own together), RankOutOfRange, Truncated,
+        Mismatch, PeerFailed, PeerLeft; ValueError if the two buffers overlap. If lengths differ,
+        some of them short and others long, all ranks may wait until one leaves.
         """
     def gatherv(
         self,
@@ -170,27 +175,28 @@ class Communicator:
         lengths: Sequence[int] | None = None,
         root: int = 0,
     ) -> None:
-        """Does what gather() does, where each own may have any length.
+        """As gather(), but each own may have a different length.
 
-        lengths has those of all ranks in bytes, in order of ranks; all and lengths are needed by
-        the root alone. Raises what gather() raises, but of lengths at the root alone, and others,
-        and this communicator, go on.
+        lengths has those of all ranks in bytes, in order of ranks; only the root needs all and
+        lengths. Raises the errors of gather(), but those about lengths only at the root; the other
+        ranks, and this communicator, continue.
         """
     def allgather(self, own: Buffer, all: Buffer) -> None:
-        """Brings the bytes of every rank's own to all ranks, into all, in order of ranks.
+        """Gathers every rank's own into the all of every rank, in order of ranks.
 
-        Raises what gather() raises.
+        Raises the errors of gather().
         """
     def allgatherv(self, own: Buffer, all: Buffer, lengths: Sequence[int]) -> None:
-        """Does what allgather() does, where each own may have any length.
+        """As allgather(), but each own may have a different length.
 
-        lengths has those of all ranks in bytes, in order of ranks, the same on all. Raises what
-        allgather() raises. Where lengths differ, but not their sum, bytes are in wrong places.
+        lengths has those of all ranks in bytes, in order of ranks, the same on all ranks. Raises
+        the errors of allgather(). If lengths differ between ranks, but not in their sum, bytes are
+        in wrong places.
         """
     def scatter(self, all: Buffer | None, own: Buffer, root: int = 0) -> None:
-        """Brings to every rank's own its part of the root's all, which has them in order of ranks.
+        """Distributes the parts of the root's all, in order of ranks, to every rank's own.
 
-        all is needed by the root alone. Raises what gather() raises.
+        Only the root needs all. Raises the errors of gather().
         """
     def scatterv(
         self,
@@ -199,16 +205,16 @@ class Communicator:
         own: Buffer,
         root: int = 0,
     ) -> None:
-        """Does what scatter() does, where each own may have any length.
+        """As scatter(), but each own may have a different length.
 
-        lengths has those of all ranks in bytes, in order of ranks; all and lengths are needed by
-        the root alone. Raises what scatter() raises, but of lengths only where they do not fit, and
-        others, and this communicator, go on.
+        lengths has those of all ranks in bytes, in order of ranks; only the root needs all and
+        lengths. Raises the errors of scatter(), but those about lengths only on ranks whose lengths
+        do not match; the other ranks, and this communicator, continue.
         """
     def alltoall(self, data: Buffer, buffer: Buffer) -> None:
-        """Brings part r of every rank's data to rank r, into buffer, in order of ranks.
+        """Sends part r of every rank's data to rank r, into its buffer, in order of ranks.
 
-        All parts are equally long. Raises what gather() raises.
+        All parts have the same length. Raises the errors of gather().
         """
     def alltoallv(
         self,
@@ -217,45 +223,45 @@ class Communicator:
         buffer: Buffer,
         buffer_lengths: Sequence[int],
     ) -> None:
-        """Does what alltoall() does, where parts may have any lengths.
+        """As alltoall(), but parts may have different lengths.
 
-        data_lengths has those of data in bytes, in order of the ranks that they are for;
-        buffer_lengths those of what comes, in order of the ranks that send it. Raises what
-        alltoall() raises.
+        data_lengths has the lengths of the parts of data in bytes, in order of destination ranks;
+        buffer_lengths those of the parts to receive, in order of source ranks. Raises the errors of
+        alltoall().
         """
     def send(self, data: Buffer, to: int, *, tag: int = 0) -> None:
-        """Sends bytes to rank to; returns when data may be changed.
+        """Sends data to rank to, and returns when data may be changed.
 
-        A message of up to 16 KiB is on its way then, a longer one has arrived; one of more than
-        OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both send such a
-        message first wait for ever, which sendrecv() and isend() do not. As with MPI's standard
-        sends, no more than a limit is kept of messages that nobody receives: of those of up to 16
-        KiB, 4 MiB here for each receiver, each counted with 128 bytes beside its data, beyond which
-        they too wait until they have arrived. Raises RankOutOfRange, PeerFailed, PeerLeft.
+        A message of up to 16 KiB is then in flight; a longer one has arrived. A message of more
+        than OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both first
+        send each other such a message wait forever; use sendrecv() or isend(). As with MPI's
+        standard mode, messages that nobody receives are buffered only up to a limit: 4 MiB here per
+        receiver for messages of up to 16 KiB, counting 128 bytes of overhead each, beyond which
+        they, too, wait until they have arrived. Raises RankOutOfRange, PeerFailed, PeerLeft.
         """
     def recv(
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
     ) -> tuple[int, int, int]:
-        """Waits for the oldest message that no receive has taken, and puts it into buffer.
+        """Waits for the oldest message that no receive has taken, and stores it in buffer.
 
-        source and tag are those wanted, None for any; buffer may be longer than the message.
-        Messages of one sender with one tag come in the order sent. Returns source, tag and length
-        in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft. After a receive that is
-        given up, by a signal handler or a time_limit(), the next one gets its message, unless that
-        has begun to come: it is lost then.
+        source and tag are those of the message, None for any; buffer may be longer than the
+        message. Messages of one sender with the same tag arrive in the order sent. Returns source,
+        tag and length in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft. If a signal
+        handler or a time_limit() ends a receive, its message is left to the next receive, or lost
+        if it has begun to arrive.
         """
     def probe(
         self, source: int | None = None, *, tag: int | None = None
     ) -> tuple[int, int, int]:
         """Waits for the oldest message that no receive has taken, as recv() does, but leaves it.
 
-        Returns its source, tag and length in bytes: a recv() from that source with that tag gets
-        it, unless another thread's was sooner. Raises RankOutOfRange, PeerFailed, PeerLeft.
+        Returns its source, tag and length in bytes: a recv() with that source and tag gets it,
+        unless a receive of another thread is first. Raises RankOutOfRange, PeerFailed, PeerLeft.
         """
     def iprobe(
         self, source: int | None = None, *, tag: int | None = None
     ) -> tuple[int, int, int] | None:
-        """As probe(), but None if no such message is there yet."""
+        """As probe(), but returns None if no such message is there yet."""
     def sendrecv(
         self,
         data: Buffer,
@@ -266,39 +272,40 @@ class Communicator:
         tag: int = 0,
         wanted: int | None = None,
     ) -> tuple[int, int, int]:
-        """Sends data as send() and receives into buffer as recv() at once, at any length.
+        """Sends data as send() does, and concurrently receives into buffer as recv() does.
 
-        tag is that of data; source and wanted are those of the message that comes, None for any.
-        Returns source, tag and length in bytes of that. Raises what send() and recv() do, and
-        ValueError if the two overlap; after an error other than Truncated what has not been sent
-        yet is given up.
+        The lengths are not limited. tag is that of data; source and wanted are the source and tag
+        of the message to receive, None for any. Returns source, tag and length in bytes of that
+        message. Raises the errors of send() and recv(), and ValueError if the two buffers overlap;
+        after an error other than Truncated, data that have not been sent yet are given up.
         """
     def isend(self, data: Buffer, to: int, *, tag: int = 0) -> Request:
-        """Starts what send() does; data is in use until the request has ended.
+        """Starts a send(); data is in use until the request has ended.
 
-        Never waits: a message for which send() would is a request that ends later.
+        Never waits: if send() would wait, the request ends later.
         """
     def irecv(
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
     ) -> Request:
-        """Starts what recv() does; buffer is in use until the request has ended."""
+        """Starts a recv(); buffer is in use until the request has ended."""
     def iallreduce(self, buffer: Buffer, op: _Op = "sum") -> Request:
-        """Starts what allreduce() does; buffer is in use until the request has ended.
+        """Starts an allreduce(); buffer is in use until the request has ended.
 
-        All ranks start it by this call, in the same order as their other collective operations; any
-        number may be under way, also of the ones below.
+        All ranks must start it by this call, in the same order as their other collective
+        operations. Any number of nonblocking reductions, gathers, scatters and all-to-alls may be
+        outstanding.
         """
     def ireduce(self, buffer: Buffer, root: int = 0, op: _Op = "sum") -> Request:
-        """Starts what reduce() does; buffer is in use until the request has ended."""
+        """Starts a reduce(); buffer is in use until the request has ended."""
     def ireduce_scatter(
         self, buffer: Buffer, op: _Op = "sum"
     ) -> tuple[Request, tuple[int, int]]:
-        """Starts what reduce_scatter() does; buffer is in use until the request has ended.
+        """Starts a reduce_scatter(); buffer is in use until the request has ended.
 
-        Returns the request and, at once, what reduce_scatter() does.
+        Returns the request and, immediately, the two indices of reduce_scatter().
         """
     def igather(self, own: Buffer, all: Buffer | None = None, root: int = 0) -> Request:
-        """Starts what gather() does; both buffers are in use until the request has ended."""
+        """Starts a gather(); both buffers are in use until the request has ended."""
     def igatherv(
         self,
         own: Buffer,
@@ -306,17 +313,17 @@ class Communicator:
         lengths: Sequence[int] | None = None,
         root: int = 0,
     ) -> Request:
-        """Starts what gatherv() does; both buffers are in use until the request has ended.
+        """Starts a gatherv(); both buffers are in use until the request has ended.
 
-        Where one of them has a wrong length its wait() raises what gatherv() does, and others, and
-        this communicator, go on.
+        If one of them has the wrong length, wait() raises the error of gatherv(); the other ranks,
+        and this communicator, continue.
         """
     def iallgather(self, own: Buffer, all: Buffer) -> Request:
-        """Starts what allgather() does; both buffers are in use until the request has ended."""
+        """Starts an allgather(); both buffers are in use until the request has ended."""
     def iallgatherv(self, own: Buffer, all: Buffer, lengths: Sequence[int]) -> Request:
-        """Starts what allgatherv() does; both buffers are in use until the request has ended."""
+        """Starts an allgatherv(); both buffers are in use until the request has ended."""
     def iscatter(self, all: Buffer | None, own: Buffer, root: int = 0) -> Request:
-        """Starts what scatter() does; both buffers are in use until the request has ended."""
+        """Starts a scatter(); both buffers are in use until the request has ended."""
     def iscatterv(
         self,
         all: Buffer | None,
@@ -324,13 +331,13 @@ class Communicator:
         own: Buffer,
         root: int = 0,
     ) -> Request:
-        """Starts what scatterv() does; both buffers are in use until the request has ended.
+        """Starts a scatterv(); both buffers are in use until the request has ended.
 
-        Lengths that do not fit raise what they do in igatherv(); a root that raises at once sends
-        nothing.
+        Lengths that do not match raise errors as in igatherv(); a root that raises one immediately
+        sends nothing.
         """
     def ialltoall(self, data: Buffer, buffer: Buffer) -> Request:
-        """Starts what alltoall() does; both buffers are in use until the request has ended."""
+        """Starts an alltoall(); both buffers are in use until the request has ended."""
     def ialltoallv(
         self,
         data: Buffer,
@@ -338,60 +345,60 @@ class Communicator:
         buffer: Buffer,
         buffer_lengths: Sequence[int],
     ) -> Request:
-        """Starts what alltoallv() does; both buffers are in use until the request has ended."""
+        """Starts an alltoallv(); both buffers are in use until the request has ended."""
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """Parts the communicator: ranks of one color get a new one, in the order of their keys.
+        """Splits the communicator: ranks of the same color form a new one, in order of their keys.
 
-        A rank without color gets None. A job makes at most 2^27 - 1 communicators in its life,
-        those that were let go of counted. Raises PeerFailed, TooManyCommunicators.
+        A rank whose color is None gets None. A job can create at most 2^27 - 1 communicators in
+        total, including those that were dropped. Raises PeerFailed, TooManyCommunicators.
         """
     def dup(self) -> Communicator:
-        """A communicator of the same ranks whose messages do not mix with this one's."""
+        """A new communicator of the same ranks, whose messages do not mix with this one's."""
     def stats(self) -> dict[str, int]:
-        """Counts since this rank has started; `omnes stat --help` says what each means."""
+        """Counters since this rank started; `omnes stat --help` describes each of them."""
     def finalize(self) -> None:
-        """Leaves the job: waits for all ranks, then for the last answers.
+        """Leaves the job: waits for all ranks, then for outstanding acknowledgements.
 
-        The last act of every rank, on the communicator of from_env(); ValueError on others. A
-        second call does nothing.
+        Every rank must call it as its last operation, on the communicator of from_env(); others
+        raise ValueError. A second call does nothing.
         """
     def abandon(self) -> None:
-        """Leaves the job without waiting for its ranks: who waits for this one gets PeerLeft.
+        """Leaves the job without waiting for its ranks; ranks that wait for this one get PeerLeft.
 
-        For ranks that cannot go on; waits for the last answers for a second at most. Of the
-        communicator of from_env(), ValueError on others, which get AlreadyLeft from then on. A
-        second call does nothing.
+        For ranks that cannot continue; waits at most one second for outstanding acknowledgements.
+        Must be called on the communicator of from_env(); on others it raises ValueError, and they
+        raise AlreadyLeft once the job is left. A second call does nothing.
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None:
-        """Finalizes; after an exception, that of sys.exit() too, leaves without waiting, and nobody
-        waits for this rank.
+        """Calls finalize(); after an exception, including sys.exit(), leaves without waiting.
 
-        A communicator of join(), split() or dup() is just let go of: omnes.leave() leaves the jobs
-        of join().
+        No rank then waits for this one. A communicator of join(), split() or dup() is only dropped:
+        omnes.leave() leaves the jobs of join().
         """
 
 @final
 class Request:
-    """An operation that has been started; it goes on by itself. Any threads may use it at once.
+    """A started operation, which progresses by itself. Several threads may use it concurrently.
 
-    Dropped before it has ended it is given up: the message of a receive is for the next receive,
-    but lost if it has begun to come; those to whom this rank would have passed a broadcast on get
-    PeerGaveUp, and later broadcasts their own data; of a reduction, gather or scatter, all
-    collective operations of the communicator raise CollectivesBroken from then on.
+    A request that is dropped before it has ended is given up: the message of a receive is left to
+    the next receive, or lost if it has begun to arrive; ranks to which this rank would have
+    forwarded a broadcast get PeerGaveUp, and later broadcasts get their own data; after a
+    reduction, gather or scatter, all collective operations of the communicator raise
+    CollectivesBroken from then on.
     """
 
     def test(self) -> bool:
-        """Whether the operation has ended; waits for nobody. Raises what the operation raises."""
+        """True if the operation has ended; does not wait. Raises the operation's error."""
     def wait(self) -> None:
-        """Waits until the operation has ended. Raises what the operation raises.
+        """Waits until the operation has ended. Raises the operation's error.
 
-        What a signal handler raises is raised too, and the operation is given up, unless it has
-        ended while the handler ran: then status is not None, and another wait() raises nothing.
+        An exception of a signal handler is raised, too, and the operation is given up, unless it
+        has ended while the handler ran: then status is not None, and another wait() raises nothing.
         """
     @property
     def status(self) -> tuple[int, int, int] | None:
-        """Source, tag and length in bytes, as of recv(); None before the operation has ended."""
+        """Source, tag and length in bytes, as from recv(); None until the operation has ended."""
 
 class Error(RuntimeError):
     """Any error of Omnes."""

@@ -1,4 +1,4 @@
-"""Collectives of a group in the order in which they are started, done by a thread of its own."""
+"""The queue of a group's collectives, which run in the order in which they are started."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 
 from ._work import Queued, waitable
 
-# Those that may still run.
+# Threads that may still run.
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class Queue:
-    """Works of one group, done one at a time by a thread, which begins with the first of them.
+    """The works of one group, run one at a time by a thread, which starts with the first of them.
 
     A callback runs in that thread, after the works that were queued when its future was first asked
-    for. What it starts is done immediately. So the callback may wait for it, and it comes at the
-    same place on all ranks, whatever their programs have started meanwhile.
+    for. Collectives that it starts run immediately, so the callback may wait for them, and they
+    come at the same place on all ranks, whatever the programs have started meanwhile.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        # The first is being done, or its callbacks are.
+        # The first work, or its callbacks, are in progress.
         self._works: collections.deque[Queued] = collections.deque()
         self._thread: threading.Thread | None = None
         self._is_open = True
 
     def start(self, call: Callable[[], list[Any]]) -> Queued:
-        """Has the call done after all that were started before; it returns the work's result.
+        """Queues the call after all that were started before; it returns the work's result.
 
-        Raises ValueError after close(), RuntimeError if there can be no thread."""
+        Raises ValueError after close(), RuntimeError if the thread cannot be started."""
         work = Queued(call, self._changed, self._last)
         if self._is_own():
             work.run()
@@ -47,25 +47,26 @@ class Queue:
         return work
 
     def wait(self, limit_s: float | None = None) -> bool:
-        """Waits until all works and their callbacks have ended, for so long at most; whether they
-        have. A callback waits for nothing here."""
+        """Waits, at most limit_s seconds, until all works and their callbacks have ended. True if
+        they have. A callback does not wait here.
+        """
         if not self._works or self._is_own():
             return True
         with self._changed:
             return self._changed.wait_for(lambda: not self._works, waitable(limit_s))
 
     def close(self) -> None:
-        """Ends the thread, after the works that it still has."""
+        """Ends the thread after the works that are still queued."""
         with self._changed:
             self._is_open = False
             self._changed.notify_all()
 
     def _last(self) -> Queued | None:
-        """The newest work that has not ended; none for callbacks, which cannot know it."""
+        """The newest work that has not ended; None for callbacks, which cannot know it."""
         return self._works[-1] if self._works and not self._is_own() else None
 
     def _begin(self) -> None:
-        """Begins the thread, or raises RuntimeError and leaves everything as it was."""
+        """Starts the thread, or raises RuntimeError and leaves everything unchanged."""
         thread = threading.Thread(target=self._serve, name="omnes", daemon=True)
         thread.start()
         self._thread = thread
@@ -90,6 +91,6 @@ class Queue:
 
 
 def join(limit_s: float) -> None:
-    """Waits for the threads of closed queues, each for so long at most."""
+    """Waits for the threads of closed queues, at most limit_s seconds for each."""
     for thread in list(_threads):
         thread.join(limit_s)

@@ -1,4 +1,4 @@
-"""How reductions of torch.distributed are done by the calls of Communicator."""
+"""Reductions of torch.distributed, implemented by calls of Communicator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OPERATIONS: dict[str, _Op] = {
 
 
 def all_reduce(turns: Turns, tensor: torch.Tensor, opts: Any) -> None:
-    """Combines the ranks' tensors, in all of them."""
+    """Combines the tensors of all ranks, in place on all of them."""
     if tensor.layout == torch.sparse_coo:
         return _all_reduce_sparse(turns, tensor, opts)
     with to_write(tensor) as place:
@@ -42,7 +42,7 @@ def all_reduce(turns: Turns, tensor: torch.Tensor, opts: Any) -> None:
 def reduce(
     turns: Turns, tensor: torch.Tensor, output: torch.Tensor, root: int, opts: Any
 ) -> None:
-    """Combines the ranks' tensors into output at root; those of the others stay as they are."""
+    """Combines the tensors of all ranks into output at root; other tensors are unchanged."""
 
     def reduction(ranks: Communicator, memory: Any, name: _Op) -> None:
         ranks.reduce(memory, root, name)
@@ -57,7 +57,7 @@ def reduce(
 def reduce_scatter(
     turns: Turns, output: torch.Tensor, parts: Sequence[torch.Tensor], opts: Any
 ) -> None:
-    """Combines the parts that the ranks have for each into its output."""
+    """Combines, for each rank, the parts that all ranks have for it, into its output."""
     check_count(parts, turns.size)
     if len({part.numel() for part in parts}) == 1:
         check_alike(parts, output, turns.size)
@@ -72,7 +72,7 @@ def reduce_scatter(
 def reduce_scatter_from(
     turns: Turns, output: torch.Tensor, tensor: torch.Tensor, opts: Any
 ) -> None:
-    """The same, where the parts are one tensor."""
+    """As reduce_scatter(), with the parts in one tensor."""
     check_parts(tensor, output, turns.size)
     _reduce_scatter(turns, output, to_read(tensor).clone(), opts)
 
@@ -91,8 +91,9 @@ def _combine(
     opts: Any,
     reduction: Callable[[Communicator, Any, _Op], Any],
 ) -> None:
-    """Combines data, which may be overwritten, by reduction, and leaves what its range says, or
-    all, in result."""
+    """Combines data, which may be overwritten, by reduction, and stores the range that this
+    returns, or all of it, in result.
+    """
     name = _name_of(opts)
     if data.is_complex() and name in ("SUM", "AVG"):
         parts = torch.view_as_real(data)
@@ -113,7 +114,7 @@ def _combine(
 
 
 def _all_reduce_sparse(turns: Turns, tensor: torch.Tensor, opts: Any) -> None:
-    """Gathers the elements of all ranks, which each rank adds in the order of the ranks."""
+    """Gathers the elements of all ranks; each rank adds them in order of ranks."""
     check_here("the tensor", tensor)
     name = _name_of(opts)
     if name not in ("SUM", "AVG"):
@@ -135,8 +136,9 @@ def _all_reduce_sparse(turns: Turns, tensor: torch.Tensor, opts: Any) -> None:
 
 
 def _counts_of_alike(turns: Turns, own: torch.Tensor) -> list[int]:
-    """How many elements the sparse tensor has on each rank. Raises Mismatch on all ranks where
-    shapes or types differ."""
+    """Number of elements of the sparse tensor on each rank. Raises Mismatch on all ranks if shapes
+    or types differ.
+    """
     kind = f"{own.dtype} {list(own.shape)}, {own.sparse_dim()} dimensions of them sparse"
     told = torch.tensor([own._nnz(), zlib.crc32(kind.encode())], device="cpu")
     rows = told.new_empty((turns.size, 2))
@@ -153,14 +155,14 @@ def _counts_of_alike(turns: Turns, own: torch.Tensor) -> list[int]:
 
 
 def _rows_of_all(turns: Turns, own: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """The rows of all ranks, which have so many of them."""
+    """The rows of all ranks; counts has the number of rows of each."""
     table = own.new_empty((sum(counts), *own.shape[1:]))
     all_gather(turns, table.split(counts), own)
     return table
 
 
 def _name_of(opts: Any) -> str:
-    """The operation of a reduction."""
+    """Name of the reduction operation."""
     operation = getattr(opts, "reduceOp", opts) or torch.distributed.ReduceOp.SUM
     name = str(getattr(operation, "op", operation)).rpartition(".")[2]
     if name not in _OPERATIONS:

@@ -12,7 +12,7 @@ from torch.distributed import Store
 
 
 def take_environment() -> None:
-    """Tells PyTorch what `omnes run` has told, where nobody else has."""
+    """Sets PyTorch's environment variables from those of `omnes run`, unless they are set."""
     rendezvous = os.environ.get("OMNES_RENDEZVOUS", "")
     host, _, port = rendezvous.rpartition(":")
     if "RANK" in os.environ or "OMNES_RANK" not in os.environ or not port.isdigit():
@@ -23,7 +23,7 @@ def take_environment() -> None:
         "LOCAL_RANK": os.environ.get("OMNES_LOCAL_RANK", ""),
         "LOCAL_WORLD_SIZE": os.environ.get("OMNES_LOCAL_SIZE", ""),
         "MASTER_ADDR": host.strip("[]"),
-        # The port itself is that of Communicator.from_env().
+        # The port itself is used by Communicator.from_env().
         "MASTER_PORT": str(int(port) + 1),
     }
     for name, value in told.items():
@@ -34,13 +34,13 @@ def take_environment() -> None:
 def through(
     store: Store, rank: int, size: int, limit_s: float, check: Callable[[], None]
 ) -> Callable[[bytes], list[bytes]]:
-    """What gathers equally long bytes of all ranks through the store: rank 0 puts them together.
+    """A function that gathers bytes of equal length from all ranks through the store and rank 0.
 
-    Of each gathering nothing remains in the store, of each group a number per rank. While it waits,
-    it calls check, which raises if a rank cannot come. Raises TimeoutError, which names the ranks
-    that have not come, after limit_s.
+    A gathering leaves nothing in the store, a group one number per rank. While the function waits,
+    it calls check, which raises if a rank cannot come. It raises TimeoutError, which names the
+    missing ranks, after limit_s.
     """
-    # Groups that follow each other may have the same part of the same store.
+    # Successive groups may have the same part of the same store.
     group = store.add(f"omnes/{rank}", 1)
     rounds = itertools.count()
 
@@ -71,7 +71,7 @@ def through(
 
 
 def _pauses_s() -> Iterator[float]:
-    """How long to wait between looks: short at first, a twentieth of a second in the end."""
+    """Intervals between polls: short at first, finally a twentieth of a second."""
     pause_s = 0.0005
     while True:
         yield pause_s
@@ -79,14 +79,14 @@ def _pauses_s() -> Iterator[float]:
 
 
 def _late(store: Store, rows: Sequence[str], limit_s: float) -> str:
-    """Which ranks have not come; rank 0 where it has not put the others' bytes together."""
+    """Text that names the missing ranks; rank 0 if only the combined bytes are missing."""
     missing = [other for other, row in enumerate(rows) if not store.check([row])] or [0]
     ranks = ", ".join(map(str, missing))
     return f"ranks have not come to the group within {limit_s:g} s; of its ranks these: {ranks}"
 
 
 def _forget(store: Store, *keys: str) -> None:
-    # Not every kind of store can.
+    # Not every kind of store can delete keys.
     with contextlib.suppress(RuntimeError):
         for key in keys:
             store.delete_key(key)

@@ -1,4 +1,4 @@
-"""Memory of tensors on the processor, for operations that want bytes one behind the other."""
+"""The memory of CPU tensors, for operations that need contiguous bytes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from .torch import _note_written as note_written
 
 
 def arrived(argument: Any) -> Any:
-    """The argument, or what it waits for: functional collectives return AsyncCollectiveTensors,
-    wrappers without memory. Lists are copied, as the caller may change them."""
+    """The argument, or its value when that is there: functional collectives return
+    AsyncCollectiveTensors, wrappers without memory. Lists are copied, since the caller may change
+    them.
+    """
     if isinstance(argument, list):
         return [arrived(each) for each in argument]
     wait = getattr(argument, "trigger_wait", None)  # The class is in a private module.
@@ -25,7 +27,7 @@ def arrived(argument: Any) -> Any:
 
 
 def check_here(name: str, tensor: torch.Tensor) -> None:
-    """Refuses what is not in the processor's memory."""
+    """Rejects a tensor that is not in the processor's memory."""
     if tensor.device.type != "cpu":
         raise TypeError(
             f"{name} is on {tensor.device}, and the backend omnes is for tensors on the processor: "
@@ -34,36 +36,37 @@ def check_here(name: str, tensor: torch.Tensor) -> None:
 
 
 def check_read(name: str, tensor: torch.Tensor) -> None:
-    """Refuses what cannot be sent; elements may share memory."""
+    """Rejects a tensor that cannot be sent; its elements may share memory."""
     check_here(name, tensor)
     check_memory(name, tensor)
 
 
 def check_written(name: str, tensor: torch.Tensor) -> None:
-    """Refuses what cannot be received into."""
+    """Rejects a tensor that cannot be received into."""
     check_read(name, tensor)
     check_place(name, tensor)
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
-    """The bytes of a tensor whose elements lie one behind the other."""
+    """The bytes of a tensor with contiguous elements."""
     memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
-    memory.owner = tensor  # lives for as long as a request uses it
+    memory.owner = tensor  # kept alive as long as a request uses it
     return memory
 
 
 def to_read(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy whose elements lie one behind the other."""
+    """The tensor, or a copy with contiguous elements."""
     check_read("the tensor", tensor)
     return _in_order(tensor.detach())
 
 
 @contextlib.contextmanager
 def to_write(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensor, or a copy whose elements lie one behind the other and which is copied back.
+    """The tensor, or a copy with contiguous elements, which is copied back.
 
-    A tensor that can be read and not written, as its elements share memory, is refused only after
-    the operation, in which the others take part: their next one would meet this one otherwise.
+    A tensor that can be read but not written, because its elements share memory, is rejected only
+    after the operation, in which the other ranks take part: their next one would meet this one
+    otherwise.
     """
     check_read("the tensor", tensor)
     place = tensor.detach()
@@ -86,7 +89,7 @@ def apart(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def all_apart(
     tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """The tensors, those in copies that may share memory with any of the others."""
+    """The tensors, with copies of those that may share memory with any of the others."""
     spans = [_span(other) for other in others]
 
     def is_apart(tensor: torch.Tensor) -> bool:
@@ -102,26 +105,26 @@ def joint(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def lengths_of(parts: Sequence[torch.Tensor]) -> list[int]:
-    """Bytes of each part."""
+    """Length of each part in bytes."""
     return [part.nbytes for part in parts]
 
 
 def spread(rows: torch.Tensor | Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> None:
-    """Copies a row into each part."""
+    """Copies one row into each part."""
     for row, part in zip(rows, parts, strict=True):
         check_written("an output", part)
         part.detach().copy_(row.view(part.shape))
 
 
 def together(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The elements of all parts, in a copy unless they lie one behind the other."""
+    """The elements of all parts, in a copy unless they are contiguous."""
     whole = _whole(parts)
     return joint(parts) if whole is None else whole
 
 
 @contextlib.contextmanager
 def to_spread(own: torch.Tensor, parts: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """The memory of all parts, or a copy, which is spread into them; each is as long as own."""
+    """The memory of all parts, or a copy that is distributed to them; each is as long as own."""
     whole = _whole(parts)
     if whole is None:
         table = own.new_empty((len(parts), own.numel()))
@@ -134,7 +137,7 @@ def to_spread(own: torch.Tensor, parts: Sequence[torch.Tensor]) -> Iterator[torc
 
 
 def _whole(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """One tensor of all parts, if they lie one behind the other, as those of chunk() may."""
+    """One tensor of all parts, if they are contiguous, as those of chunk() may be."""
     first, end = parts[0], 0
     for part in parts:
         if part.layout != torch.strided or not part.nbytes or not is_plain(part):
@@ -149,7 +152,7 @@ def _whole(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where its memory begins, and where it ends."""
+    """Start and end address of the tensor's memory."""
     start = tensor.data_ptr()
     if tensor.numel() == 0:
         return start, start
@@ -158,7 +161,7 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy whose elements lie one behind the other."""
+    """The tensor, or a copy with contiguous elements."""
     if is_plain(tensor):
         return tensor
     return tensor.resolve_conj().resolve_neg().contiguous()

@@ -1,6 +1,6 @@
-"""How tensors of torch.distributed go from rank to rank by the calls of Communicator.
+"""Transfers tensors of torch.distributed between ranks by calls of Communicator.
 
-What belongs to one collective here comes from all ranks of the group, each in its turn.
+All ranks of the group make the calls of one collective together, each in its turn.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from ._tensors import (
 )
 from ._turns import Turns, text_of
 
-# Messages that are parts of collectives; those of programs have tags below 2**31.
+# Tag of messages that are parts of collectives; those of programs are below 2**31.
 _TAG = 2**32 - 1
 
-# Tensors of different lengths are gathered at once, through a copy, if all have so many bytes
-# together; longer ones are broadcast one by one, in place.
+# Tensors of different lengths are gathered by one call, through a copy, up to this number of bytes
+# in total; longer ones are broadcast one by one, in place.
 _TABLE_BYTES_MAX = 64 << 10
 
 
 def broadcast(turns: Turns, tensor: torch.Tensor, root: int) -> None:
-    """The tensor of root goes into those of the others."""
+    """Copies root's tensor into those of the other ranks."""
     if turns.rank == root:
         own = to_read(tensor)
         turns.part.bcast(bytes_of(own), root)
@@ -59,7 +59,7 @@ def broadcast(turns: Turns, tensor: torch.Tensor, root: int) -> None:
 def gather(
     turns: Turns, parts: Sequence[torch.Tensor] | None, tensor: torch.Tensor, root: int
 ) -> None:
-    """The tensors of all ranks go into the parts, which root alone has."""
+    """Copies the tensors of all ranks into the parts, which only root has."""
     own = to_read(tensor)
     if parts is None:
         turns.part.gather(bytes_of(own), None, root)
@@ -72,7 +72,7 @@ def gather(
 def scatter(
     turns: Turns, output: torch.Tensor, parts: Sequence[torch.Tensor] | None, root: int
 ) -> None:
-    """Of the parts, which root alone has, each goes into the output of its rank."""
+    """Copies each of the parts, which only root has, into the output of its rank."""
     table = None
     if parts is not None:
         check_alike(parts, output, turns.size)
@@ -82,7 +82,7 @@ def scatter(
 
 
 def all_gather_into(turns: Turns, output: torch.Tensor, tensor: torch.Tensor) -> None:
-    """The tensors of all ranks go into the output of each, one behind the other."""
+    """Copies the tensors of all ranks into the output of each, concatenated."""
     check_parts(output, tensor, turns.size)
     with to_write(output) as place:
         own = apart(to_read(tensor), place)
@@ -90,7 +90,7 @@ def all_gather_into(turns: Turns, output: torch.Tensor, tensor: torch.Tensor) ->
 
 
 def all_gather(turns: Turns, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
-    """The tensor of each rank goes into the part that all have for it; it may be of any length."""
+    """Copies the tensor of each rank into the part that all have for it; lengths may differ."""
     own = to_read(tensor)
     check_count(parts, turns.size)
     check_pair(tensor, parts[turns.rank])
@@ -109,7 +109,7 @@ def _all_gather_unequal(
         table = own.new_empty(sum(lengths) // own.itemsize)
         turns.part.allgatherv(bytes_of(own), bytes_of(table), lengths)
         return spread(table.split([part.numel() for part in parts]), parts)
-    # Parts of other ranks arrive before this rank's own is sent.
+    # The parts of other ranks arrive before this rank's own is sent.
     [own] = all_apart([own], [part for root, part in enumerate(parts) if root != turns.rank])
     for root, part in turns.each(enumerate(parts)):
         with to_write(part) as place:
@@ -125,7 +125,7 @@ def all_to_all_single(
     output_splits: Sequence[int] | None,
     input_splits: Sequence[int] | None,
 ) -> None:
-    """Rows of the tensor go to each rank, and rows of the output come from each."""
+    """Sends rows of the tensor to each rank, and receives rows of the output from each."""
     own = to_read(tensor)
     with to_write(output) as place:
         if output_splits or input_splits:
@@ -153,7 +153,7 @@ def _split(
 def all_to_all(
     turns: Turns, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
 ) -> None:
-    """An input goes to each rank, and an output comes from each."""
+    """Sends one input to each rank, and receives one output from each."""
     rank = turns.rank
     check_count(outputs, turns.size)
     check_count(inputs, turns.size)
@@ -178,10 +178,11 @@ def all_to_all(
             missing = [str(r) for r, message in received if not message.is_success()]
             if missing:
                 error.args = (f"{error}; nothing has come from ranks: {', '.join(missing)}",)
-        # Nothing comes in any more, whoever keeps the error and with it all of this.
+        # No more data arrive, even if someone keeps the error, and with it all of these messages.
         for message in started:
             message.give_up(error)
-        # After these two, collectives say themselves that the rank has failed or left.
+        # After these two, further collectives report by themselves that the rank has failed or
+        # left.
         if started and not isinstance(error, (PeerFailed, PeerLeft)):
             turns.give_up("alltoall", f"it has not ended: {text_of(error)}")
         raise

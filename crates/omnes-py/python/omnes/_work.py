@@ -1,4 +1,4 @@
-"""Works of torch.distributed: operations that have ended, and collectives that are queued."""
+"""Works of torch.distributed: operations that have ended, and queued collectives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.distributed import Work
 
 
 class TensorWork(Work):
-    """An operation that has ended, unless a subclass says otherwise, and the tensors it writes."""
+    """An operation that has ended, unless a subclass differs, and the tensors that it writes."""
 
     _error: BaseException | None = None
 
@@ -41,7 +41,7 @@ class TensorWork(Work):
         return self._tensors
 
     def get_future(self) -> torch.futures.Future:
-        """Of the tensors that the operation has written; ended, so it waits first."""
+        """A future of the tensors that the operation has written. Waits first, so it has ended."""
         self.wait()
         future: torch.futures.Future = torch.futures.Future()
         future.set_result(self._tensors)
@@ -49,10 +49,10 @@ class TensorWork(Work):
 
 
 class Queued(TensorWork):
-    """A collective whose turn comes later: call, which returns the tensors that it has written.
+    """A queued collective: call runs it, and returns the tensors that it has written.
 
-    changed tells whoever waits for works of the same queue, and last is the newest of those that
-    have not ended.
+    changed notifies threads that wait for works of the same queue, and last is the newest of those
+    that have not ended.
     """
 
     def __init__(
@@ -62,23 +62,23 @@ class Queued(TensorWork):
         last: Callable[[], Queued | None],
     ) -> None:
         super().__init__([])
-        self._call: Callable[[], Sequence[Any]] | None = call  # nothing once it has ended
+        self._call: Callable[[], Sequence[Any]] | None = call  # None once it has ended
         self._changed = changed
         self._last = last
         self._process = os.getpid()
         self._is_inference = torch.is_inference_mode_enabled()
-        # Of its result, once somebody has asked for it.
+        # Future of the result, once it has been requested.
         self._future: torch.futures.Future | None = None
-        # Set when it has ended and before the next one begins.
+        # Futures to set when this work has ended and before the next one begins.
         self._ends: list[torch.futures.Future] = []
 
     def run(self) -> None:
-        """Does it, then the callbacks of its future."""
-        assert self._call is not None  # Its turn comes once.
+        """Runs the collective, then the callbacks of its future."""
+        assert self._call is not None  # It runs only once.
         try:
             with torch.inference_mode(self._is_inference):
                 self._tensors = list(self._call())
-        except BaseException as error:  # Whatever it is, others wait for it.
+        except BaseException as error:  # Of any kind: other threads wait for it.
             self._error = error
         with self._changed:
             self._call = None
@@ -87,7 +87,7 @@ class Queued(TensorWork):
             end.set_result(None)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Raises what the collective has raised, TimeoutError after a limit above 0."""
+        """Waits for the collective. Raises its error, and TimeoutError after a limit above 0."""
         limit_s = timeout.total_seconds() if timeout and timeout > timedelta(0) else None
         self._check_comes()
         with self._changed:
@@ -101,16 +101,17 @@ class Queued(TensorWork):
         return self._call is None
 
     def get_future(self) -> torch.futures.Future:
-        """Of the tensors that the collective writes; fails with a RuntimeError of its error's text.
+        """A future of the tensors that the collective writes. It fails with a RuntimeError with the
+        error's text.
 
         Callbacks run in the thread of the queue, or in the caller's once the collective has ended.
-        Collectives that they start come after all that were queued when the future was first asked
-        for, in both cases: so they come at the same place on all ranks."""
+        In both cases, collectives that they start come after all that were queued when the future
+        was first asked for, and so at the same place on all ranks."""
         self._check_comes()
         with self._changed:
             if self._future is None:
                 end: torch.futures.Future = torch.futures.Future()
-                # PyTorch knows errors of callbacks alone: it would take others for the tensors.
+                # PyTorch only handles errors of callbacks: it would take others for the tensors.
                 self._future = end.then(lambda _: self.result())
                 if self.is_completed():
                     end.set_result(None)
@@ -119,12 +120,12 @@ class Queued(TensorWork):
             return self._future
 
     def _check_comes(self) -> None:
-        """Refuses to wait where nobody does it: a forked child has no thread of the queue."""
+        """Rejects waiting if nothing runs the collective: a forked child has no queue thread."""
         if os.getpid() != self._process and not self.is_completed():
             reason = "the collective belongs to the process that began it, not to its child"
             raise ValueError(reason)
 
 
 def waitable(limit_s: float | None) -> float | None:
-    """The limit, or the longest for which a thread can wait."""
+    """The limit, or the longest time for which a thread can wait."""
     return None if limit_s is None else min(limit_s, threading.TIMEOUT_MAX)

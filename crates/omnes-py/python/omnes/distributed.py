@@ -95,15 +95,15 @@ from ._turns import Turns
 
 __all__ = ["ProcessGroup"]
 
-# No message has it: who looks for one hears whether its source is there. Tags of programs are below
-# 2**31.
+# Tag of no message: a probe for it reports whether its source is still there. Tags of programs are
+# below 2**31.
 _TAG_OF_NONE = 2**32 - 2
 
 
 class ProcessGroup(torch.distributed.ProcessGroup):
-    """A group of ranks; made by init_process_group() and new_group().
+    """A group of ranks, created by init_process_group() and new_group().
 
-    Its methods are those that torch.distributed calls. Ranks are those of the group.
+    torch.distributed calls its methods. Ranks are those of the group.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         return True
 
     def eager_connect_single_device(self, device: torch.device) -> None:
-        """Nothing: the ranks have met."""
+        """Does nothing: the ranks have already met."""
 
     def split_group(
         self,
@@ -174,12 +174,12 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         group_desc: str | None = None,
         device_types: list[torch.device] | None = None,
     ) -> ProcessGroup | None:
-        """The group of some of this one's ranks, in their order; nothing on all others."""
+        """Returns the group of some of this one's ranks, in their order, and None on all others."""
         self._splits += 1
         if self._rank not in new_ranks:
             return None
         own = torch.distributed.get_process_group_ranks(self)
-        # The name is another one where ranks have called this for a group that others are not in.
+        # The name differs if ranks have called this for a group that does not contain the others.
         place = f"split/{self._splits}/{'_'.join(map(str, new_ranks))}"
         group = ProcessGroup(
             PrefixStore(place, self._store),
@@ -194,13 +194,13 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         return group
 
     def comm_split_count(self) -> int:
-        """How often it has been split; PyTorch describes the new groups by it."""
+        """Number of splits so far, which PyTorch uses in the descriptions of the new groups."""
         return self._splits
 
     @property
     def _device_types(self) -> list[torch.device]:
-        # None while PyTorch sets up a group that is not of split_group(): it would attach what asks
-        # for a backend in C++.
+        # Empty while PyTorch sets up a group that is not of split_group(): PyTorch would attach
+        # code that requires a backend in C++.
         world = torch.distributed.distributed_c10d._world
         is_set_up = self._is_split or self in world.pg_map
         return [torch.device("cpu")] if is_set_up else []
@@ -220,12 +220,13 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     _set_default_timeout = setTimeout = set_timeout
 
     def shutdown(self) -> None:
-        """Ends the group when its collectives have ended, or after its limit. The last one of a
-        process leaves the job, after its ranks have come to this or a limit of 5 s is over."""
+        """Ends the group when its collectives have ended, or after its limit. The last group of a
+        process leaves the job, when all of its ranks have called this, or after 5 s.
+        """
         self._finish(self._members.timeout.total_seconds())
 
     def abort(self) -> None:
-        """Ends the group and waits for nobody; collectives that are queued end with ValueError."""
+        """Ends the group without waiting; queued collectives end with ValueError."""
         self._end(lambda: None)
 
     def __repr__(self) -> str:
@@ -264,7 +265,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        self._members.check_joined()  # else the queue would keep it for ever
+        self._members.check_joined()  # otherwise the queue would block forever
         self._calls.wait()
         self._barrier(timeout)
 
@@ -364,7 +365,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         input_splits: Sequence[int] | None = None,
         opts: Any = None,
     ) -> Sequence[Any]:
-        """Splits are counts along the first dimension; all ranks give them, or none does."""
+        """Splits are counts along the first dimension; all ranks pass them, or none does."""
         _transfers.all_to_all_single(self._turns, output, tensor, output_splits, input_splits)
         return [output]
 
@@ -401,7 +402,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         return self._messages.keep(messages, self._members.limit_s(None))
 
     def _is_here(self) -> bool:
-        """Whether this process has made the group; the child of a fork() has not."""
+        """True in the process that created the group, and False in a child of fork()."""
         return self._members.is_here()
 
     def _finish(self, limit_s: float) -> None:
@@ -422,14 +423,14 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     @staticmethod
     def _meet() -> None:
-        # By leaving the job, which no collective of ranks that are not there yet takes for its own.
-        # Whatever keeps them away, this rank leaves.
+        # The ranks meet by leaving the job, which cannot match a collective of ranks that are late.
+        # Whatever keeps the others away, this rank leaves.
         with contextlib.suppress(Error, TimeoutError), time_limit(_ending.MEETING_S):
             leave()
 
 
 def _check_alive(members: Sequence[int]) -> None:
-    """Raises PeerFailed, PeerLeft or their like if one of the ranks is known to be gone."""
+    """Raises PeerFailed, PeerLeft or a similar error if one of the ranks is known to be gone."""
     missing = set(members)
     groups = torch.distributed.distributed_c10d._world.pg_group_ranks
     for group, ranks in list(groups.items()):
@@ -444,14 +445,14 @@ def _check_alive(members: Sequence[int]) -> None:
 
 
 def _made(options: Any, _: object) -> ProcessGroup:
-    """A group as PyTorch asks for it."""
+    """Creates a group for PyTorch."""
     told = (options.store, options.group_rank, options.group_size, options.timeout)
     return ProcessGroup(*told, options.global_ranks_in_group)
 
 
 torch.distributed.Backend.register_backend("omnes", _made, extended_api=True, devices=["cpu"])
-# split_group() attaches the flight recorder unless the backend has its own, and asks a group for
-# its C++ to do so, which those in Python do not have.
+# split_group() attaches the flight recorder unless the backend has its own, and asks the group for
+# its C++ part to do so, which groups in Python do not have.
 _recording = getattr(torch.distributed.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", None)
 if isinstance(_recording, set):
     _recording.add("omnes")

@@ -1,4 +1,4 @@
-"""PyTorch: weights pushed from one rank to all at the speed of one link, and sums of tensors.
+"""PyTorch: pushes weights from one rank to all at link speed, and sums tensors.
 
 ::
 
@@ -12,9 +12,8 @@
             weights.bcast(root=0)  # as often as you like: model is the same everywhere
             omnes.torch.allreduce(world, loss)  # the sum of all ranks', at all ranks
 
-A tensor on the processor whose elements lie one behind the other is sent from
-where it is and received into where it is. Others, such as those of a GPU, go
-through a copy in the processor's memory.
+A CPU tensor whose elements are contiguous is sent and received in place. Other
+tensors, such as those of a GPU, are copied through the processor's memory.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Weights", "allreduce", "bcast"]
 
-# Numbers of tensors as reductions know them.
+# Element types that reductions support.
 _NUMBERS: dict[torch.dtype, Any] = {
     torch.float32: ctypes.c_float,
     torch.float64: ctypes.c_double,
@@ -48,28 +47,28 @@ _NUMBERS: dict[torch.dtype, Any] = {
     torch.uint64: ctypes.c_uint64,
 }
 
-# What is combined as other numbers.
+# Element types that are combined as another type.
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.uint8}
 
-# Of 0 and 1 these do what the names say.
+# For 0 and 1, these operations compute what the names say.
 _OPERATIONS_OF_BOOLS: dict[_Op, _Op] = {"sum": "or", "product": "and", "min": "and", "max": "or"}
 
-# Broadcasts under way at a time: enough that the link is never idle, few enough that copies of
-# tensors that need one stay few.
+# Maximum number of outstanding broadcasts: enough that the link is never idle, and few enough to
+# limit the number of copies of tensors that need one.
 _UNDER_WAY_MAX = 16
 
 
 class Weights:
     """Tensors that all ranks hold under the same names, with the same shapes and types.
 
-    weights is a torch.nn.Module, of which its parameters and buffers are taken, or a mapping of
-    names to tensors. Tensors that share their memory, as tied weights do, travel once. Tensors that
-    take the place of others later, as those of Module.half() do, need new Weights.
+    weights is a torch.nn.Module, whose parameters and buffers are used, or a mapping of names to
+    tensors. Tensors that share their memory, such as tied weights, are sent once. After tensors
+    have been replaced, as by Module.half(), create new Weights.
 
-    Collective; all ranks are heard before any raises. Raises omnes.Mismatch if their tensors
-    differ, naming the first that does; TypeError, and omnes.Mismatch on the others, for what is
-    no tensor, or none that can be received into: a sparse tensor, one without memory, one whose
-    elements share memory, as those of expand() do.
+    Collective; no rank raises before all ranks have reported. Raises omnes.Mismatch if the tensors
+    of the ranks differ, naming the first that does; TypeError, and omnes.Mismatch on the other
+    ranks, for an object that is not a tensor, or a tensor that cannot be received into: a sparse
+    tensor, one without memory, or one whose elements share memory, as after expand().
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Weights:
         try:
             self._tensors = _apart(_named(weights))
             held = "\n".join(_told(name, tensor) for name, tensor in self._tensors.items())
-        except Exception as error:  # The others wait, whatever it is.
+        except Exception as error:  # The other ranks wait, whatever the error is.
             mistake = error
             held = f"no weights: {error}"
         try:
@@ -94,9 +93,9 @@ class Weights:
     def bcast(self, root: int = 0) -> None:
         """Copies the root's tensors into those of all ranks. Collective.
 
-        Several broadcasts are under way at a time. Raises omnes.RankOutOfRange, omnes.PeerFailed;
-        tensors may be partly new then. Not between a forward pass and its backward pass: autograd
-        sees the change, and refuses the latter.
+        Several broadcasts are outstanding at a time. Raises omnes.RankOutOfRange, omnes.PeerFailed;
+        the tensors may then be partly overwritten. Do not call it between a forward pass and its
+        backward pass: autograd detects the change and rejects the backward pass.
         """
         under_way: collections.deque[_UnderWay] = collections.deque()
         try:
@@ -108,7 +107,7 @@ class Weights:
             while under_way:
                 under_way.popleft().finish()
         except BaseException:
-            # A traceback may hold them; nothing is to come in after the call.
+            # A traceback may hold them; no data may arrive after the call.
             for each in under_way:
                 each.give_up()
             raise
@@ -117,7 +116,7 @@ class Weights:
 def bcast(world: Communicator, tensor: torch.Tensor, root: int = 0) -> None:
     """Copies the root's tensor into that of all ranks, which have the same number of bytes.
 
-    Collective. Raises what Communicator.bcast() raises; TypeError for a tensor that cannot be
+    Collective. Raises the errors of Communicator.bcast(); TypeError for a tensor that cannot be
     received into.
     """
     _check("the tensor", tensor)
@@ -127,11 +126,11 @@ def bcast(world: Communicator, tensor: torch.Tensor, root: int = 0) -> None:
 def allreduce(world: Communicator, tensor: torch.Tensor, op: _Op = "sum") -> None:
     """Combines the tensors of all ranks, of the same shape and type, in place.
 
-    They have the same bits everywhere then. op is sum, product, min, max, or of integers and, or,
-    xor. Floats of 16 bits are combined as those of 32; of bools a sum is "or", a product "and".
-    Type and op are not compared between ranks: where they differ, the result means nothing.
-    Collective. Raises what Communicator.allreduce() raises; TypeError for a tensor of other
-    numbers, or one that cannot be received into.
+    The result has the same bits on all ranks. op is "sum", "product", "min" or "max"; for integers,
+    also "and", "or" or "xor". 16-bit floats are combined in 32 bits; for bools, a sum is "or" and a
+    product "and". Type and op are not compared between ranks: if they differ, the result is
+    meaningless. Collective. Raises the errors of Communicator.allreduce(); TypeError for a tensor
+    of another type, or one that cannot be received into.
     """
     _check("the tensor", tensor)
     wide, op = _combined_as(tensor.dtype, op)
@@ -146,7 +145,7 @@ def allreduce(world: Communicator, tensor: torch.Tensor, op: _Op = "sum") -> Non
 
 
 class _UnderWay:
-    """A broadcast of one tensor, with the memory that it goes through."""
+    """An outstanding broadcast of one tensor, with the memory that it uses."""
 
     def __init__(self, ranks: Communicator, tensor: torch.Tensor, root: int) -> None:
         tensor = tensor.detach()
@@ -160,7 +159,7 @@ class _UnderWay:
             self._memory = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
             self._place = tensor
         memory = (ctypes.c_char * self._memory.nbytes).from_address(self._memory.data_ptr())
-        memory.owner = self._memory  # lives for as long as the request uses it
+        memory.owner = self._memory  # kept alive as long as the request uses it
         self._request: Request | None = ranks.ibcast(memory, root)
 
     def finish(self) -> None:
@@ -189,7 +188,7 @@ def _named(weights: torch.nn.Module | Mapping[str, torch.Tensor]) -> dict[str, t
 
 
 def _check(name: str, tensor: object) -> None:
-    """Refuses anything but a tensor that can be received into."""
+    """Rejects anything but a tensor that can be received into."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is of type {type(tensor).__name__}, not a tensor")
     _check_memory(name, tensor)
@@ -198,7 +197,7 @@ def _check(name: str, tensor: object) -> None:
 
 
 def _check_memory(name: str, tensor: torch.Tensor) -> None:
-    """Refuses tensors whose elements are not all in memory."""
+    """Rejects tensors whose elements are not all in memory."""
     if tensor.layout != torch.strided:
         raise TypeError(f"{name} has the layout {tensor.layout}; only dense tensors can be sent")
     if tensor.nbytes and not _is_in_memory(tensor):
@@ -206,7 +205,7 @@ def _check_memory(name: str, tensor: torch.Tensor) -> None:
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
-    """False for a meta tensor, and where the storage has been resized to fewer elements."""
+    """False for a meta tensor, and if the storage has been resized to fewer elements."""
     if tensor.is_meta:
         return False
     steps = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
@@ -216,13 +215,13 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """True if the tensor's memory is its elements, in order, where the network can reach them."""
+    """True if the tensor's memory holds its elements, in order, and the network can access it."""
     is_here = tensor.device.type == "cpu" and tensor.is_contiguous()
     return is_here and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _combined_as(dtype: torch.dtype, op: _Op) -> tuple[torch.dtype, _Op]:
-    """The numbers that a reduction takes these for, and its operation then."""
+    """The type as which a reduction combines elements of dtype, and the operation that it uses."""
     wide = _WIDE.get(dtype, dtype)
     if wide not in _NUMBERS:
         raise TypeError(f"the tensor has elements of {dtype}, which no reduction knows")
@@ -230,18 +229,18 @@ def _combined_as(dtype: torch.dtype, op: _Op) -> tuple[torch.dtype, _Op]:
 
 
 def _numbers(tensor: torch.Tensor) -> Any:
-    """The memory of a tensor, which lives until the end of the call, as what tells the type."""
+    """The tensor's memory as an array of its element type, valid while the tensor is."""
     return (_NUMBERS[tensor.dtype] * tensor.numel()).from_address(tensor.data_ptr())
 
 
 def _note_written(tensor: torch.Tensor) -> None:
-    """Tells autograd that the memory has changed, as PyTorch's own operations do."""
+    """Notifies autograd that the memory has changed, as PyTorch's own operations do."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
 
 def _apart(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Each tensor once: of those that share all of their memory, the first."""
+    """Each tensor once: of tensors that share all of their memory, the first."""
     seen = set()
     apart = {}
     for name, tensor in named.items():
@@ -257,7 +256,7 @@ def _told(name: str, tensor: torch.Tensor) -> str:
 
 
 def _agreed(world: Communicator, held: str) -> Communicator:
-    """A communicator of the ranks of world, all of which hold the same. Collective."""
+    """A communicator of the ranks of world, all of which hold the same tensors. Collective."""
     theirs = _of_rank_0(world, held)
     alike = world.split(int(held == theirs), world.rank)
     assert alike is not None  # Every rank has a color.

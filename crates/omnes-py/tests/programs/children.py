@@ -1,11 +1,13 @@
-"""What programs that fork do with their children."""
+"""Helpers for programs that fork."""
 
 import os
 import traceback
 
 
 def in_child(check, end):
-    """Runs the check in a forked child, where it must succeed and end() must end it well."""
+    """Runs the check in a forked child, where it must succeed; end() then must end the child
+    successfully.
+    """
     child = os.fork()
     if child == 0:
         try:
@@ -18,7 +20,7 @@ def in_child(check, end):
 
 
 def refused(*calls):
-    """Each of them is, in words of processes."""
+    """Asserts that each call is rejected, with an error that mentions processes."""
     for call in calls:
         try:
             call()

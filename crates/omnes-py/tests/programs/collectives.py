@@ -1,4 +1,4 @@
-"""What each call does, at 2 or more ranks that hold together."""
+"""Results of each collective call, with 2 or more ranks."""
 
 import array
 import ctypes
@@ -11,7 +11,7 @@ import omnes
 
 
 def raises(kind, call, *args, **options):
-    """The exception of that kind which the call raises."""
+    """The exception of that kind that the call raises."""
     try:
         call(*args, **options)
     except kind as error:
@@ -23,7 +23,7 @@ def broadcasts(world):
     for length in (0, 1, 1000, 1 << 20):
         for root in (0, world.size - 1):
             given = bytes((root + i) % 251 for i in range(length))
-            # The root's may be read-only, and any object with a buffer will do.
+            # The root's buffer may be read-only, and any object with a buffer is accepted.
             buffer = given if world.rank == root else memoryview(bytearray(length))
             world.bcast(buffer, root)
             assert bytes(buffer) == given
@@ -38,11 +38,11 @@ def broadcasts(world):
 def requests(world):
     buffers = [bytearray([i + 1] * 3000 if world.rank == 0 else 3000) for i in range(20)]
     started = [world.ibcast(buffer) for buffer in buffers]
-    # What a request uses stays where it is.
+    # A buffer used by a request cannot be resized.
     raises(BufferError, buffers[0].append, 1)
     for request in reversed(started):
         request.wait()
-        request.wait()  # nothing is left to wait for
+        request.wait()  # nothing remains to wait for
     assert all(set(buffer) == {i + 1} for i, buffer in enumerate(buffers))
     buffers[0].append(1)
     entered = world.ibarrier()
@@ -134,7 +134,7 @@ def varied_gathers(world):
     buffer = bytearray(sum(counts))
     world.alltoallv(bytes([rank] * sum(counts)), counts, buffer, counts)
     assert buffer == b"".join(bytes([r] * (rank + r)) for r in range(size))
-    # Who gives a wrong length is told, and all go on.
+    # A rank that passes a wrong length gets an error, and all continue.
     longer = own + bytes(rank == size - 1)
     if rank == 0:
         raises(omnes.Truncated, world.gatherv, longer, table, lengths)
@@ -185,7 +185,7 @@ def groups(world):
     assert odd.size == len(range(world.rank % 2, world.size, 2))
     buffer = bytearray([world.rank] if odd.rank == 0 else 1)
     odd.bcast(buffer)
-    assert buffer[0] == max(range(world.rank % 2, world.size, 2))  # the smallest key
+    assert buffer[0] == max(range(world.rank % 2, world.size, 2))  # the rank with the smallest key
     assert world.split(None) is None
     copy = world.dup()
     assert (copy.rank, copy.size) == (world.rank, world.size)
@@ -195,7 +195,7 @@ def groups(world):
 
 
 def mistakes(world):
-    """What is refused is refused before anybody waits."""
+    """Invalid calls are rejected before any rank waits."""
     error = raises(omnes.RankOutOfRange, world.bcast, bytearray(1), root=world.size)
     assert isinstance(error, ValueError) and (error.rank, error.size) == (world.size,) * 2
     assert f"rank {world.size} is not in a communicator of {world.size} ranks" in str(error)
@@ -205,7 +205,7 @@ def mistakes(world):
     raises(ValueError, world.bcast, memoryview(bytearray(10))[::2])
     for wrong in -1, float("nan"), -float("inf"):
         assert "timeout_s=" in str(raises(ValueError, world.barrier, timeout_s=wrong))
-    for endless in 9e18, 1e30, float("inf"):  # no clock goes so far
+    for endless in 9e18, 1e30, float("inf"):  # beyond the range of any clock
         world.barrier(timeout_s=endless)
     raises(ValueError, world.dup().finalize)
     raises(ValueError, world.dup().abandon)
@@ -225,7 +225,7 @@ def mistakes(world):
 
 
 class Named(ctypes.Structure):
-    """A field's name says nothing of what it holds."""
+    """The name of a field does not say what it holds."""
 
     _fields_ = [("O", ctypes.c_int)]
 
@@ -240,7 +240,7 @@ class Tensor:
 
 
 def objects(world):
-    """Addresses of Python's objects are not sent: whoever used them would crash."""
+    """Addresses of Python objects are not sent: a receiver that used them would crash."""
     for buffer in ((ctypes.py_object * 2)(), ctypes.py_object(), Holding(), (Holding * 3)()):
         for call in (world.bcast, world.ibcast, world.recv, world.allreduce):
             assert "pickle.dumps()" in str(raises(TypeError, call, buffer)), call
@@ -252,7 +252,7 @@ def objects(world):
 
 
 def other_threads_go_on(world):
-    """A rank that waits lets other threads run: here, the one that the rank waits for."""
+    """A rank that waits lets other threads run: here, the one it waits for."""
     buffer = bytearray(4)
     waiting = threading.Thread(target=lambda: world.recv(buffer, world.rank, tag=9))
     waiting.start()
@@ -262,18 +262,18 @@ def other_threads_go_on(world):
 
 
 def other_threads_go_on_while_a_request_is_dropped(world):
-    """What is still to be sent is copied then, which takes its time."""
+    """Data still to be sent are then copied, which takes time."""
     world.barrier()
     if world.rank == 0:
         interval = sys.getswitchinterval()
-        sys.setswitchinterval(1000)  # a thread comes to its turn only where another makes room
+        sys.setswitchinterval(1000)  # a thread only runs when another one yields
         assert any(has_run_while_dropping(world) for _ in range(20))
         sys.setswitchinterval(interval)
     world.barrier()
 
 
 def has_run_while_dropping(world):
-    """Whether another thread has run while a request was dropped; on a busy machine it is late."""
+    """True if another thread ran while a request was dropped; on a busy machine it may be late."""
     go, ran = threading.Event(), []
     waiting = threading.Thread(target=lambda: (go.wait(), ran.append(True)))
     waiting.start()

@@ -1,4 +1,4 @@
-"""The backend of torch.distributed, at 3 or more ranks: each call beside what is computed alone."""
+"""The backend of torch.distributed, with 3 or more ranks: results against local computations."""
 
 import datetime
 import functools
@@ -15,7 +15,7 @@ ReduceOp = dist.ReduceOp
 
 
 def raises(kind, call, *args, **options):
-    """The exception of that kind which the call raises."""
+    """The exception of that kind that the call raises."""
     try:
         call(*args, **options)
     except kind as error:
@@ -24,7 +24,7 @@ def raises(kind, call, *args, **options):
 
 
 def data(of_rank, *shape, dtype=torch.float32):
-    """Tensors that differ between ranks; every rank knows those of all."""
+    """Tensors that differ between ranks; every rank can compute those of all."""
     generator = torch.Generator().manual_seed(of_rank)
     return torch.randint(1, 5, shape or (3, 4), generator=generator).to(dtype)
 
@@ -64,7 +64,7 @@ BITS = {
 
 
 def refusals(rank, size):
-    """Who cannot write a tensor takes part all the same: the next one brings its own data."""
+    """A rank that cannot write a tensor still takes part: the next collective gets its own data."""
     shared = torch.full((1,), 5.0 + rank).expand(4)
     if rank == 1:
         dist.broadcast(shared, 1)
@@ -158,13 +158,13 @@ def reductions(rank, size):
 
 
 def sparse(of_rank, count, dtype=torch.float32, **options):
-    """With as many elements, some of them at the same place."""
+    """A sparse tensor with count elements, some of them at the same place."""
     places = data(of_rank, 1, count, dtype=torch.int64)
     return torch.sparse_coo_tensor(places, data(of_rank, count, 3), (6, 3), **options).to(dtype)
 
 
 def sparse_tensors(rank, size):
-    for count in (0, 2, 9_000):  # none at one rank, and more than go through a copy
+    for count in (0, 2, 9_000):  # none on one rank, and more than are copied
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
             tensor = sparse(rank, count * rank, dtype)
             dist.all_reduce(tensor)
@@ -183,7 +183,7 @@ def sparse_tensors(rank, size):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         raises(TypeError, dist.all_reduce, torch.eye(3).to_sparse_csr())
-    # All ranks are told, and go on together.
+    # All ranks get the error, and continue together.
     error = raises(omnes.Mismatch, dist.all_reduce, torch.eye(3 if rank == 1 else 4).to_sparse())
     assert f"[{3 if rank == 1 else 4}, " in str(error), error
 
@@ -225,8 +225,8 @@ def gathers(rank, size):
         table = torch.zeros(3 * size, 4, dtype=dtype)
         dist.all_gather_into_tensor(table, data(rank, dtype=dtype))
         assert torch.equal(table, torch.cat(everybody(size, dtype=dtype)))
-    for order in (1, -1):  # parts of one tensor, one behind the other, and not
-        for own in (None, rank):  # the input elsewhere, and where its part of the output is
+    for order in (1, -1):  # parts of one tensor, contiguous or not
+        for own in (None, rank):  # the input elsewhere, or in its part of the output
             rows = torch.full((3 * size + 1, 4), -1.0)
             parts = [rows[3 * other : 3 * other + 3] for other in range(size)][::order]
             if own is not None:
@@ -244,14 +244,14 @@ def gathers(rank, size):
             dist.gather(data(rank), parts if rank == 1 else None, 1)
             wanted = torch.cat(everything[::order])
             assert rank != 1 or torch.equal(rows[:-1], wanted), order
-    for many in (1, 20_000):  # The input is where the parts of others go.
+    for many in (1, 20_000):  # The input overlaps with the parts of other ranks.
         lengths = [many * (size - other) for other in range(size)]
         whole = torch.zeros(sum(lengths))
         own = whole[: lengths[rank]].fill_(rank + 1)
         dist.all_gather(list(whole.split(lengths)), own)
         wanted = [float(other + 1) for other, length in enumerate(lengths) for _ in range(length)]
         assert whole.tolist() == wanted, many
-    # The input is where its part of the output is.
+    # The input is its own part of the output.
     table[3 * rank : 3 * rank + 3] = rank % 2
     dist.all_gather_into_tensor(table, table[3 * rank : 3 * rank + 3])
     assert table[:, 0].tolist() == [other % 2 for other in range(size) for _ in range(3)]
@@ -305,7 +305,8 @@ def all_to_alls(rank, size):
     output = torch.zeros(sum(sizes), 2)
     dist.all_to_all_single(output, own, sizes, sizes)
     assert output[:, 1].tolist() == [float(r) for r in range(size) for _ in range(rank + r)]
-    # Rank 0 sends nothing to itself; of a table whose columns lie apart, and into its other half.
+    # Rank 0 sends nothing to itself. The input is half of a table whose columns are strided, the
+    # output its other half.
     table = torch.zeros(4, sum(sizes)).t()
     table[:, 1] = rank
     dist.all_to_all_single(table[:, 2:], table[:, :2], sizes, sizes)
@@ -314,7 +315,7 @@ def all_to_alls(rank, size):
     dist.all_to_all(parts, [torch.full((each,), float(rank)) for each in sizes])
     assert [part.tolist() for part in parts] == [[float(r)] * (rank + r) for r in range(size)]
     raises(ValueError, dist.all_to_all_single, torch.zeros(3), torch.zeros(3), [1], [1])
-    # What is sent may lie where something comes in: in its place, or in another's.
+    # An input may be the memory of an output: of the same rank's, or of another's.
     for count, step in itertools.product((3, 300_000), (1, -1)):
         parts = [torch.full((count,), 10.0 * rank + to) for to in range(size)]
         dist.all_to_all(parts[::step], parts)
@@ -326,7 +327,7 @@ def all_to_alls(rank, size):
 
 def messages(rank, size):
     right, left = (rank + 1) % size, (rank - 1) % size
-    for count in (0, 10, 1 << 20):  # the last is longer than what is sent without being asked for
+    for count in (0, 10, 1 << 20):  # the last one exceeds the eager limit
         own, got = torch.full((count,), float(rank)), torch.zeros(count, 2)[:, 0]
         sending = dist.isend(own, right)
         receiving = dist.irecv(got, left)
@@ -355,11 +356,12 @@ def messages(rank, size):
         assert seen == set(range(1, size))
     else:
         dist.send(torch.tensor([float(rank)]), 0, tag=5)
-    # Nobody keeps the work: the message goes on.
+    # The work is dropped, and the message still arrives.
     dist.isend(torch.full((1 << 20,), 7.0), right)
     got = torch.zeros(1 << 20)
     assert dist.recv(got, left) == left and got.eq(7).all()
-    # A tensor is the caller's after wait(), whoever else finds that the message has ended.
+    # A tensor belongs to the caller after wait(), even if another thread finds that the message has
+    # ended.
     sending, got = dist.isend(own[:3], right), torch.zeros(3, 2)[:, 0]
     receiving = dist.irecv(got, left)
 
@@ -372,7 +374,7 @@ def messages(rank, size):
     sending.wait()
     assert receiving.is_completed() and receiving.source_rank() == left
     assert got.eq(-1).all(), got
-    # A shorter message fills the tensor's first elements, also where they have gaps between them.
+    # A shorter message fills the tensor's first elements, even if they are not contiguous.
     for got in torch.full((2, 3), -1.0), torch.full((3, 2), -1.0).t():
         sending = dist.isend(torch.arange(4.0), right)
         assert dist.recv(got, left) == left
@@ -384,7 +386,7 @@ def messages(rank, size):
 
 
 def splits(rank, size, part):
-    """Groups of split_group(), in the order of their ranks, which may be split again."""
+    """Groups of split_group(), in the order of their ranks; they can be split again."""
     group = dist.split_group(split_ranks=[[size - 1, 0], list(range(1, size - 1))])
     assert dist.get_backend(group) == "omnes" and group.size() == len(part)
     assert group.group_desc == "default_pg:split:0", group.group_desc
@@ -398,7 +400,7 @@ def splits(rank, size, part):
     dist.broadcast(number, root, group=group)
     assert number.item() == root
     for is_first in (True, False):
-        # PyTorch counts groups, and gives other names where only some ranks have made one.
+        # PyTorch counts groups, and their names differ if only some ranks have created one.
         if is_first == (0 in part):
             alone = dist.split_group(group, [[0]], group_desc="first")
             if group.rank() == 0:
@@ -419,7 +421,7 @@ def groups(rank, size):
     made = [dist.new_group(part) for part in parts]
     own = next(index for index, part in enumerate(parts) if rank in part)
     group = made[own]
-    for _ in range(10):  # the two at the same time
+    for _ in range(10):  # both groups concurrently
         number = torch.tensor([rank])
         dist.all_reduce(number, group=group)
         assert number.item() == sum(parts[own])
@@ -446,7 +448,7 @@ def little_remains_of_groups_in_the_store(rank, size):
         dist.barrier()
         counts.append(store.num_keys())
         dist.barrier()
-    # PyTorch's own, beside a number per rank.
+    # PyTorch's own keys, and one number per rank.
     assert counts[1] - counts[0] <= 5 * (size + 2), counts
 
 
@@ -470,14 +472,14 @@ def barriers(rank, size):
 
 
 def functional(rank, size):
-    """What DTensor and compiled programs call."""
+    """The functions that DTensor and compiled programs call."""
     import torch.distributed._functional_collectives as functions
 
     total = functions.all_reduce(data(rank), "sum", dist.group.WORLD)
     assert torch.equal(total + 0, sum(everybody(size)))
     table = functions.all_gather_tensor(data(rank), 0, dist.group.WORLD)
     assert torch.equal(table + 0, torch.cat(everybody(size)))
-    # Nobody has waited yet for what they return.
+    # Their results have not been waited for yet.
     total = functions.all_reduce(data(rank), "sum", dist.group.WORLD)
     dist.all_reduce(total, ReduceOp.MAX)
     assert torch.equal(total + 0, sum(everybody(size)))
@@ -505,7 +507,7 @@ def data_parallel(rank, size):
     own = module()
     if rank:
         for parameter in own.parameters():
-            torch.nn.init.constant_(parameter, rank)  # rank 0's are what counts
+            torch.nn.init.constant_(parameter, rank)  # those of rank 0 are used
     together = torch.nn.parallel.DistributedDataParallel(own)
     for _ in range(2):
         together.zero_grad()
@@ -515,7 +517,7 @@ def data_parallel(rank, size):
 
 
 with warnings.catch_warnings():
-    # PyTorch renames calls, and its old names are those that programs know.
+    # PyTorch renames calls, and programs use its old names.
     warnings.simplefilter("ignore")
     dist.init_process_group("omnes", timeout=datetime.timedelta(seconds=40))
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -1,5 +1,4 @@
-"""A forked child is refused whatever its parent's groups do, and waits for nothing; the parent goes
-on."""
+"""A forked child cannot use its parent's groups, and waits for nothing; the parent continues."""
 
 import sys
 import warnings
@@ -17,7 +16,7 @@ one = torch.ones(1)
 asked = dist.irecv(torch.zeros(1), other)
 ended = dist.all_reduce(torch.ones(1), async_op=True)
 ended.wait()
-# The other rank comes to it after the children.
+# The other rank calls it after the children.
 pending = dist.all_reduce(torch.zeros(9), async_op=True) if rank == 0 else None
 
 
@@ -25,7 +24,7 @@ def child():
     refused(
         lambda: dist.all_reduce(one),
         lambda: dist.all_reduce(one, async_op=True),
-        lambda: world.allreduce([one]),  # as DistributedDataParallel calls
+        lambda: world.allreduce([one]),  # as DistributedDataParallel does
         lambda: dist.barrier(),
         lambda: world.monitored_barrier(timedelta(seconds=1)),
         lambda: dist.isend(one, other),
@@ -39,8 +38,8 @@ def child():
 
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of fork() beside threads; PyTorch renames calls
-    # They end as programs do, with the groups that they have inherited.
+    warnings.simplefilter("ignore")  # of fork() in a process with threads; PyTorch renames calls
+    # They end like any program, with the groups that they have inherited.
     in_child(lambda: None, sys.exit)
     in_child(child, sys.exit)
 if rank == 1:

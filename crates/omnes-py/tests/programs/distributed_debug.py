@@ -1,4 +1,4 @@
-"""Where PyTorch is to debug in detail, ranks that make different calls are told so."""
+"""With PyTorch's detailed debugging, ranks that make different calls get an error."""
 
 import omnes
 import omnes.distributed
@@ -20,7 +20,7 @@ except omnes.Mismatch as error:
     assert "bcast" in str(error) and "allreduce" in str(error), error
 else:
     raise AssertionError("nobody has told")
-# They go on together.
+# They continue together.
 dist.all_reduce(tensor)
 dist.barrier()
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""How groups of torch.distributed begin and end: a second one after the first, and a dead rank."""
+"""Start and end of groups of torch.distributed: a second one after the first, and a dead rank."""
 
 import os
 
@@ -24,7 +24,7 @@ for turn in range(2):
 
 
 def raises(kind, call):
-    """The exception of that kind which the call raises, and which names rank 1."""
+    """The exception of that kind that the call raises, which must name rank 1."""
     try:
         call()
     except kind as error:
@@ -48,6 +48,6 @@ raises(RuntimeError, told.wait)
 assert raises(omnes.PeerFailed, lambda: dist.all_reduce(torch.zeros(1 << 18))).rank == 1
 assert raises(omnes.PeerFailed, lambda: dist.recv(torch.zeros(1), 1)).rank == 1
 raises(RuntimeError, lambda: model(torch.ones(2, 100)).sum().backward())
-# Also who makes groups is told at once.
+# Creating a group also fails immediately.
 for _ in range(2):
     assert raises(omnes.PeerFailed, dist.new_group).rank == 1

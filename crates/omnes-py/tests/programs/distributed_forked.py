@@ -1,4 +1,4 @@
-"""Ranks that are forked after the import end as any do: they meet who is late, and then leave."""
+"""Ranks that are forked after the import end like any: they wait for late ranks, and then leave."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 
 def join():
-    """Joins, and ends nothing."""
+    """Joins the job, and ends nothing."""
     dist.init_process_group("omnes")
     number = torch.ones(1)
     dist.all_reduce(number)
@@ -20,7 +20,7 @@ def join():
 
 
 def outlive():
-    """Is late, when the others end and wait for it."""
+    """Is late when the other ranks end and wait for it."""
     join()
     time.sleep(1)
     ranks = dist.group.WORLD._members.joined
@@ -45,6 +45,6 @@ def start(method):
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore", DeprecationWarning)  # of fork() beside threads
+    warnings.simplefilter("ignore", DeprecationWarning)  # of fork() in a process with threads
     turns = (outlive, fork, lambda: start("fork"), lambda: start("forkserver"))
     turns[int(os.environ["RANK"])]()

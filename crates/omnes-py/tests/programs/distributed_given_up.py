@@ -1,7 +1,8 @@
-"""After an error of a collective that is made of messages none of them is received any more, also
-where a traceback holds them, and not by the next one either, which is refused; at 3 ranks. The
-ranks that a collective has waited for in vain are named. What all ranks refuse ends nothing, what
-some refuse all collectives of the group."""
+"""After an error in a collective that consists of messages, none of them is received any more, even
+if a traceback holds them, and the next collective, which is rejected, does not receive them either;
+with 3 ranks. The error names the ranks for which a collective has waited in vain. A call that all
+ranks reject ends nothing; a call that some reject ends all collectives of the group.
+"""
 
 import signal
 from datetime import timedelta
@@ -25,7 +26,7 @@ if rank == 0:
         kept = error
     for other in range(1, size):
         dist.send(token, other)
-    # What the others have sent to all of them comes before this.
+    # Messages that the others sent in the collective arrive before this one.
     for other in range(1, size):
         dist.recv(token, other)
     assert str(kept).endswith("nothing has come from ranks: 1, 2"), kept
@@ -48,11 +49,11 @@ else:
     dist.all_to_all(places, parts, group=group)
     assert all(place.eq(source).all() for source, place in enumerate(places)), places
     dist.send(token, 0)
-# Barriers and other groups go on.
+# Barriers and other groups still work.
 dist.barrier(group)
 dist.all_to_all(places, parts)
 assert all(place.eq(source).all() for source, place in enumerate(places)), places
-# Rank 1 does not come; the others tell each other that they wait.
+# Rank 1 does not call it; the others report to each other that they wait.
 group = dist.new_group(range(size), timeout=timedelta(milliseconds=400 if rank == 0 else 30_000))
 if rank == 1:
     dist.recv(token, 0)
@@ -113,7 +114,7 @@ except omnes.CollectivesBroken as error:
     assert rank or "others have not: 1, 2; ValueError: 3 elements" in str(error), error
 else:
     raise AssertionError("that was another collective")
-# Nor does a barrier meet what a rank has refused, for whatever reason.
+# Nor does a barrier match a call that a rank has rejected, for whatever reason.
 for splits, kind in (([1, 1], TypeError), ([size, -1], ValueError)):
     limit = timedelta(milliseconds=300 if rank == 0 else 30_000)
     group = dist.new_group(range(size), timeout=limit)
@@ -144,7 +145,7 @@ for splits, kind in (([1, 1], TypeError), ([size, -1], ValueError)):
         assert "dist.new_group()" in str(error) and "split or dup" not in str(error), error
     else:
         raise AssertionError("the group still works")
-# Nor what it has refused, or was kept of by a signal handler, after a part of it.
+# Nor one that it has rejected, or that a signal handler has interrupted, after one of its parts.
 def interrupt(signal, frame):
     raise KeyboardInterrupt
 
@@ -194,7 +195,7 @@ for call, kind in ((refuse_the_second, TypeError), (be_interrupted_before, Keybo
         assert f"{kind.__name__}" in str(error), error
     else:
         raise AssertionError(f"{number.item()} is the sum of different collectives")
-# Nor what has come to its limit after a part of it, or before one.
+# Nor one whose limit expires after one of its parts, or before one.
 group = dist.new_group(range(size), timeout=timedelta(milliseconds=300 if rank == 1 else 30_000))
 lengths = [20_000 * (other + 1) for other in range(size)]
 places = [torch.zeros(length) for length in lengths]

@@ -1,5 +1,6 @@
-"""A rank that ends its last group while others reduce: their calls fail, however few numbers they
-have, and take nothing of its end for its part; at 3 ranks."""
+"""A rank ends its last group while others reduce: their calls fail, however few numbers they have,
+and do not take any message of its end for its part; with 3 ranks.
+"""
 
 import omnes
 import omnes.distributed
@@ -18,7 +19,7 @@ if dist.get_rank():
         except omnes.PeerLeft as error:
             assert error.rank == 0, error
         except omnes.CollectivesBroken as error:
-            # Another one has heard of it before.
+            # Another rank was notified before.
             assert error.collective == "allreduce", error
         else:
             raise AssertionError(f"rank 0 had no part in {number}")

@@ -1,5 +1,6 @@
-"""Collectives and messages of torch.distributed end with the limit of their group; a message that a
-signal has ended raises what the handler raised, and no other does."""
+"""Collectives and messages of torch.distributed end at the limit of their group; only a message
+that was ended by a signal raises what the handler raised.
+"""
 
 import gc
 import signal
@@ -35,19 +36,19 @@ if rank == 0:
     raises(TimeoutError, lambda: dist.recv(torch.ones(1), 1, group=hasty[2]))
     work = dist.irecv(torch.ones(1), 1)
     raises(TimeoutError, lambda: work.wait(SHORT))
-    # A barrier says more.
+    # A barrier names the ranks.
     error = raises(omnes.BarrierTimeout, lambda: dist.barrier(hasty[3]))
     assert error.missing == [1], error.missing
 else:
     time.sleep(1.5)
-# The first group has a limit of its own, which is long.
+# The first group has its own, long limit.
 number = torch.tensor(rank + 1)
 dist.all_reduce(number)
 assert number.item() == 3
 
 
 def interrupted(call):
-    """Has the call end by a signal that comes while it waits."""
+    """Ends the call by a signal that arrives while it waits."""
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     raises(KeyboardInterrupt, call)
@@ -58,12 +59,12 @@ if rank == 0:
     interrupted(work.wait)
     assert isinstance(work.exception(), KeyboardInterrupt) and work.is_completed()
     interrupted(lambda: dist.recv(torch.zeros(1), 1, tag=9))
-    # A message that comes while the handler runs has come, also into a tensor with gaps.
+    # A message that arrives while the handler runs is received, even into a strided tensor.
     place, token = torch.zeros(3, 2)[:, 0], torch.zeros(1)
 
     def end_after_message(*_):
         dist.send(token, 1)
-        # Behind that message.
+        # After that message.
         dist.recv(token, 1)
         raise KeyError if token.item() else KeyboardInterrupt
 
@@ -81,12 +82,12 @@ else:
         dist.recv(token, 0)
         dist.send(torch.ones(3), 0, tag=10)
         dist.send(token, 0)
-# So many that the group looks for those that have ended.
+# Enough messages for the group to look for those that have ended.
 for turn in range(40):
     number = torch.tensor(turn)
     dist.recv(number, 0) if rank else dist.send(number, 1)
     assert number.item() == turn
-# What has ended keeps nobody's memory.
+# A message that has ended holds no memory.
 tensor = torch.zeros(3)
 work = dist.irecv(tensor, 0) if rank else dist.isend(tensor, 1)
 work.wait()
@@ -94,7 +95,7 @@ memory = weakref.ref(tensor)
 del tensor, work
 gc.collect()
 assert memory() is None
-# A group names the ranks that do not come to it.
+# A group names the ranks that do not join it.
 if rank == 0:
     error = raises(TimeoutError, lambda: dist.new_group(timeout=SHORT))
     assert "of its ranks these: 1" in str(error), error

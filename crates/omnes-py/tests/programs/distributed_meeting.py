@@ -1,5 +1,6 @@
-"""The ranks of groups that are left open meet in the same one of them when their programs end, also
-where each rank has groups that others do not have; nobody waits for a limit there."""
+"""When programs end, the ranks of groups that are left open meet in the same group, even if each
+rank has groups that others do not have; none waits for a limit.
+"""
 
 import atexit
 import os
@@ -15,11 +16,11 @@ def check_time():
     took_s = time.monotonic() - began
     if took_s > _ending.MEETING_S / 2:
         print(f"the end has taken {took_s:.2f} s", file=sys.stderr, flush=True)
-        # An exception of this function would not be told by the exit code.
+        # An exception of this function would not change the exit code.
         os._exit(1)
 
 
-# Called last, after what the import below has called at the end.
+# Called last, after the functions that the import below registers.
 atexit.register(check_time)
 
 import omnes.distributed  # noqa: E402, F401

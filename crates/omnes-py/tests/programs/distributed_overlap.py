@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed under way while the program goes on, at 3 ranks."""
+"""Collectives of torch.distributed in progress while the program continues, with 3 ranks."""
 
 import datetime
 import itertools
@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, full
 
 
 def raises(kind, call, *args, **options):
-    """The exception of that kind which the call raises."""
+    """The exception of that kind that the call raises."""
     try:
         call(*args, **options)
     except kind as error:
@@ -25,12 +25,12 @@ def raises(kind, call, *args, **options):
 
 
 def is_sum(tensor, size, value):
-    """Whether each rank has given value + its rank."""
+    """True if each rank contributed value + its rank."""
     return bool(tensor.eq(sum(value + rank for rank in range(size))).all())
 
 
 def starts(rank, size):
-    """Each collective, on tensors of its own."""
+    """Every collective, each on tensors of its own."""
     one, all_of_them = torch.zeros(1), torch.zeros(size)
     parts = list(torch.zeros(size, 1))
     others = list(torch.zeros(size, 1))
@@ -52,7 +52,9 @@ def starts(rank, size):
 
 
 def calls_do_not_block(rank, size):
-    """Rank 0 tells the others to come when its call has returned, which waits for all of them."""
+    """Rank 0 lets the others join a call, which waits for all of them, only after its own has
+    returned.
+    """
     token = torch.zeros(1)
     for call, *tensors in starts(rank, size):
         if rank == 0:
@@ -74,7 +76,7 @@ def waits_in_any_order(rank, size):
     works.append(dist.all_reduce(across.t()[1:3], async_op=True))
     works[3].wait()
     assert works[0].is_completed() and is_sum(tensors[0], size, 0)
-    # This one waits for its turn.
+    # A blocking call waits for its turn.
     at_once = torch.full((10,), 4.5 + rank)
     dist.all_reduce(at_once)
     assert all(work.is_completed() for work in works) and is_sum(at_once, size, 4.5)
@@ -86,14 +88,14 @@ def waits_in_any_order(rank, size):
         assert is_sum(tensor, size, index), index
     assert is_sum(across[:, 1:3], size, 9) and across[:, 0].eq(9 + rank).all()
     assert works[1].result()[0] is tensors[1] and works[1].exception() is None
-    # Lists are taken as they are at the call.
+    # Lists are read when the call is made.
     parts = [torch.zeros(2) for _ in range(size)]
     given = list(parts)
     work = dist.all_gather(given, torch.full((2,), float(rank)), async_op=True)
     given.clear()
     work.wait()
     assert [part[1].item() for part in parts] == list(range(size))
-    # Work that nobody keeps is done all the same, and then keeps no tensor.
+    # A work that is dropped is still run, and then holds no tensor.
     dropped = torch.full((70_000,), 6.0 + rank)
     tensor, memory = weakref.ref(dropped), dropped.untyped_storage()
     dist.all_reduce(dropped, async_op=True)
@@ -117,12 +119,12 @@ def limits_of_waits(rank, size):
 
 
 def callbacks(rank, size):
-    """What a callback starts comes next, on all ranks."""
+    """Collectives that a callback starts run next, on all ranks."""
     tensors = [torch.full((200_000,), float(index + rank)) for index in range(3)]
     order = []
 
     def second(index):
-        """As PowerSGD does: a callback waits for a collective that it starts."""
+        """As in PowerSGD, a callback waits for a collective that it starts."""
 
         def call(future):
             order.append(index)
@@ -156,8 +158,9 @@ def callbacks(rank, size):
 
 
 def late_callbacks(rank, size):
-    """What a callback starts that is attached late comes after what was started by then, whether
-    the work of the callback has ended or not."""
+    """Collectives started by a callback that is attached late run after those started by then,
+    whether or not the work of the callback has ended.
+    """
     before = torch.full((3_000_000,), float(rank))
     tensors = [torch.full((4,), 10.0 * index + rank) for index in range(3)]
     dist.barrier()
@@ -178,7 +181,7 @@ def late_callbacks(rank, size):
 
 
 def two_groups(rank, size):
-    """Each group has its own order: what one waits for does not keep the other."""
+    """Each group has its own order: one that waits does not block the other."""
     other = dist.new_group(range(size))
     ours, theirs = torch.full((1000,), 1.0 + rank), torch.full((1000,), 2.0 + rank)
     if rank == 0:
@@ -198,7 +201,7 @@ def two_groups(rank, size):
     for work in works[::-1]:
         work.wait()
     assert all(is_sum(tensor, size, turn) for turn, tensor in enumerate(tensors))
-    # Destroyed with work under way, which nobody keeps.
+    # Destroyed with outstanding work, which has been dropped.
     last = torch.full((400_000,), 3.0 + rank)
     dist.all_reduce(torch.zeros(400_000), group=other, async_op=True)
     work = dist.all_reduce(last, group=other, async_op=True)
@@ -224,10 +227,10 @@ def mistakes(rank, size):
 
 
 def no_thread(rank, size):
-    """A collective that cannot be queued for want of a thread keeps nobody waiting."""
+    """A collective that cannot be queued because there is no thread blocks no rank."""
     group = dist.new_group(range(size))
     number = torch.ones(1)
-    usual = threading.stack_size(1 << 62)  # more memory than there can be
+    usual = threading.stack_size(1 << 62)  # more memory than can exist
     try:
         raises(RuntimeError, dist.all_reduce, number, group=group, async_op=True)
     finally:
@@ -266,7 +269,7 @@ def data_parallel(rank, size):
             for one, other in zip(alone.parameters(), together.parameters(), strict=True):
                 torch.testing.assert_close(one.grad, other.grad, **limits)
     assert max(buckets) >= 3, buckets
-    # Its callbacks wait for collectives; the ranks' gradients are the same nevertheless.
+    # Its callbacks wait for collectives; gradients are the same on all ranks nevertheless.
     state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
     together = torch.nn.parallel.DistributedDataParallel(module(), bucket_cap_mb=0.01)
     together.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
@@ -280,7 +283,9 @@ def data_parallel(rank, size):
 
 
 def sharded(rank, size):
-    """Gathers parameters before they are used, and scatters gradients, by calls of both kinds."""
+    """Gathers parameters before they are used, and scatters gradients, by blocking and nonblocking
+    calls.
+    """
     whole = torch.randn(4 * size, 40, generator=torch.Generator().manual_seed(6))
     alone, own = module(), module()
     mesh = init_device_mesh("cpu", (size,))
@@ -298,7 +303,7 @@ def sharded(rank, size):
 
 
 def shards_of_states(rank, size):
-    """What each rank would save of a module, and loads again."""
+    """The state of a module that each rank would save, and loads again."""
     own = FullyShardedDataParallel(module(), device_id=torch.device("cpu"))
     before = [parameter.detach().clone() for parameter in own.parameters()]
     with FullyShardedDataParallel.state_dict_type(own, StateDictType.SHARDED_STATE_DICT):
@@ -312,7 +317,7 @@ def shards_of_states(rank, size):
 
 
 with warnings.catch_warnings():
-    # PyTorch renames calls, and its old names are those that programs know.
+    # PyTorch renames calls, and programs use its old names.
     warnings.simplefilter("ignore")
     dist.init_process_group("omnes", timeout=datetime.timedelta(seconds=40))
     rank, size = dist.get_rank(), dist.get_world_size()

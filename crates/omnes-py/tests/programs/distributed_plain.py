@@ -1,4 +1,4 @@
-"""A program that destroys no group: whoever ends first leaves nobody behind."""
+"""A program that destroys no group: ranks that end first do not fail the others."""
 
 import omnes.distributed
 import torch

@@ -1,10 +1,10 @@
-"""Random programs of torch.distributed: each result beside what every rank can compute alone.
+"""Random programs of torch.distributed: each result against what every rank can compute alone.
 
     distributed_random.py [SEED [SEEDS [STEPS]]]
 
 All ranks draw the same steps from a seed: groups that begin and end, collectives of any of them on
-tensors of many types, shapes and layouts, waited for at once or later and in another order, and
-messages. What only one rank sees, such as a layout, it draws for itself.
+tensors of many types, shapes and layouts, waited for immediately or later and in another order, and
+messages. Each rank draws for itself what only it sees, such as a layout.
 """
 
 import concurrent.futures
@@ -25,12 +25,12 @@ COMBINED = {
     Op.MIN: lambda table: table.amin(0),
     Op.MAX: lambda table: table.amax(0),
 }
-# Elements of a tensor: none, one, a packet of them, a train, several trains.
+# Numbers of elements of a tensor: none, one, a packet of them, a train, several trains.
 COUNTS = [0, 1, 2, 3, 7, 100, 1500, 20_000, 150_000]
 
 
 class Step:
-    """What all ranks of a group do next: drawn alike by all, run by its members."""
+    """The next step of all ranks of a group: drawn identically by all, run by its members."""
 
     def __init__(self, draw, group, ranks):
         self.group, self.ranks = group, ranks
@@ -42,8 +42,8 @@ class Step:
         self.is_async = draw.random() < 0.6
         self.seed = draw.randrange(1 << 30)
         self.cuts = [draw.randrange(4) for _ in range(self.size * self.size)]
-        self.own = None  # this rank's place in the group
-        self.local = None  # what it draws for itself
+        self.own = None  # this rank's index in the group
+        self.local = None  # this rank's own random numbers
 
     @staticmethod
     def _shape(draw, count):
@@ -53,7 +53,7 @@ class Step:
         return (count // columns, columns)
 
     def data(self, member, shape=None):
-        """What a member brings: numbers so small that sums and products of all are exact."""
+        """A member's data: numbers so small that sums and products of all are exact."""
         generator = torch.Generator().manual_seed(self.seed + 7919 * member)
         shape = self.shape if shape is None else shape
         return torch.randint(1, 3, shape, generator=generator).to(self.dtype)
@@ -79,12 +79,12 @@ class Step:
         return place.copy_(tensor)
 
     def empty(self, shape=None):
-        """A place to write to, which holds other numbers."""
+        """A tensor to write to, which holds other numbers."""
         shape = self.shape if shape is None else shape
         return self.laid_out(torch.full(shape, 77, dtype=self.dtype))
 
     def run(self, rank, local):
-        """Begins it; the work, or None, and what to look at once it has ended."""
+        """Starts the step. Returns the work, or None, and the check for when it has ended."""
         self.own, self.local = self.ranks.index(rank), local
         return self.begin()
 
@@ -110,7 +110,7 @@ class Broadcast(Step):
 class Reduction(Step):
     def combined(self):
         table = torch.stack(self.all_data())
-        # PyTorch has no product or sum that stays in some types: those of all fit in these.
+        # PyTorch has no sum or product within some types: the results of all types fit in these.
         wide = torch.float64 if self.dtype in FLOATS else torch.int64
         return COMBINED[self.op](table.to(wide)).to(self.dtype)
 
@@ -133,7 +133,7 @@ class Reduce(Reduction):
 
 class ReduceScatter(Reduction):
     def begin(self):
-        """Part p of a member's data are those it would bring as member p after all others."""
+        """Part p of a member's data is what it would contribute as member p after all others."""
         parts = [self.laid_out(self.part(self.own, to)) for to in range(self.size)]
         place = self.empty()
         work = dist.reduce_scatter(place, parts, self.op, **self.options())
@@ -198,7 +198,7 @@ class Scatter(Step):
 
 
 class AllToAll(Step):
-    """Of lists, of which each tensor has a number of rows of its own."""
+    """With lists; each tensor has its own number of rows."""
 
     def rows(self, member, to):
         return self.cuts[member * self.size + to]
@@ -217,7 +217,7 @@ class AllToAll(Step):
 
 
 class AllToAllTensor(AllToAll):
-    """Of one tensor, with splits."""
+    """With one tensor, with splits."""
 
     def begin(self):
         splits = [self.rows(self.own, to) for to in range(self.size)]
@@ -230,7 +230,7 @@ class AllToAllTensor(AllToAll):
 
 
 class AllToAllEqual(AllToAllTensor):
-    """Of one tensor, in equal parts."""
+    """With one tensor, in equal parts."""
 
     def rows(self, member, to):
         return self.cuts[0]
@@ -257,7 +257,7 @@ class Objects(Step):
 
 
 class Messages(Step):
-    """Around a ring: from each member to the next, and some more the other way."""
+    """Messages around a ring: from each member to the next, and some more the other way."""
 
     def begin(self):
         up, down = (self.own + 1) % self.size, (self.own - 1) % self.size
@@ -280,7 +280,7 @@ class Messages(Step):
 
 
 class Together:
-    """Works that are waited for in any order."""
+    """Several works, waited for in any order."""
 
     def __init__(self, works, local):
         self.works = works
@@ -313,7 +313,7 @@ KINDS = [
 
 
 class Works:
-    """Steps that have begun, each with how to look at what it has brought."""
+    """Steps in progress, each with the check of its result."""
 
     def __init__(self, local):
         self.local, self.open = local, []
@@ -325,7 +325,7 @@ class Works:
             self.end()
 
     def end(self):
-        """Ends any one of them."""
+        """Ends any one of the steps."""
         work, is_right, what = self.open.pop(self.local.randrange(len(self.open)))
         if isinstance(work, Together) or self.local.random() < 0.7:
             if work is not None:
@@ -375,7 +375,7 @@ class Program:
                 works.begin(step, self.rank, what)
 
     def take_in_threads(self, drawn):
-        """Each group's in a thread of its own."""
+        """Runs each group's steps in a thread of its own."""
 
         def take(number, group):
             works = Works(random.Random(f"{self.seed} of {self.rank} in {number}"))
@@ -392,7 +392,7 @@ class Program:
                 thread.result()
 
     def change_groups(self):
-        """Mostly one more group, or one less: all ranks do it."""
+        """Usually adds or removes a group, on all ranks."""
         if len(self.groups) < 4 and self.draw.random() < 0.6:
             ranks = self.draw.sample(range(self.size), self.draw.randint(1, self.size))
             ranks.sort()

@@ -1,5 +1,6 @@
-"""Collectives of torch.distributed that are under way when their group, or the program, ends: the
-others do not come to them. Nobody waits for ever."""
+"""Collectives of torch.distributed that are outstanding when their group, or the program, ends; the
+other ranks never call them. No rank waits forever.
+"""
 
 import omnes.distributed
 import torch
@@ -18,5 +19,5 @@ if rank == 0:
         assert "destroyed" in str(error), error
     else:
         raise AssertionError("the group still works")
-    # Nor do they come to this one.
+    # They do not call this one either.
     dist.all_reduce(torch.zeros(1 << 18), async_op=True)

@@ -1,5 +1,6 @@
-"""A communicator that is dropped, or a request that has ended and was the last to hold one, leaves
-the job: meanwhile other threads go on, and what a signal handler raises comes afterwards."""
+"""A communicator that is dropped, or a request that has ended and held the last one, leaves the
+job: meanwhile other threads continue, and an exception of a signal handler is raised afterwards.
+"""
 
 import os
 import signal
@@ -12,7 +13,7 @@ from stopping import stop, stopped
 
 
 class Ended(Exception):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 def end(*_):
@@ -24,12 +25,12 @@ if world.rank == 1:
     stop(world)
 else:
     other = stopped(world, 1)
-    # Who leaves waits for its answer, which cannot come.
+    # A rank that leaves waits for its acknowledgement, which cannot arrive.
     request = world.isend(b"late", 1)
     if sys.argv[1] == "communicator":
         request.wait()
     signal.signal(signal.SIGALRM, end)
-    sys.setswitchinterval(1000)  # a thread comes to its turn only where another makes room
+    sys.setswitchinterval(1000)  # a thread only runs when another one yields
     go, ran = threading.Event(), []
     waiting = threading.Thread(target=lambda: (go.wait(), ran.append(True)))
     waiting.start()

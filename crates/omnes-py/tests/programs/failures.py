@@ -1,4 +1,4 @@
-"""A rank dies, and all others are told which."""
+"""A rank dies, and the errors of all others name it."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A forked child is refused whatever would take its parent's place; the parent goes on."""
+"""A forked child cannot take its parent's place; the parent continues."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from children import in_child, refused
 
 
 def fork(world):
-    """Forks while a request is open and another thread waits for a second one."""
+    """Forks while a request is outstanding and another thread waits for a second one."""
     room = bytearray(4)
     request, waited_for = world.irecv(room, 1, tag=1), world.irecv(bytearray(4), 1, tag=2)
     waiting = threading.Thread(target=waited_for.wait)
@@ -47,7 +47,7 @@ def fork(world):
 
 
 with omnes.Communicator.from_env() as world, warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of fork() beside threads
+    warnings.simplefilter("ignore", DeprecationWarning)  # of fork() in a process with threads
     if world.rank == 0:
         fork(world)
     else:

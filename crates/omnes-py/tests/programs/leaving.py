@@ -1,5 +1,6 @@
-"""A rank leaves by an exception but lives on, and a forked child of another ends: who waits for the
-former is told, and nobody misses the parent of the latter."""
+"""A rank leaves by an exception, but keeps its duplicate; a forked child of another ends. Ranks
+that wait for the former get an error, and the parent of the latter is not reported missing.
+"""
 
 import os
 import pathlib
@@ -15,9 +16,9 @@ try:
         copy = world.dup()
         with world.split(0) as part:
             part.barrier()
-        warnings.simplefilter("ignore", DeprecationWarning)  # of fork() beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # of fork() in a process with threads
         if world.rank == 0 and os.fork() == 0:
-            sys.exit()  # drops all that it has inherited
+            sys.exit()  # drops everything that it has inherited
         if world.rank == 0:
             assert os.wait()[1] == 0
         world.barrier()
@@ -33,7 +34,7 @@ try:
             told.touch()
         raise KeyError("cannot go on either")
 except KeyError:
-    # The copy lives on.
+    # The duplicate still exists.
     while copy.rank == 1 and not told.exists():
         time.sleep(0.01)
 assert copy.size == 3

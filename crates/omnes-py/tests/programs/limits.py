@@ -1,4 +1,4 @@
-"""Calls within a limit end by TimeoutError, whatever they wait for, and the next ones go on."""
+"""Calls within a limit end with TimeoutError, whatever they wait for, and later calls work."""
 
 import array
 import contextlib
@@ -11,12 +11,12 @@ import weakref
 
 import omnes
 
-# So many take a second in all.
+# Number of short waits that take a second in total.
 SHORT_WAITS = 400
 
 
 def times_out(call, *limits):
-    """Whether the call ends by a TimeoutError within limits in each other."""
+    """True if the call ends with a TimeoutError within nested limits."""
     try:
         with contextlib.ExitStack() as stack:
             for limit in limits:
@@ -29,11 +29,11 @@ def times_out(call, *limits):
 
 
 class Beside:
-    """What a function holds beside a request."""
+    """An object that a function holds besides a request."""
 
 
 def waits_in_vain(world):
-    """What a function held that waited twice for a request which nobody serves."""
+    """The object held by a function that has waited twice for a request that no rank serves."""
     beside, request = Beside(), world.irecv(bytearray(4), 1, tag=11)
     for _ in range(2):
         assert times_out(lambda: (request.wait(), beside), 0.1)
@@ -55,9 +55,11 @@ for wrong in (-1, float("nan"), -float("inf")):
 
 
 def let_limit_pass(*_):
-    """Returns when the message is there that the call waits for, and its limit of a second over."""
+    """Returns when the message that the call waits for is there, and its limit of a second has
+    expired.
+    """
     world.send(b"", 1, tag=10)
-    # One that comes behind it; what runs while a call waits should not wait itself.
+    # A message that arrives after it; code that runs while a call waits should not wait itself.
     while not world.iprobe(1, tag=10):
         pass
     time.sleep(1)
@@ -78,7 +80,7 @@ with omnes.Communicator.from_env() as world:
         assert times_out(lambda: world.irecv(room, 1, tag=1).wait(), 0.1)
         assert times_out(lambda: world.bcast(room, root=1), 0.1)
         assert times_out(world.barrier, 0.1)
-        # A limit is that of its thread and its block.
+        # A limit applies to its thread and its block.
         limit = omnes.time_limit(0.1)
         with limit, limit:
             thread = threading.Thread(target=lambda: world.recv(room, 1, tag=3))
@@ -88,7 +90,7 @@ with omnes.Communicator.from_env() as world:
         thread.join()
         world.recv(room, 1, tag=1)
         assert room == b"here", room
-        # So it is where several threads are in one.
+        # Also if several threads are in one limit.
         shared = omnes.time_limit(60)
         inside, outside = threading.Event(), threading.Event()
 
@@ -103,20 +105,21 @@ with omnes.Communicator.from_env() as world:
             inside.wait()
         outside.set()
         thread.join()
-        # Blocks that end before those in them leave nothing behind.
+        # Blocks that end before the blocks inside them leave nothing behind.
         blocks = [block(0.1), block(60)]
         for each in blocks:
             next(each)
         for each in blocks:
             each.close()
-        # Nor do those that end on another thread, such as one that collects a generator.
+        # Nor do blocks that end on another thread, such as one that collects a generator.
         moved = block(0.01)
         next(moved)
         thread = threading.Thread(target=moved.close)
         thread.start()
         thread.join()
         assert times_out(lambda: world.recv(room, 1, tag=1), 0.1)
-        # What a request has raised, again and again, keeps nothing of who has waited for it.
+        # An exception that a request raises repeatedly holds nothing of the functions that waited
+        # for it.
         kept = waits_in_vain(world)
         gc.collect()
         assert kept() is None
@@ -125,13 +128,13 @@ with omnes.Communicator.from_env() as world:
         thread = threading.Thread(target=request.wait)
         thread.start()
         time.sleep(0.1)
-        # Whoever waits for a request with another thread has limits of its own.
+        # A thread that waits for a request together with another has its own limits.
         assert times_out(request.wait, 0.1)
         world.send(b"", 1, tag=4)
         thread.join()
         request.wait()
         assert room == b"late", room
-        # Calls that wait for a moment each heed limits, too.
+        # Calls that each wait only briefly also observe limits.
         world.send(b"", 1, tag=6)
         left = SHORT_WAITS
 
@@ -143,13 +146,14 @@ with omnes.Communicator.from_env() as world:
 
         assert times_out(receive_all, 0.1) and left
         receive_all()
-        # A receive that ends while a handler runs has ended, also where its limit is over then.
+        # A receive that ends while a handler runs has succeeded, even if its limit has expired by
+        # then.
         signal.signal(signal.SIGALRM, let_limit_pass)
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         over_at = time.monotonic() + 1
         assert not times_out(lambda: world.recv(room, 1, tag=9), 1)
         assert time.monotonic() > over_at and room == b"past", room
-        # Without a limit the next one goes on.
+        # Without a limit, the next call works.
         world.recv(bytearray(0), 1, tag=10)
         world.send(b"", 1, tag=10)
         world.recv(room, 1, tag=9)
@@ -160,7 +164,7 @@ with omnes.Communicator.from_env() as world:
         world.send(b"here", 0, tag=1)
         world.recv(bytearray(0), 0, tag=4)
         world.recv(bytearray(0), 0, tag=4)
-        # The limit that another thread was in is over by then.
+        # The limit that another thread was in has expired by then.
         time.sleep(0.3)
         world.send(b"late", 0, tag=5)
         world.recv(bytearray(0), 0, tag=6)
@@ -174,9 +178,9 @@ with omnes.Communicator.from_env() as world:
         time.sleep(0.1)
         world.send(b"next", 0, tag=9)
         world.bcast(bytearray(4), root=1)
-        # The other rank has entered it, though it has not waited.
+        # The other rank has entered the barrier, although it has not waited.
         world.barrier()
-    # Of a collective that is given up all hear.
+    # All ranks are notified of a collective that is given up.
     part = world.dup()
     numbers = array.array("d", [1] * 9)
     if world.rank == 0:

@@ -1,4 +1,4 @@
-"""A limit that is over while a rank leaves is told by that call, and not by the next one."""
+"""A limit that expires while a rank leaves is reported by that call, and not by the next one."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ else:
     other = stopped(world, 1)
     try:
         with omnes.time_limit(0), world:
-            # It cannot arrive.
+            # The message cannot arrive.
             world.send(b"late", 1)
             raise KeyError
     except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""Messages that do not block, and communicators of ranks that exchange already."""
+"""Nonblocking messages, and communicators of ranks that exchange data by other means."""
 
 import array
 import copy
@@ -11,7 +11,7 @@ with omnes.Communicator.from_env() as world:
     rank, size = world.rank, world.size
     after, before = (rank + 1) % size, (rank - 1) % size
 
-    # All send first, more than a channel takes unasked; nobody waits for ever.
+    # All ranks send first, more than a channel accepts unrequested; none waits forever.
     own, come = bytes([rank]) * 1_000_000, bytearray(1_000_000)
     sent = world.isend(own, after, tag=7)
     received = world.irecv(come, before, tag=7)
@@ -32,7 +32,7 @@ with omnes.Communicator.from_env() as world:
     else:
         raise AssertionError("nobody has noticed")
 
-    # A message of any length, from anybody.
+    # A message of any length, from any rank.
     assert world.iprobe(tag=4) is None
     world.isend(own[:1234], after, tag=5).wait()
     source, tag, length = world.probe(tag=5)
@@ -42,13 +42,13 @@ with omnes.Communicator.from_env() as world:
     assert world.recv(come, source, tag=tag) == (before, 5, 1234)
     assert come == bytes([before]) * 1234 and world.iprobe(tag=5) is None
 
-    # From anybody, and shorter than there is room for.
+    # From any rank, and shorter than the buffer.
     received = world.irecv(bytearray(10))
     world.isend(b"abc", after, tag=8).wait()
     received.wait()
     assert received.status == (before, 8, 3), received.status
 
-    # Whoever is being told of a failure may ask for it again meanwhile.
+    # A caller that is getting an error may ask for it again meanwhile.
     received = world.irecv(bytearray(2), before, tag=10)
     world.isend(b"abc", after, tag=10).wait()
     really_copied, asked = copy.copy, []
@@ -72,7 +72,7 @@ with omnes.Communicator.from_env() as world:
     copy.copy = really_copied
     assert len(asked) == 1, asked
 
-    # Several threads wait for one message, and another one asks for it meanwhile.
+    # Several threads wait for one message, and another one tests for it meanwhile.
     received = world.irecv(bytearray(10), before, tag=9)
     ended = []
 
@@ -93,7 +93,7 @@ with omnes.Communicator.from_env() as world:
         thread.join()
     assert ended == [(before, 9, 4)] * 3, ended
 
-    # Memory that is let go of at the end may look at the request.
+    # Memory that is freed at the end may access the request.
     class Watched(bytearray):
         def __del__(self):
             seen.append(received.status)
@@ -105,7 +105,7 @@ with omnes.Communicator.from_env() as world:
         pass
     assert seen == [(before, 10, 4)], seen
 
-    # Reductions and gathers, all under way at once, ended in another order.
+    # Reductions and gathers, all outstanding concurrently, ended in another order.
     numbers, least = array.array("q", [rank, 1]), array.array("d", [rank + 0.5])
     own, table, at_all = bytes([rank]), bytearray(size), bytearray(size)
     part, back = bytearray(1), bytearray(size)
@@ -131,7 +131,7 @@ with omnes.Communicator.from_env() as world:
     else:
         raise AssertionError("nobody has noticed")
 
-    # Blocks of sums, and parts of which rank r has r bytes, at once.
+    # Blocks of sums, and parts where rank r has r bytes, concurrently.
     numbers, lengths = array.array("q", range(rank, rank + 2 * size)), list(range(size))
     own, joint = bytes([rank]) * rank, b"".join(bytes([k]) * k for k in range(size))
     table, at_all, part = bytearray(len(joint)), bytearray(len(joint)), bytearray(rank)
@@ -201,7 +201,7 @@ def interrupt(own):
     raise KeyboardInterrupt
 
 
-# What is to end the program is no error of the exchange.
+# An exception that is to end the program is not an error of the exchange.
 for end, kind in ((interrupt, KeyboardInterrupt), (lambda own: sys.exit(3), SystemExit)):
     try:
         omnes.join(0, 1, end)

@@ -1,4 +1,4 @@
-"""Signal handlers have their turn while a call waits, and what they raise ends it."""
+"""Signal handlers run while a call waits, and their exceptions end it."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import omnes
 
 
 class Ended(Exception):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 def end(*_):
@@ -17,7 +17,7 @@ def end(*_):
 
 
 def interrupted(call, signals=signal.SIGTERM, begun=None):
-    """Whether the call ends by a signal that comes while it waits, after it has `begun` to."""
+    """True if the call ends by a signal that arrives while it waits, after it has `begun` to."""
     main = threading.get_ident()
 
     def send():
@@ -38,9 +38,9 @@ def interrupted(call, signals=signal.SIGTERM, begun=None):
 
 
 def end_after_message(*_):
-    """Raises when the message is there that the call waits for."""
+    """Raises when the message that the call waits for is there."""
     world.send(b"", 1, tag=3)
-    # One that comes behind it; what runs while a call waits should not wait itself.
+    # A message that arrives after it; code that runs while a call waits should not wait itself.
     while not world.iprobe(1, tag=4):
         pass
     raise Ended
@@ -48,7 +48,7 @@ def end_after_message(*_):
 
 signal.signal(signal.SIGTERM, end)
 if os.environ["OMNES_RANK"] == "1":
-    # Nobody is where rank 0 should be.
+    # Nothing listens at the address of rank 0.
     own = os.environ["OMNES_RENDEZVOUS"]
     os.environ["OMNES_RENDEZVOUS"] = "127.0.0.1:1"
     assert interrupted(omnes.Communicator.from_env)
@@ -63,10 +63,11 @@ with omnes.Communicator.from_env() as world:
         assert interrupted(lambda: world.bcast(room, root=1))
         assert interrupted(world.barrier)
         world.send(b"", 1, tag=2)
-        # What a receive that was given up has waited for comes to the next one.
+        # The message of a receive that was given up goes to the next one.
         world.recv(room, 1, tag=1)
         assert room == b"here", room
-        # A receive that ends while the handler runs has ended, and what that raises is raised.
+        # A receive that ends while the handler runs has succeeded, and the handler's exception is
+        # raised.
         signal.signal(signal.SIGTERM, end_after_message)
         assert interrupted(lambda: world.recv(room, 1, tag=5))
         assert room == b"past", room
@@ -78,7 +79,7 @@ with omnes.Communicator.from_env() as world:
         assert request.test()
         world.recv(bytearray(0), 1, tag=4)
         signal.signal(signal.SIGTERM, end)
-        # Nothing of it is left.
+        # Nothing of it remains.
         world.send(b"", 1, tag=3)
         world.recv(bytearray(0), 1, tag=4)
     else:
@@ -92,11 +93,11 @@ with omnes.Communicator.from_env() as world:
         time.sleep(0.1)
         world.send(b"", 0, tag=4)
         world.bcast(bytearray(4), root=1)
-        # The other rank has entered it, though it has not waited.
+        # The other rank has entered the barrier, although it has not waited.
         world.barrier()
     world.barrier()
 
-    # So it is while ranks that exchange already join: rank 1 comes late.
+    # The same while ranks join by an exchange: rank 1 is late.
     os.environ["OMNES_JOIN_TIMEOUT"] = "10s"
     calls = 0
     begun = threading.Event()
@@ -106,7 +107,7 @@ with omnes.Communicator.from_env() as world:
         calls += 1
         table = bytearray(len(own) * 2)
         world.allgather(own, table)
-        # Now they know where to meet.
+        # Now they know each other's addresses.
         if calls == 4:
             begun.set()
             time.sleep(1.5 if world.rank == 1 else 0)

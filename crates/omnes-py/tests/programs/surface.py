@@ -1,4 +1,4 @@
-"""The stub describes what is compiled: classes, methods, parameters, their defaults, documents."""
+"""The stub matches the compiled module: classes, methods, parameters, defaults, docstrings."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from omnes import _omnes
 
 
 def check_document(name, actual, node):
-    """What help() says is what an editor shows."""
+    """Asserts that help() and editors show the same text."""
     document = inspect.cleandoc(actual.__doc__ or "")
     described = ast.get_docstring(node) or ""
     assert document == described, f"{name}: {document!r} is not {described!r}"

@@ -1,4 +1,4 @@
-"""Weights of modules reach all ranks, whatever their tensors look like; needs PyTorch."""
+"""Weights of modules reach all ranks, for all kinds of tensors; requires PyTorch."""
 
 import torch
 
@@ -11,9 +11,9 @@ class Model(torch.nn.Module):
         super().__init__()
         self.embedding = torch.nn.Embedding(100, 32)
         self.out = torch.nn.Linear(32, 100, bias=False)
-        self.out.weight = self.embedding.weight  # tied: travels once
+        self.out.weight = self.embedding.weight  # tied: sent once
         self.wide = torch.nn.Linear(32, width, dtype=torch.bfloat16)
-        self.norm = torch.nn.BatchNorm1d(16)  # buffers too, one of them a whole number
+        self.norm = torch.nn.BatchNorm1d(16)  # also buffers, one of them an integer
         self.scale = torch.nn.Parameter(torch.randn(()))
         self.empty = torch.nn.Parameter(torch.empty(0, 3))
         self.register_buffer("scratch", torch.empty(0), persistent=False)
@@ -50,7 +50,7 @@ def modules(world):
 
 
 def odd_tensors(world):
-    """Not one element behind the other, conjugated, of all types."""
+    """Tensors that are not contiguous, or conjugated, of all types."""
     types = (torch.float16, torch.float64, torch.int8, torch.bool, torch.complex64)
     expected = {str(kind): torch.arange(60).reshape(6, 10).to(kind) for kind in types}
     expected["transposed"] = torch.arange(60.0).reshape(6, 10).t()
@@ -74,7 +74,7 @@ def odd_tensors(world):
 
 
 def differences(world):
-    """Ranks whose tensors differ all hear of it, and of what; nobody waits for ever."""
+    """If tensors differ, all ranks get an error that says how; none waits forever."""
     last = world.size - 1
     try:
         omnes.torch.Weights(world, Model(width=65 if world.rank == last else 64))
@@ -87,7 +87,9 @@ def differences(world):
 
 
 def mistakes(world):
-    """What cannot be received into is refused where it is, and no other rank waits for it."""
+    """A tensor that cannot be received into is rejected on its rank, and no other rank waits for
+    it.
+    """
     shared = torch.ones(1).expand(10)
     given_back = torch.ones(10)
     part = given_back[5:]
@@ -114,7 +116,7 @@ def mistakes(world):
 
 
 def order(world):
-    """Names count, not their order."""
+    """Tensors are matched by name, not by order."""
     names = ["b", "a", "c"] if world.rank == 0 else ["c", "b", "a"]
     own = {name: torch.full((5,), float(ord(name)) * (world.rank == 0)) for name in names}
     omnes.torch.Weights(world, own).bcast()
@@ -130,7 +132,7 @@ def sums(world):
         tensor = torch.full((3, 50), world.rank, dtype=dtype)
         omnes.torch.allreduce(world, tensor)
         assert tensor.dtype == dtype and torch.all(tensor == total), dtype
-    # Rows that do not lie one behind the other, and an optimizer's view of a parameter.
+    # Rows that are not contiguous, and an optimizer's view of a parameter.
     wide = torch.full((4, 10), float(world.rank), requires_grad=True)
     omnes.torch.allreduce(world, wide[:, ::2], op="max")
     assert torch.all(wide[:, ::2] == world.size - 1)
@@ -146,7 +148,7 @@ def sums(world):
 
 
 def autograd(world):
-    """What was written between a forward pass and its backward pass is noticed."""
+    """A write between a forward pass and its backward pass is detected."""
     writes = (
         lambda tensor: omnes.torch.allreduce(world, tensor),
         lambda tensor: omnes.torch.allreduce(world, tensor.t()),
@@ -169,7 +171,7 @@ def autograd(world):
 
 
 def nonsense(world):
-    """Neither does any other rank wait for one that has given something else altogether."""
+    """No other rank waits for one that has passed something else entirely."""
     is_wrong = world.rank == world.size - 1
     try:
         omnes.torch.Weights(world, 7 if is_wrong else {"a": torch.ones(1)})

@@ -1,5 +1,6 @@
-"""After an error of a push nothing comes in any more, also where a traceback holds what was begun;
-needs PyTorch."""
+"""After an error of a push, no more data arrive, even if a traceback holds what was started;
+requires PyTorch.
+"""
 
 import os
 import traceback
@@ -10,7 +11,7 @@ import omnes
 import omnes.torch
 
 world = omnes.Communicator.from_env()
-# Received through a copy, since their elements do not lie one behind the other.
+# Received through a copy, since their elements are not contiguous.
 own = {str(i): torch.zeros(500, 500).t() for i in range(20)}
 weights = omnes.torch.Weights(world, own)
 world.barrier()
