@@ -88,7 +88,8 @@ impl Communicator {
     /// The lengths are not limited. tag is that of data; source and wanted are the source and tag
     /// of the message to receive, None for any. Returns source, tag and length in bytes of that
     /// message. Raises the errors of send() and recv(), and ValueError if the two buffers overlap;
-    /// after an error other than Truncated, data that have not been sent yet are given up.
+    /// after an error other than Truncated, data still arrive if at most 4 MiB were unsent;
+    /// otherwise their receiver gets PeerGaveUp.
     #[pyo3(signature = (data, to, buffer, source = None, *, tag = 0, wanted = None))]
     #[expect(clippy::too_many_arguments, reason = "those of two calls")]
     fn sendrecv(

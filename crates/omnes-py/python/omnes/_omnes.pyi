@@ -277,7 +277,8 @@ class Communicator:
         The lengths are not limited. tag is that of data; source and wanted are the source and tag
         of the message to receive, None for any. Returns source, tag and length in bytes of that
         message. Raises the errors of send() and recv(), and ValueError if the two buffers overlap;
-        after an error other than Truncated, data that have not been sent yet are given up.
+        after an error other than Truncated, data still arrive if at most 4 MiB were unsent;
+        otherwise their receiver gets PeerGaveUp.
         """
     def isend(self, data: Buffer, to: int, *, tag: int = 0) -> Request:
         """Starts a send(); data is in use until the request has ended.
