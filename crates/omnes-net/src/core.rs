@@ -28,6 +28,7 @@ pub use queue::QueueCounters;
 use crate::cipher::Cipher;
 use crate::clock::Clock;
 use crate::core::barrier::Barriers;
+use crate::core::inward::Inbound;
 use crate::core::pace::{Interval, Pace};
 use crate::core::queue::ReceiveQueue;
 use crate::core::standing::Standing;
@@ -40,10 +41,8 @@ use crate::operations::{Disruption, Operation, Operations, Outcome};
 use crate::poller::Poller;
 use crate::relay::Relay;
 use crate::ring::Neighbours;
-use crate::scatter::Scatter;
 use crate::schedule::Running;
 use crate::self_messages::SelfMessages;
-use crate::socket::{DATAGRAMS_PER_CALL, Received};
 use crate::watch::{News, Watch};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_wire::{CommunicatorId, Instant, Rank};
@@ -56,7 +55,6 @@ const LINES_PER_SEND: usize = 4;
 const FAREWELL_MAX: Duration = Duration::from_millis(250);
 /// Number of times it does so, because packets may be lost.
 const FAREWELLS: usize = 2;
-const DATAGRAM_BYTES: usize = 1 << 16;
 
 /// Where a step polls for packets.
 #[derive(Clone, Copy)]
@@ -95,12 +93,7 @@ pub(crate) struct Core {
     packet_bytes: u32,
     keeping_place: Vec<usize>,
     line: Line,
-    bounce: Vec<u8>,
-    received: Vec<Received>,
-    scatter: Scatter,
-    large_receives: usize,
-    /// The same for broadcasts.
-    large_casts: usize,
+    inbound: Inbound,
     /// Communicators that have been dropped, whose last broadcasts are still in progress.
     closing: Vec<CommunicatorId>,
     clock: Clock,
@@ -138,36 +131,29 @@ pub(crate) struct CoreParts {
 
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Self {
-        let CoreParts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let CoreParts { cipher, me, packet_bytes, keeping_place, .. } = parts;
-        let CoreParts { patience, peer_timeout, clock, .. } = parts;
         Self {
-            endpoint,
-            links,
-            rings,
-            memory,
+            endpoint: parts.endpoint,
+            links: parts.links,
+            rings: parts.rings,
+            memory: parts.memory,
             operations: Operations::default(),
-            watch,
-            multicast,
+            watch: parts.watch,
+            multicast: parts.multicast,
             relays: Vec::new(),
             schedules: Vec::new(),
             barriers: Barriers::default(),
             queue: None,
             sleepers: 0,
             own: SelfMessages::default(),
-            cipher,
-            me,
-            packet_bytes,
-            keeping_place,
+            cipher: parts.cipher,
+            me: parts.me,
+            packet_bytes: parts.packet_bytes,
+            keeping_place: parts.keeping_place,
             line: Line::new(),
-            bounce: vec![0; DATAGRAMS_PER_CALL * DATAGRAM_BYTES],
-            received: Vec::with_capacity(DATAGRAMS_PER_CALL),
-            scatter: Scatter::default(),
-            large_receives: 0,
-            large_casts: 0,
+            inbound: Inbound::new(),
             closing: Vec::new(),
-            clock,
-            pace: Pace::new(patience, peer_timeout),
+            clock: parts.clock,
+            pace: Pace::new(parts.patience, parts.peer_timeout),
             has_more: false,
             standing: Standing::default(),
         }

@@ -223,7 +223,7 @@ impl Core {
         let sink = Sink { base, capacity, operation: waits, from: Some(root) };
         self.memory.open_sink(channel, receive, sink);
         if capacity >= SCATTER_BYTES {
-            self.large_casts += 1;
+            self.inbound.large_casts += 1;
         }
         self.send_at(now);
         let (kind, spot) = (OperationKind::Receive(Some(receive)), Spot::Group);

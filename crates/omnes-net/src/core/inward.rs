@@ -1,12 +1,12 @@
 //! Incoming packets: read from a socket, a large one straight into user memory, and placed where
 //! the endpoint decides.
 
-use super::{Core, DATAGRAM_BYTES};
+use super::Core;
 use crate::cipher::in_clear;
 use crate::line::{Holding, Line};
 use crate::memory::Memory;
 use crate::multisend::names_of;
-use crate::scatter::{ScatteredTrain, has_room_for};
+use crate::scatter::{Scatter, ScatteredTrain, has_room_for};
 use crate::socket::{DATAGRAMS_PER_CALL, Received, Take};
 use omnes_proto::endpoint::Endpoint;
 use omnes_proto::packet::{HEAD_BYTES_MAX, Placement, Source, Target};
@@ -25,13 +25,45 @@ const READS_TO_THE_END_MAX: usize = 256;
 const RING_PACKETS: usize = 16;
 const ROUNDS_PER_STEP: usize = 4;
 
+/// Length of the longest datagram, or train, in bytes.
+const DATAGRAM_BYTES: usize = 1 << 16;
+
+/// Buffers for reading sockets, and what decides which of them a read uses.
+pub(super) struct Inbound {
+    /// Holds datagrams whose data are copied from here; [`DATAGRAM_BYTES`] for each.
+    bounce: Vec<u8>,
+    received: Vec<Received>,
+    /// Reads data straight into the memory of receives.
+    scatter: Scatter,
+    /// Number of pending receives of messages, and of broadcasts, that are worth that.
+    pub(super) large_receives: usize,
+    pub(super) large_casts: usize,
+}
+
+impl Inbound {
+    pub(super) fn new() -> Self {
+        Self {
+            bounce: vec![0; DATAGRAMS_PER_CALL * DATAGRAM_BYTES],
+            received: Vec::with_capacity(DATAGRAMS_PER_CALL),
+            scatter: Scatter::default(),
+            large_receives: 0,
+            large_casts: 0,
+        }
+    }
+
+    /// Space for a datagram of `bytes` bytes.
+    pub(super) fn bounce(&mut self, bytes: usize) -> &mut [u8] {
+        &mut self.bounce[..bytes]
+    }
+}
+
 impl Core {
     /// Reads a socket until it is empty, or for a few calls. The first datagram is usually the only
     /// one, so it is read alone, the following ones many at a time.
     ///
     /// True if any packet was the job's: packets of strangers must keep no thread from sleeping.
     /// They must not delay the job's packets either, so reading continues past them.
-    pub(crate) fn read(&mut self, index: usize) -> bool {
+    pub(super) fn read_uncounted(&mut self, index: usize) -> bool {
         let ended = self.operations.ended;
         let (mut calls, mut calls_in_vain) = (0, 0);
         let mut is_in_vain = false;
@@ -118,22 +150,22 @@ impl Core {
             return false;
         }
         let is_group = self.links.group_index() == Some(socket);
-        if is_group { self.large_casts > 0 } else { self.large_receives > 0 }
+        if is_group { self.inbound.large_casts > 0 } else { self.inbound.large_receives > 0 }
     }
 
     fn read_batch(&mut self, index: usize) -> usize {
         let mut buffers: [libc::iovec; DATAGRAMS_PER_CALL] =
             std::array::from_fn(|index| libc::iovec {
-                iov_base: self.bounce[index * DATAGRAM_BYTES..].as_mut_ptr().cast(),
+                iov_base: self.inbound.bounce[index * DATAGRAM_BYTES..].as_mut_ptr().cast(),
                 iov_len: DATAGRAM_BYTES,
             });
-        let mut received = std::mem::take(&mut self.received);
+        let mut received = std::mem::take(&mut self.inbound.received);
         let count = self.links.socket(index).receive(&mut buffers, &mut received);
         let now = self.now();
         for (place, datagram) in received.iter().enumerate() {
             self.handle_train(now, index, place * DATAGRAM_BYTES, *datagram);
         }
-        self.received = received;
+        self.inbound.received = received;
         count
     }
 
@@ -141,7 +173,7 @@ impl Core {
     fn handle_train(&mut self, now: Instant, index: usize, start: usize, train: Received) {
         let end = start + train.bytes.min(DATAGRAM_BYTES);
         if self.links.passes_on(index) {
-            let bytes = &mut self.bounce[start..end];
+            let bytes = &mut self.inbound.bounce[start..end];
             let part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
             let head_bytes = bytes.len().min(train.packet_bytes);
             if self.endpoint.vouches(&bytes[..head_bytes]) {
@@ -151,8 +183,8 @@ impl Core {
         let mut from = start;
         while from < end {
             let to = (from + train.packet_bytes).min(end);
-            let Self { endpoint, memory, line, cipher, bounce, .. } = self;
-            if let Some(packet) = in_clear(cipher, endpoint, &mut bounce[from..to]) {
+            let Self { endpoint, memory, line, cipher, inbound, .. } = self;
+            if let Some(packet) = in_clear(cipher, endpoint, &mut inbound.bounce[from..to]) {
                 take_in(now, packet, endpoint, line, memory);
             }
             from = to;
@@ -162,10 +194,10 @@ impl Core {
     /// Peeks at the head of the next datagram and reads a large one straight into place.
     fn read_scattered(&mut self, index: usize) -> bool {
         let socket = self.links.socket(index);
-        let Some(seen) = self.scatter.look(socket) else { return false };
+        let Some(seen) = self.inbound.scatter.look(socket) else { return false };
         let is_large = seen.bytes >= 2 * PACKET_OVERHEAD_BYTES + 1024;
         let preview = if is_large && has_room_for(seen) {
-            self.endpoint.preview(self.scatter.head(seen))
+            self.endpoint.preview(self.inbound.scatter.head(seen))
         } else {
             None
         };
@@ -178,15 +210,17 @@ impl Core {
         };
         let bytes_max = preview.bytes_max as usize;
         let socket = self.links.socket(index);
-        let Some(train) = self.scatter.read(socket, seen, base, bytes_max, preview.head_bytes)
+        let Some(train) =
+            self.inbound.scatter.read(socket, seen, base, bytes_max, preview.head_bytes)
         else {
             return true;
         };
-        if self.links.passes_on(index) && self.endpoint.vouches(self.scatter.head(seen)) {
-            let (names, parts) = (names_of(self.scatter.head(seen)), self.scatter.parts());
+        if self.links.passes_on(index) && self.endpoint.vouches(self.inbound.scatter.head(seen)) {
+            let (names, parts) =
+                (names_of(self.inbound.scatter.head(seen)), self.inbound.scatter.parts());
             self.links.pass_on(names, seen, parts);
         }
-        self.memory.copied_bytes += self.scatter.sort(&train);
+        self.memory.copied_bytes += self.inbound.scatter.sort(&train);
         self.handle_scattered(&train);
         true
     }
@@ -196,7 +230,7 @@ impl Core {
         let now = self.now();
         let mut index = 0;
         while index < train.packets() {
-            let heads = self.scatter.heads(train, index);
+            let heads = self.inbound.scatter.heads(train, index);
             if let Some(run) = self.endpoint.handle_run(now, heads, train.packet_bytes()) {
                 // If the first packet's data are in place, so are the following ones.
                 if !self.is_in_place(train, index, run.placement) {
@@ -206,7 +240,7 @@ impl Core {
                 }
                 index += run.packets as usize;
             } else {
-                let packet = self.scatter.packet(train, index);
+                let packet = self.inbound.scatter.packet(train, index);
                 let placement = self.endpoint.handle_packet(now, packet.head, packet.bytes);
                 if let Some(placement) = placement
                     && !self.is_in_place(train, index, placement)
@@ -226,17 +260,17 @@ impl Core {
             Target::Receive(id) => self.memory.sink_at(channel, id, offset, bytes),
             Target::Slot(_) => None,
         };
-        self.scatter.is_in_place(train, index, packet_offset, target)
+        self.inbound.scatter.is_in_place(train, index, packet_offset, target)
     }
 
     fn put_in_place(&mut self, train: &ScatteredTrain, index: usize, placement: Placement) {
         vacate(&mut self.line, placement);
-        let data = self.scatter.rescue(train, index, placement.packet_offset);
+        let data = self.inbound.scatter.rescue(train, index, placement.packet_offset);
         self.memory.place(placement, data);
     }
 
     fn read_one(&mut self, index: usize) -> bool {
-        let base = self.bounce.as_mut_ptr().cast();
+        let base = self.inbound.bounce.as_mut_ptr().cast();
         let mut buffers = [libc::iovec { iov_base: base, iov_len: DATAGRAM_BYTES }];
         let socket = self.links.socket(index);
         let Some(datagram) = socket.receive_scattered(&mut buffers, Take::Out) else {

@@ -115,7 +115,7 @@ impl Core {
                 self.own.pair(id, receive);
                 operation.kind = OperationKind::Receive(Some(receive));
                 if capacity >= SCATTER_BYTES {
-                    self.large_receives += 1;
+                    self.inbound.large_receives += 1;
                 }
                 // The remaining data of a message that has already started to arrive are requested
                 // now.
@@ -242,9 +242,9 @@ impl Core {
     fn uncount(&mut self, channel: usize, sink: Sink) {
         if sink.base.is_some() && sink.capacity >= SCATTER_BYTES {
             if channel == self.cast_channel() {
-                self.large_casts -= 1
+                self.inbound.large_casts -= 1
             } else {
-                self.large_receives -= 1
+                self.inbound.large_receives -= 1
             }
         }
     }

@@ -138,7 +138,7 @@ impl Core {
             return false;
         }
         let now = self.clock.now();
-        let Self { endpoint, memory, line, cipher, bounce, .. } = self;
+        let Self { endpoint, memory, line, cipher, inbound, .. } = self;
         let accepted = endpoint.counters().accepted;
         for _ in 0..PACKETS_PER_STEP {
             let mut bytes = 0;
@@ -147,7 +147,7 @@ impl Core {
                 if cipher.is_none() {
                     return take_in(now, packet, endpoint, line, memory);
                 }
-                let copy = &mut bounce[..packet.len()];
+                let copy = inbound.bounce(packet.len());
                 copy.copy_from_slice(packet);
                 memory.copied_bytes += bytes;
                 if let Some(packet) = in_clear(cipher, endpoint, copy) {
@@ -197,10 +197,10 @@ impl Core {
         is_all_covered && !self.links.has_multisend() && self.is_quiet()
     }
 
-    /// Reads a socket as [`Self::read`] does, and records the trains that the NIC has counted.
+    /// Reads a socket as [`Self::read_uncounted`] does, and records the trains that the NIC has counted.
     pub(crate) fn read_socket(&mut self, index: usize) -> bool {
         let before = self.links.socket(index).counters.trains_received;
-        let has_news = self.read(index);
+        let has_news = self.read_uncounted(index);
         if let Some(queue) = &mut self.queue {
             let trains = self.links.socket(index).counters.trains_received - before;
             queue.on_read(index, trains, self.clock);
