@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Requested axes and settings.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq)]
-#[command(next_help_heading = "What is simulated; lists are axes")]
+#[command(next_help_heading = "Simulation (a list makes an axis)")]
 pub struct Wanted {
     /// Testbed: a name of `omnes sim testbeds`, or a TOML file [default: ethernet-25g]
     #[arg(long, value_name = "NAME|FILE")]
@@ -85,7 +85,7 @@ impl Wanted {
 
 /// Options for results.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "What is done with results")]
+#[command(next_help_heading = "Output")]
 pub struct Output {
     #[command(flatten)]
     format: FormatArgs,
