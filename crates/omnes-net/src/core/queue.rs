@@ -197,7 +197,8 @@ impl Core {
         is_all_covered && !self.links.has_multisend() && self.is_quiet()
     }
 
-    /// Reads a socket as [`Self::read_uncounted`] does, and records the trains that the NIC has counted.
+    /// Reads a socket as [`Self::read_uncounted`] does, and records the trains that the NIC has
+    /// counted.
     pub(crate) fn read_socket(&mut self, index: usize) -> bool {
         let before = self.links.socket(index).counters.trains_received;
         let has_news = self.read_uncounted(index);
