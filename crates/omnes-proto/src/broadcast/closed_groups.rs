@@ -96,8 +96,7 @@ impl Broadcast {
             let stream = &mut self.streams[at];
             stream.is_closed = true;
             if self.dormant.abandoned.contains(&communicator) {
-                stream.fail_receives(&mut self.common, stream.key.root);
-                stream.discard_rest(&mut self.common);
+                stream.abandon(&mut self.common);
             } else if self.departed.contains(&stream.key.root) {
                 stream.discard_rest(&mut self.common);
             }

@@ -317,12 +317,23 @@ impl Stream {
         self.copied.clear();
     }
 
-    /// No rank here receives anything more of this stream, whose root has left.
+    /// No receive will be posted for the rest of this stream.
     pub(super) fn discard_rest(&mut self, common: &mut Common) {
         if let Some(incoming) = &mut self.incoming {
             incoming.discard_rest(common);
             self.free(common);
         }
+    }
+
+    /// The communicator was abandoned here: posted receives fail, and what still arrives is
+    /// discarded, in order only. No packet is missed, because ranks that have abandoned it, too,
+    /// repair nothing.
+    pub(super) fn abandon(&mut self, common: &mut Common) {
+        self.fail_receives(common, self.key.root);
+        if let Some(incoming) = &mut self.incoming {
+            incoming.end(common, true);
+        }
+        self.discard_rest(common);
     }
 
     /// The root sends and repairs nothing more. Messages that have arrived completely can still be

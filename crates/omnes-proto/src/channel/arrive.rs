@@ -4,7 +4,7 @@
 //! [`Arrivals::classify`](crate::lane::Arrivals::classify); the rest of the module applies them.
 
 use super::asking::is_question;
-use super::matching::Matched;
+use super::matching::{Matched, Pattern};
 use super::peer::{Assembling, Destination, Lane, Stashed};
 use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
@@ -409,16 +409,20 @@ impl Channel {
             self.events.push_back(Event::Notice { from, tag: envelope.tag });
             return Accepted::Yes(None);
         }
-        let destination = if let Some(id) = self.matching.find(from, communicator, envelope.tag) {
-            self.matching.unpost(id);
-            let pattern = self.matching.receives[id.0 as usize].pattern;
-            self.on_matched(&pattern);
+        let posted = self.matching.find(from, communicator, envelope.tag);
+        let destination = if posted.is_some() || self.abandoned.contains(&communicator) {
+            let id = posted.unwrap_or_else(|| {
+                let pattern = Pattern { communicator, source: Some(from), tag: None };
+                self.matching.add_discarding(pattern)
+            });
+            if self.matching.unpost(id) {
+                let pattern = self.matching.receives[id.0 as usize].pattern;
+                self.on_matched(&pattern);
+            }
             let matched = Matched::new(from, envelope, 0, ordered);
             self.matching.receives[id.0 as usize].matched = Some(matched);
             self.grant_rest(id);
             Destination::Receive(id)
-        } else if self.is_unwanted(communicator, envelope) {
-            Destination::Discarded
         } else {
             let needs_slot = packet.bytes > 0 && matches!(packet.source, Source::Packet(_));
             let slots = self.slots_for(from);
@@ -447,7 +451,6 @@ impl Channel {
         }
         let placement = match assembling.destination {
             Destination::Receive(id) => self.place_in_receive(id, offset, packet),
-            Destination::Discarded => self.discard(packet),
             Destination::Unexpected(key) => match self.place_in_pool(key, packet) {
                 Some(placement) => placement,
                 None => return Accepted::NoBuffer,
@@ -474,16 +477,8 @@ impl Channel {
                     self.end_seeking(from);
                 }
             }
-            Destination::Discarded => {}
         }
         Accepted::Yes(placement)
-    }
-
-    fn discard(&mut self, packet: Numbered) -> Option<Placement> {
-        if let Source::Slot(slot) = packet.source {
-            self.free_slot(slot);
-        }
-        None
     }
 
     fn place_in_receive(

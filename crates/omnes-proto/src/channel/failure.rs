@@ -22,7 +22,7 @@ impl Channel {
         self.check_stable();
     }
 
-    pub(super) fn free_chains(&mut self, messages: Vec<Unexpected>) {
+    fn free_chains(&mut self, messages: Vec<Unexpected>) {
         for mut message in messages {
             while let Some((slot, _)) = self.pool.pop(&mut message.chain) {
                 self.pool.give_back(slot);
@@ -50,7 +50,7 @@ impl Channel {
         let assembling = self.peers.get(rank).and_then(|peer| peer.assembling);
         let arriving = assembling.and_then(|assembling| match assembling.destination {
             Destination::Unexpected(key) => Some(key),
-            Destination::Receive(_) | Destination::Discarded => None,
+            Destination::Receive(_) => None,
         });
         let config = &self.config;
         let halves = self.matching.take_unexpected_where(|message| {
@@ -106,8 +106,9 @@ impl Channel {
         let concerned: Vec<ReceiveId> = concerned.map(|(key, _)| ReceiveId(key as u32)).collect();
         for id in concerned {
             self.matching.unpost(id);
-            self.matching.receives.remove(id.0 as usize);
-            self.events.push_back(Event::ReceiveFailed { id, from });
+            if !self.matching.receives.remove(id.0 as usize).discards {
+                self.events.push_back(Event::ReceiveFailed { id, from });
+            }
         }
     }
 }

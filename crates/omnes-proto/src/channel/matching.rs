@@ -53,6 +53,8 @@ pub(super) struct Receive {
     pub(super) pattern: Pattern,
     pub(super) capacity: u64,
     pub(super) matched: Option<Matched>,
+    /// It was not posted, and ends without an event; see [`Channel::abandon`](super::Channel).
+    pub(super) discards: bool,
 }
 
 /// Message, or first part of one, that arrived before its receive.
@@ -85,8 +87,15 @@ impl Matching {
     pub(super) fn add(&mut self, pattern: Pattern, capacity: u64) -> ReceiveId {
         let number = self.next_number;
         self.next_number += 1;
-        let receive = Receive { number, pattern, capacity, matched: None };
+        let receive = Receive { number, pattern, capacity, matched: None, discards: false };
         ReceiveId(self.receives.insert(receive) as u32)
+    }
+
+    /// Registers a receive that discards the message with which the caller matches it.
+    pub(super) fn add_discarding(&mut self, pattern: Pattern) -> ReceiveId {
+        let id = self.add(pattern, 0);
+        self.receives[id.0 as usize].discards = true;
+        id
     }
 
     pub(super) fn post(&mut self, id: ReceiveId) {

@@ -558,7 +558,9 @@ impl Channel {
         let Some(receive) = self.matching.receives.get(id.0 as usize) else { return };
         let Some(matched) = receive.matched else { return };
         if matched.ordered_done == matched.ordered && matched.is_bulk_done {
-            self.matching.receives.remove(id.0 as usize);
+            if self.matching.receives.remove(id.0 as usize).discards {
+                return;
+            }
             let Matched { from, envelope, is_cut, .. } = matched;
             let Envelope { tag, bytes, .. } = envelope;
             self.events.push_back(if is_cut {

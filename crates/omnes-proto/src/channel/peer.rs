@@ -50,8 +50,6 @@ impl Lane {
 pub(super) enum Destination {
     Receive(ReceiveId),
     Unexpected(u64),
-    /// No receive will be posted for it.
-    Discarded,
 }
 
 /// Message that is arriving on the ordered lane.

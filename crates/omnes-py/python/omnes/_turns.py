@@ -16,7 +16,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._members import Members
-from ._omnes import BufferLength, CollectivesBroken, Communicator, Error, RankOutOfRange
+from ._omnes import (
+    BufferLength,
+    CollectivesBroken,
+    Communicator,
+    Error,
+    PeerFailed,
+    PeerLeft,
+    RankOutOfRange,
+)
 
 if TYPE_CHECKING:
     from ._omnes import Request
@@ -136,7 +144,9 @@ class Turns:
             if isinstance(error, TimeoutError) and is_told_to_all:
                 error.args = (f"{error}; {self._absent()}",)
             is_between_parts = self._parts == self._parts_before and not isinstance(error, Error)
-            if self._rest or is_between_parts:
+            # A rank that is gone ends the collectives of all others, too.
+            is_heard_by_all = isinstance(error, (PeerFailed, PeerLeft))
+            if (self._rest and not is_heard_by_all) or is_between_parts:
                 # The next part here would meet the other ranks' next part of this turn.
                 self._end_all(name, f"it has ended in the middle of its part: {text_of(error)}")
 

@@ -106,7 +106,8 @@ class Queued(TensorWork):
 
         Callbacks run in the thread of the queue, or in the caller's once the collective has ended.
         In both cases, collectives that they start come after all that were queued when the future
-        was first asked for, and so at the same place on all ranks."""
+        was first asked for, and so at the same place on all ranks if callbacks are attached before
+        others are queued. The future ends after those works, too."""
         self._check_comes()
         with self._changed:
             if self._future is None:

@@ -21,8 +21,9 @@ Order
     collective waits for those started before it. Callbacks of a work's future run
     in that thread. Collectives that callbacks start run after those that were
     started when get_future() was first called, and before those started since, so
-    a callback must not wait for the latter. isend() and irecv() make progress on
-    their own.
+    a callback must not wait for the latter. Attach callbacks that start collectives
+    before starting others: once the work has ended, a callback runs immediately.
+    isend() and irecv() make progress on their own.
 
 Timeouts
     A collective that exceeds its limit, by default the group's, raises

@@ -173,3 +173,38 @@ fn packets_of_an_abandoned_communicator_are_acknowledged_and_discarded() {
         assert_eq!((net.nodes[2].freed, net.nodes[0].received.len()), (1, 1), "{policy}");
     }
 }
+
+#[test]
+fn gap_behind_a_rank_that_abandoned_first_ends_with_the_own_abandoning() {
+    for policy in ["co-root=2", "tree-ack=2", "window"] {
+        let mut net = Net::new(8, policy);
+        let first = content(1, 700);
+        net.broadcast(0, &first);
+        net.run(5000);
+        // Ranks that repair or acknowledge for others have nothing to do with what follows.
+        for rank in [1, 2, 4] {
+            net.nodes[rank].machine.abandon(GROUP.communicator);
+            assert!(net.nodes[rank].machine.is_over(GROUP.communicator), "{policy}: {rank}");
+        }
+        net.lose =
+            Box::new(|header, to| header.kind == Kind::Cast && to > 2 && header.argument == 5);
+        for rank in [3, 5, 6, 7] {
+            net.receive(rank, 0, 20_000);
+        }
+        net.send(0, content(2, 20_000), Reply::Soon);
+        net.run(20_000);
+        for rank in [3, 5, 6, 7] {
+            net.nodes[rank].machine.abandon(GROUP.communicator);
+        }
+        net.run(60_000);
+        for (rank, Node { machine, .. }) in net.nodes.iter().enumerate().skip(1) {
+            assert!(machine.is_over(GROUP.communicator), "{policy}: rank {rank}");
+            assert_eq!(
+                (machine.common.active, machine.free_slots()),
+                (0, 2048),
+                "{policy}: {rank}"
+            );
+        }
+        assert_eq!(net.nodes[0].freed, 2, "{policy}");
+    }
+}
