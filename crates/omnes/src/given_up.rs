@@ -20,8 +20,8 @@
 //! ranks still work, too, and so does the last barrier of the job.
 //! Cost: one empty message to each member, when a collective is given up.
 //!
-//! Once the communicator is dropped, data that still arrive for it are acknowledged and discarded,
-//! except messages that wait for a grant, which their senders abandon.
+//! Once the communicator is dropped, data that still arrive for its collectives are acknowledged and
+//! discarded. A rank that drops it before it has received the notice keeps them.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
