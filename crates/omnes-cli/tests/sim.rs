@@ -306,14 +306,14 @@ fn sim_usage_errors_are_reported_once_with_a_hint() {
     let misspelt = format!("run {}", scenario.display());
     for (options, part) in [
         ("bcast --testbed fm", "no testbed `fm`; there are `ethernet-1g`, "),
-        ("bcast -n 1", "a model takes 2 to 65536"),
+        ("bcast -n 1", "a model has 2 to 65536"),
         ("bcast --loss 0.01", "needs a percent sign (0.01%)"),
         ("bcast --loss 70%", "above 50%"),
         ("bcast --algorithms bush", "`bush` is not an algorithm"),
         ("barrier --algorithms chain", "barrier cannot use it"),
         ("barrier --sizes 8", "a barrier has no size"),
         ("bcast --skew 1ms", "--skew is for skew"),
-        ("bcast -n 4 --roots 4", "of 4 ranks the last is 3"),
+        ("bcast -n 4 --roots 4", "the last of 4 ranks is 3"),
         ("bcast --network torus", "fat-tree=RADIX"),
         ("bcast -n 4096 --network fat-tree=4", "--network fat-tree=4"),
         ("bcast --carrier flat", "multisend:flat"),
@@ -333,8 +333,8 @@ fn sim_usage_errors_are_reported_once_with_a_hint() {
             "--trace and --perfetto would write the same",
         ),
         ("bcast -n 4 --sizes 8 --plot /proc/a.svg", "cannot write /proc/a.svg"),
-        ("bcast -n 4 --sizes 1.5", "no whole number of bytes"),
-        ("bcast --algorithms chain --carrier multisend:flat", "sends anything to all"),
+        ("bcast -n 4 --sizes 1.5", "not a whole number of bytes"),
+        ("bcast --algorithms chain --carrier multisend:flat", "sends to all ranks"),
         ("bcast -n 4 --sizes 8 --perfetto /", "cannot write /: it is a folder"),
     ] {
         let (status, output, errors) = sim(options);

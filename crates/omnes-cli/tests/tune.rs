@@ -174,7 +174,7 @@ fn usage_errors_suggest_a_valid_command() {
     says(user.job(2, NODES, "tune"), "at least 3 ranks on at least 2 nodes");
     says(user.job(3, "", "tune"), "at least 3 ranks on at least 2 nodes");
     says(user.omnes("tune --sizes 2g"), "above 1g");
-    let own_hosts = "at least 3 ranks, each on a host of its own; here are 3 on 1";
+    let own_hosts = "at least 3 ranks, each on a host of its own; this job has 3 on 1";
     for flags in ["", NODES] {
         says(user.job(3, flags, "tune --testbed testbed.toml"), own_hosts);
     }

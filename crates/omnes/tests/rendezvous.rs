@@ -93,7 +93,7 @@ fn callback_can_interrupt_the_wait_for_other_ranks() {
     let first = join(&address, 0, 3, |config| config.join_timeout = PATIENCE / 10);
     drop(connect(&address));
     assert!(is_interrupted(join(&address, 1, 3, interrupted_after(20))));
-    assert!(error_of(first).contains("did not come"));
+    assert!(error_of(first).contains("did not join"));
 }
 
 #[test]

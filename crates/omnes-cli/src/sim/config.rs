@@ -392,7 +392,7 @@ mod tests {
         let carried: Vec<_> = points.iter().map(|point| point.carrier).collect();
         assert_eq!(carried, [carriers[0], carriers[1], carriers[0]]);
         let error = resolve(Op::Bcast, wanted(&["chain", "postal"])).unwrap_err().to_string();
-        assert!(error.contains("sends anything to all"), "{error}");
+        assert!(error.contains("sends to all ranks"), "{error}");
         let barriers = Wanted { sizes: Vec::new(), ..wanted(&["user:counter", "dissemination"]) };
         assert_eq!(resolve(Op::Barrier, barriers).unwrap().points().len(), 3);
     }
@@ -401,7 +401,7 @@ mod tests {
     fn contradictory_options_are_rejected_with_a_hint() {
         let refused = |op, wanted| format!("{:#}", resolve(op, wanted).unwrap_err());
         let roots = Wanted { roots: vec![8], ..Wanted::default() };
-        assert!(refused(Op::Bcast, roots.clone()).contains("of 8 ranks the last is 7"));
+        assert!(refused(Op::Bcast, roots.clone()).contains("the last of 8 ranks is 7"));
         assert!(refused(Op::Barrier, roots).contains("for broadcasts"));
         let testbed = Wanted { testbed: Some("fm".to_owned()), ..Wanted::default() };
         let error = refused(Op::Bcast, testbed);

@@ -213,7 +213,7 @@ mod tests {
         assert!(error.contains("`algoritms`") && error.contains("`algorithms`"), "{error}");
         assert!(refused("ranks = 8").contains("`op`"));
         assert!(refused("op = \"cast\"").contains("`bcast`"));
-        assert!(refused("op = \"bcast\"\nranks = 1").contains("ranks: 1 ranks; a model takes 2"));
+        assert!(refused("op = \"bcast\"\nranks = 1").contains("ranks: 1 ranks; a model has 2"));
         assert!(
             refused("op = \"bcast\"\nloss = \"0.01\"").contains("loss: `0.01` needs a percent")
         );

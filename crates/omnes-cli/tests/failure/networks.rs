@@ -146,7 +146,7 @@ fn job_falls_back_to_shorter_packets_if_a_switch_drops_long_ones() {
     let ends: Vec<_> = ranks.iter_mut().map(|rank| rank.finish(deadline)).collect();
     assert!(ends.iter().all(|(status, _)| *status == Some(0)), "{ends:?}");
     let told = "omnes: rank 0: packets of 8976 bytes do not get from 10.77.0.2 to 10.77.0.3, from \
-                10.77.0.3 to 10.77.0.4, though shorter ones do: this job's have 1500; ";
+                10.77.0.3 to 10.77.0.4, though shorter ones do: this job uses 1500; ";
     assert!(ends[0].1.starts_with(told), "{ends:?}");
     assert!(ends[1..].iter().all(|(_, errors)| errors.is_empty()), "{ends:?}");
 }
@@ -164,7 +164,7 @@ fn job_across_sites_reduces_its_packet_size_to_the_path_mtu() {
         let ends: Vec<_> = ranks.iter_mut().map(|rank| rank.finish(deadline)).collect();
         assert!(ends.iter().all(|(status, _)| *status == Some(0)), "{is_silent}: {ends:?}");
         let told = "omnes: rank 0: packets of 1500 bytes do not get from 10.78.0.4 to 10.77.0.1, \
-                    from 10.77.0.2 to 10.78.0.3, though shorter ones do: this job's have 1400; ";
+                    from 10.77.0.2 to 10.78.0.3, though shorter ones do: this job uses 1400; ";
         assert!(ends[0].1.starts_with(told), "{is_silent}: {ends:?}");
         assert!(ends[1..].iter().all(|(_, errors)| errors.is_empty()), "{ends:?}");
     }

@@ -88,7 +88,7 @@ fn descriptors_other_than_udp_sockets_are_rejected() {
     let address = bound(&tcp);
     for descriptor in [tcp.as_fd(), file.as_fd()].into_iter().chain(six.iter().map(AsFd::as_fd)) {
         assert!(!is_udp(descriptor));
-        assert!(own(descriptor, address, me()).unwrap_err().contains("no UDP socket"));
+        assert!(own(descriptor, address, me()).unwrap_err().contains("not a UDP socket"));
     }
 }
 

@@ -84,7 +84,7 @@ fn multisend_forms_and_destinations_are_parsed_checked_and_printed() {
     assert_eq!((&again.multisend, &again.destinations), (&measure.multisend, &vec![1, 3, 7]));
     assert!(!parse("bcast").command_line(1).contains("--multisend"));
     let refused = |line, ranks| parse(line).check(ranks).unwrap_err().to_string();
-    assert!(refused(line, 7).starts_with("--destinations 7: of 7 ranks at most 6 are"));
+    assert!(refused(line, 7).starts_with("--destinations 7: a job of 7 ranks has at most 6"));
     assert!(refused("multisend", 1).contains("needs a destination"));
     assert!(refused("bcast --destinations 1", 4).contains("is for multisend"));
     assert!(refused("latency,barrier --multisend flat", 4).contains("none of the operations"));
