@@ -11,6 +11,7 @@
 #![deny(clippy::print_stdout, reason = "all output goes through `print`")]
 
 mod bench;
+mod causes;
 mod completions;
 mod cp;
 mod doctor;
@@ -114,6 +115,6 @@ fn tell(answer: &clap::Error) -> ExitCode {
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    stderr::notice(format_args!("{}", stderr::with_causes(error)));
+    stderr::notice(format_args!("{}", causes::with_causes(error)));
     ExitCode::from(2)
 }

@@ -4,6 +4,8 @@
 //! exit status: 0 after TERM, INT, HUP or `omnes nic detach --all --end`, 2 usage or environment,
 //! 77 cannot run here.
 
+mod causes;
+
 use anyhow::{Context, Result};
 use clap::Parser;
 use omnes_nic::NicError;
@@ -66,7 +68,7 @@ fn main() -> ExitCode {
     match run(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(format_args!("{error:#}"));
+            say(format_args!("{}", causes::with_causes(&error)));
             let cannot = error.downcast_ref::<NicError>().is_some_and(|error| {
                 matches!(error, NicError::NotPermitted | NicError::NoFirmware)
             });

@@ -212,7 +212,7 @@ fn testbed_is_measured_only_with_one_rank_per_lab_host() {
     let tune = format!("tune --testbed {}", file.display());
     let (status, _, errors) = user.job(4, "--lab 2", &tune);
     assert_eq!(status, 2, "{errors}");
-    assert!(errors.contains("here are 4 on 2") && !file.exists(), "{errors}");
+    assert!(errors.contains("this job has 4 on 2") && !file.exists(), "{errors}");
     let (status, _, errors) = user.job(3, "--lab", &tune);
     assert_eq!(status, 0, "{errors}");
     assert!(file.exists());

@@ -5,8 +5,9 @@
 //! between chunks, never inside a timed call, so its cost is that of `size - 1` small packets.
 //! Every call here is collective: all ranks make the same calls in the same order.
 
+use crate::causes::with_causes;
 use crate::print::CannotWrite;
-use crate::stderr::{notice, with_causes};
+use crate::stderr::notice;
 use anyhow::{Context, Result, bail};
 use omnes::{BcastAlgorithm, Communicator, Error, Source, Tag, Tree};
 use std::process::ExitCode;

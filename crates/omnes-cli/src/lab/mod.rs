@@ -31,9 +31,10 @@ pub use namespace::CannotRun;
 pub use network::HOSTS_MAX;
 pub use options::{LinkOptions, Switch};
 
+use crate::causes::with_causes;
 use crate::format::FormatArgs;
 use crate::print;
-use crate::stderr::{notice, with_causes};
+use crate::stderr::notice;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use options::Link;

@@ -163,7 +163,7 @@ fn only_one_agent_may_run_and_only_as_root() {
     let agent = Agent::start(&hosts, 0, &["--interface", "no-such-thing"]);
     let second = start(0, &[]);
     assert_eq!(second.status.code(), Some(2));
-    let owner = format!("process {} of user 0 is it", agent.process.id());
+    let owner = format!("process {} of user 0 is already the agent", agent.process.id());
     assert!(text(&second.stderr).contains(&owner), "{}", text(&second.stderr));
 }
 
