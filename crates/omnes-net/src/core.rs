@@ -210,7 +210,7 @@ impl Core {
     pub(crate) fn progress(&mut self, look: Look, poller: &Poller) -> bool {
         let look = if self.pace.is_sweep_due() { Look::Everywhere } else { look };
         let from_rings = self.read_rings();
-        let from_pages = self.look_at_pages();
+        let from_pages = self.poll_pages();
         let from_queue = self.read_queue();
         let from_sockets = self.read_sockets(look, poller);
         let has_news = from_rings || from_pages || from_queue || from_sockets;
@@ -351,7 +351,7 @@ impl Core {
         self.sleepers += 1;
         self.set_pages_sleeping(true);
         self.set_queue_sleeping(true);
-        let has_news = self.look_at_pages() || self.has_queued();
+        let has_news = self.poll_pages() || self.has_queued();
         if has_news {
             self.disarm();
         }

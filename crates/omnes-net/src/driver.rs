@@ -35,13 +35,13 @@ use std::time::{Duration, Instant};
 /// Longest sleep, so that nothing depends on a single wake-up.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Polls of a waiting caller per poll of all spots; the others are of its own spot only.
-const LOOKS_PER_SWEEP: u32 = 16;
+const POLLS_PER_SWEEP: u32 = 16;
 /// The same while the NIC reports that the sockets are empty, so that polls cost no system call.
-const LOOKS_PER_QUIET_SWEEP: u32 = 64;
+const POLLS_PER_QUIET_SWEEP: u32 = 64;
 
 /// Why a wait has ended without a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unended {
+pub(crate) enum WaitError {
     /// The time limit has expired.
     Late,
     /// The program's callback has ended the wait.
@@ -166,7 +166,7 @@ impl Shared {
         limit: Option<Duration>,
         spot: Spot,
         mut done: impl FnMut(&mut Core) -> Option<T>,
-    ) -> Result<T, Unended> {
+    ) -> Result<T, WaitError> {
         // A limit that exceeds the clock's range is no limit.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut looks = 0;
@@ -195,7 +195,7 @@ impl Shared {
             self.wake_waiters(&mut inside, ended);
             if until.is_some_and(|until| Instant::now() >= until) {
                 self.hand_over(&inside);
-                return Err(Unended::Late);
+                return Err(WaitError::Late);
             }
             if let Some(callback) = timer.due(inside.core.stepped_at()) {
                 drop(inside);
@@ -206,7 +206,7 @@ impl Shared {
                 timer.on_called(inside.core.now());
                 if is_over {
                     // A result that became available meanwhile is not lost.
-                    let result = done(&mut inside.core).ok_or(Unended::Interrupted);
+                    let result = done(&mut inside.core).ok_or(WaitError::Interrupted);
                     self.hand_over(&inside);
                     return result;
                 }
@@ -215,7 +215,7 @@ impl Shared {
             (inside, has_news) = if inside.is_driven {
                 (self.wait_for_driver(inside), false)
             } else {
-                self.step_aside(inside, &mut waiting)
+                self.yield_core(inside, &mut waiting)
             };
         }
     }
@@ -252,7 +252,7 @@ impl Shared {
 
     /// Releases the core for a moment, in a way that depends on how long the wait has lasted. True
     /// if packets have arrived meanwhile and were read.
-    fn step_aside<'a>(
+    fn yield_core<'a>(
         &'a self,
         mut inside: MutexGuard<'a, Inside>,
         waiting: &mut Waiting,
@@ -485,7 +485,7 @@ impl Drop for Driving<'_> {
 
 /// Where a caller that waits at `spot` polls, after `looks` polls that found nothing.
 fn look(spot: Spot, looks: u32, is_quiet: bool) -> Look {
-    let per_sweep = if is_quiet { LOOKS_PER_QUIET_SWEEP } else { LOOKS_PER_SWEEP };
+    let per_sweep = if is_quiet { POLLS_PER_QUIET_SWEEP } else { POLLS_PER_SWEEP };
     match spot {
         _ if looks.is_multiple_of(per_sweep) => Look::Everywhere,
         Spot::At(rank) => Look::At(rank),

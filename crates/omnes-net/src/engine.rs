@@ -14,7 +14,7 @@ mod settings;
 pub use barrier::SlotRequest;
 
 use crate::core::Core;
-use crate::driver::{Shared, Unended};
+use crate::driver::{Shared, WaitError};
 use crate::job::EngineCounters;
 use crate::live::{LiveConfig, LiveState, Publisher, Who};
 use crate::operations::{Disruption, Operation, OperationError, Outcome, Spot};
@@ -235,8 +235,8 @@ impl Engine {
         });
         let ended = match ended {
             Ok(outcome) => Some(outcome),
-            Err(Unended::Late) => None,
-            Err(Unended::Interrupted) => return Some(Err(OperationError::Interrupted)),
+            Err(WaitError::Late) => None,
+            Err(WaitError::Interrupted) => return Some(Err(OperationError::Interrupted)),
         };
         std::mem::forget(lent);
         ended
@@ -357,7 +357,7 @@ impl Engine {
         limit: Option<Duration>,
         spot: Spot,
         done: impl FnMut(&mut Core) -> Option<T>,
-    ) -> Result<T, Unended> {
+    ) -> Result<T, WaitError> {
         self.wait_as(self.shared.wait, limit, spot, done)
     }
 
@@ -367,7 +367,7 @@ impl Engine {
         limit: Option<Duration>,
         spot: Spot,
         done: impl FnMut(&mut Core) -> Option<T>,
-    ) -> Result<T, Unended> {
+    ) -> Result<T, WaitError> {
         let _caller = self.shared.enter_caller();
         self.shared.drive(policy, limit, spot, done)
     }

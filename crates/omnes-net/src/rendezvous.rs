@@ -249,7 +249,7 @@ impl Rendezvous {
     }
 
     /// Address to report to others: none if each of them knows it by its connection to this rank.
-    pub(crate) fn told_of_own(&self, own: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn advertised_address(&self, own: IpAddr) -> Option<IpAddr> {
         (!self.own.is_empty()).then_some(own)
     }
 

@@ -197,7 +197,7 @@ impl Drop for OpenQueue {
     fn drop(&mut self) {
         let HeldQueue::Own { entry, .. } = &mut self.0 else { return };
         match entry.take() {
-            Some(entry) if entry.kernel.is_held_by_descriptors() => drop_behind(entry),
+            Some(entry) if entry.kernel.is_held_by_descriptors() => drop_on_thread(entry),
             // It may hold the last of the firmware, which must be detached before the process ends.
             entry => drop(entry),
         }
@@ -301,14 +301,14 @@ impl Drop for Loaded {
         let kernel = self.0.take();
         // A filter that is not removed would stay.
         if kernel.as_ref().is_some_and(Kernel::is_held_by_descriptors) {
-            drop_behind(kernel);
+            drop_on_thread(kernel);
         }
     }
 }
 
 /// Drops a value on a thread of its own, because the kernel waits for tens of milliseconds; on this
 /// thread if no other can be started. The process does not end before the kernel is done.
-fn drop_behind(value: impl Send + 'static) {
+fn drop_on_thread(value: impl Send + 'static) {
     let thread = std::thread::Builder::new().name("omnes-close".to_owned());
     let _ = without_signals(|| thread.spawn(move || drop(value)));
 }

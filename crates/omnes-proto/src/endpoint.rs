@@ -201,7 +201,7 @@ impl Endpoint {
             }
             Kind::Ping => {
                 self.answer(from, Kind::Pong, header.argument);
-                self.hear_of_gone(now, &header);
+                self.on_departed_digest(now, &header);
             }
             Kind::Pong => {
                 if header.argument == SIGN_OF_LIFE {
@@ -213,7 +213,7 @@ impl Endpoint {
                     }
                 }
                 self.liveness.on_answer(now, from, header.argument);
-                self.hear_of_gone(now, &header);
+                self.on_departed_digest(now, &header);
             }
             Kind::Failed => {
                 self.note_mtu_black_hole(&header);

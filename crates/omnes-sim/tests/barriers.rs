@@ -9,7 +9,7 @@ use omnes_proto::collective::{
 };
 use omnes_sim::{
     Builder, Cluster, Forgery, Looking, Operation, State, broken_groups_are_at_rest, conformance,
-    delay, drop, no_living_rank_is_named, nobody_is_forgotten, nothing_is_missing,
+    delay, drop, missing_ranks_are_reported, no_living_rank_is_named, nothing_is_missing,
     only_the_dead_fail, partition,
 };
 use omnes_topo::BarrierAlgorithm;
@@ -50,7 +50,7 @@ fn end(cluster: &mut Cluster) {
     cluster.check(nothing_is_missing);
     cluster.check(only_the_dead_fail);
     cluster.check(no_living_rank_is_named);
-    cluster.check(nobody_is_forgotten);
+    cluster.check(missing_ranks_are_reported);
     // Answers to questions asked before the end.
     cluster.run_for(us(200));
     cluster.check_quiet_for(Duration::from_secs(2));
@@ -395,12 +395,12 @@ fn late_member_is_reported_missing_after_a_query() {
                     cluster.enter(rank, GROUP);
                 }
                 cluster.run_for(ms(1));
-                cluster.check(nobody_is_forgotten);
+                cluster.check(missing_ranks_are_reported);
                 for rank in (0..8).filter(|rank| *rank != late) {
                     cluster.ask(rank, GROUP);
                 }
                 cluster.run_for(ms(1));
-                cluster.check(nobody_is_forgotten);
+                cluster.check(missing_ranks_are_reported);
                 for rank in (0..8).filter(|rank| *rank != late) {
                     let machine = cluster.endpoint(rank).collective();
                     assert!(machine.has_asked_all(GROUP), "{config:?}: {late} is late at {rank}");

@@ -43,7 +43,7 @@ fn run_progress_is_monotonic_and_ends_at_exactly_one() {
             let setup = Setup { loss_ppm, ..setup(8) };
             let mut told = Vec::new();
             let model = Model::new(setup, Plan::new(ops.clone(), 2), false).expect("a model");
-            let report = model.run_telling(|share| told.push(share)).expect("it ends");
+            let report = model.run_with_progress(|share| told.push(share)).expect("it ends");
             assert_eq!(told.last(), Some(&1.0), "{ops:?}");
             assert!(told.is_sorted(), "{told:?}");
             assert_eq!(told.len() as u64, 1 + report.counters.events / (1 << 14));

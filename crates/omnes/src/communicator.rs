@@ -153,7 +153,7 @@ pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
     if bytes == expected as u64 {
         Ok(())
     } else {
-        Err(Error::LengthMismatch { came: bytes, expected: expected as u64 })
+        Err(Error::LengthMismatch { received: bytes, expected: expected as u64 })
     }
 }
 

@@ -144,12 +144,12 @@ pub enum Error {
     },
     /// Ranks have passed different lengths to a collective operation.
     #[error(
-        "received {came} bytes where this rank expects {expected}: all ranks must pass the same \
-         lengths"
+        "received {received} bytes where this rank expects {expected}: all ranks must pass the \
+         same lengths"
     )]
     LengthMismatch {
         /// Number of bytes that another rank sent.
-        came: u64,
+        received: u64,
         /// Length of this rank's buffer for them.
         expected: u64,
     },
@@ -392,7 +392,7 @@ impl Error {
 
     /// True if the error means that a rank is gone, or takes part in no further collective: ranks
     /// that wait for this one find that out by themselves.
-    pub(crate) fn is_heard_by_all(&self) -> bool {
+    pub(crate) fn is_detected_by_all(&self) -> bool {
         matches!(
             self,
             Self::PeerFailed { .. }
@@ -422,7 +422,7 @@ impl Error {
             OperationError::Excluded { by } => Self::DeclaredFailed { by: by.0 },
             OperationError::Truncated { bytes, capacity } => Self::Truncated { bytes, capacity },
             OperationError::Short { bytes, expected } => {
-                Self::LengthMismatch { came: bytes, expected }
+                Self::LengthMismatch { received: bytes, expected }
             }
             OperationError::TooLarge { bytes, bytes_max } => {
                 Self::TooLarge { bytes, limit: bytes_max }

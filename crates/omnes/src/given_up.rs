@@ -20,8 +20,8 @@
 //! ranks still work, too, and so does the last barrier of the job.
 //! Cost: one empty message to each member, when a collective is given up.
 //!
-//! Once the communicator is dropped, data that still arrive for its collectives are acknowledged and
-//! discarded. A rank that drops it before it has received the notice keeps them.
+//! Once the communicator is dropped, data that still arrive for its collectives are acknowledged
+//! and discarded. A rank that drops it before it has received the notice keeps them.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
@@ -89,7 +89,7 @@ fn is_whole_after(error: &Error, collective: Collective) -> bool {
         | Error::RankOutOfRange { .. }
         | Error::Reduction { .. }
         | Error::Algorithm { .. } => true,
-        error => error.is_heard_by_all(),
+        error => error.is_detected_by_all(),
     }
 }
 

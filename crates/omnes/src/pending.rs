@@ -102,7 +102,7 @@ impl Communicator {
             }
             Pending::Collective(operation) => {
                 let outcome = self.wait_for(operation).map(|completion| self.status(completion));
-                self.tell_if_nic_is_lost(outcome)
+                self.notify_if_nic_lost(outcome)
             }
             Pending::Scheduled(scheduled) => {
                 let Scheduled { operation, collective, status, given_up } = scheduled;
@@ -133,7 +133,7 @@ impl Communicator {
                 let outcome = engine.test(*operation, |gone| self.breaks_collective(gone))?;
                 let outcome = outcome.map(|completion| self.status(completion));
                 return Some(
-                    self.tell_if_nic_is_lost(outcome.map_err(|error| self.note_error(error))),
+                    self.notify_if_nic_lost(outcome.map_err(|error| self.note_error(error))),
                 );
             }
             Pending::Scheduled(scheduled) => return self.test_scheduled(scheduled),

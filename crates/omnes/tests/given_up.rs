@@ -246,7 +246,10 @@ fn root_sends_less(bcast: impl Fn(&Communicator, &mut Vec<u8>) -> Result<(), Err
         let outcome = bcast(&other, &mut vec![world.rank() as u8; bytes]);
         let is_right = match world.rank() {
             0 => outcome.is_ok(),
-            1 => matches!(outcome, Err(Error::LengthMismatch { came: 262_144, expected: 524_288 })),
+            1 => matches!(
+                outcome,
+                Err(Error::LengthMismatch { received: 262_144, expected: 524_288 })
+            ),
             _ => matches!(outcome, Err(Error::PeerGaveUp { .. })),
         };
         assert!(is_right, "rank {}: {outcome:?}", world.rank());

@@ -383,7 +383,7 @@ fn failed_request_reports_its_error_once_and_then_request_failed() {
                     Err(error) => break error,
                 }
             };
-            assert!(matches!(error, Error::LengthMismatch { came: 8, expected: 9 }), "{error}");
+            assert!(matches!(error, Error::LengthMismatch { received: 8, expected: 9 }), "{error}");
             let failed = cast.wait().unwrap_err();
             assert_eq!(failed.buffer, [0, 0, 0, 0, 0, 0, 0, 0, 1]);
             assert!(matches!(Error::from(failed), Error::RequestFailed));

@@ -109,7 +109,7 @@ fn different_reduction_lengths_are_an_error_on_all_ranks() {
         let mut data = vec![1; if world.rank() == 2 { 10 } else { 20 }];
         let error = sum(&other, &mut data).unwrap_err();
         match world.rank() {
-            0 => assert!(matches!(error, Error::LengthMismatch { came: 80, expected: 160 })),
+            0 => assert!(matches!(error, Error::LengthMismatch { received: 80, expected: 160 })),
             _ => assert!(matches!(error, Error::CollectivesBroken { rank: 0, .. }), "{error}"),
         }
         is_over_and_the_world_goes_on(&other, &world, 0);
@@ -159,8 +159,8 @@ fn element_count_different_from_the_node_leader_is_an_error() {
             let outcome = other.allreduce(&mut data, ReduceOp::Product);
             if world.rank() == 1 {
                 let error = outcome.unwrap_err();
-                let Error::LengthMismatch { came, expected } = error else { panic!("{error}") };
-                assert_eq!([came, expected], counts.map(|count: usize| 8 * count as u64));
+                let Error::LengthMismatch { received, expected } = error else { panic!("{error}") };
+                assert_eq!([received, expected], counts.map(|count: usize| 8 * count as u64));
             }
             let error = other.allreduce(&mut [1i64], ReduceOp::Sum).unwrap_err();
             assert!(matches!(error, Error::CollectivesBroken { rank: 1, .. }), "{error}");
@@ -214,9 +214,15 @@ fn invalid_lengths_are_rejected_before_memory_is_touched() {
         });
         world.scope(|scope| {
             let refused = scope.iallgatherv(&own, &mut all[1..], &uneven).unwrap_err();
-            assert!(matches!(refused, Error::LengthMismatch { came: 2, expected: 1 }), "{refused}");
+            assert!(
+                matches!(refused, Error::LengthMismatch { received: 2, expected: 1 }),
+                "{refused}"
+            );
             let refused = scope.ialltoallv(&[1; 5], &uneven, &mut other, &size).unwrap_err();
-            assert!(matches!(refused, Error::LengthMismatch { came: 1, expected: 2 }), "{refused}");
+            assert!(
+                matches!(refused, Error::LengthMismatch { received: 1, expected: 2 }),
+                "{refused}"
+            );
         });
         world.scope(|scope| {
             let refused = scope.ialltoallv(&[1; 6], &size, &mut other[..5], &size).unwrap_err();

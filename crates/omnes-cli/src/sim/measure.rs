@@ -79,7 +79,7 @@ pub fn measure(
         loss_ppm: point.loss.0,
         carrier: point.carrier.0,
     };
-    let report = Model::new(setup, plan, has_bars)?.run_telling(tell)?;
+    let report = Model::new(setup, plan, has_bars)?.run_with_progress(tell)?;
     let measured = Measured::new(&point, (name(&point, resolved), postal), testbed, report);
     // Many runs are kept, and few of them are plotted.
     let samples = if has_bars { measured.samples } else { Vec::new() };

@@ -154,7 +154,7 @@ impl Core {
 
     /// Shows the machine the pages of the NIC in which barriers have made progress; true if any is
     /// done. The consequences are handled by the next step; a step of the NIC alone has none.
-    pub(super) fn look_at_pages(&mut self) -> bool {
+    pub(super) fn poll_pages(&mut self) -> bool {
         if self.barriers.slots.is_empty() {
             return false;
         }
@@ -184,7 +184,7 @@ impl Core {
                 self.barriers.awaited.iter().any(|it| it.communicator == *communicator);
             if is_awaited && slot.is_lost() {
                 lost.push(*communicator);
-            } else if is_awaited && self.endpoint.collective().is_unheard(*communicator) {
+            } else if is_awaited && self.endpoint.collective().has_lost_doorbells(*communicator) {
                 unheard.push(*communicator);
             }
         }
@@ -209,7 +209,7 @@ impl Core {
         if slot.is_none_or(|slot| slot.blame.is_for_nic(answers)) {
             return true;
         }
-        self.endpoint.collective_mut().excuse_doorbells(communicator);
+        self.endpoint.collective_mut().reset_doorbell_count(communicator);
         if let Some(rank) = self.links.doorbells_lead_to() {
             self.endpoint.ask_for_sign_of_life(rank);
         }

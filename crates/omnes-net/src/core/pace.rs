@@ -6,7 +6,7 @@ use omnes_wire::Instant;
 use std::time::Duration;
 
 /// Polls without result after which timers are checked, too, and the same if a timer is late.
-const LOOKS_PER_STEP: u32 = 4;
+const IDLE_POLLS_PER_STEP: u32 = 4;
 const LOOKS_IF_LATE: u32 = 2;
 /// Time after the poll of a test in which another test does not poll again: a caller with many
 /// operations in progress tests all of them in turn.
@@ -78,7 +78,7 @@ impl Pace {
     /// Counts a poll; true if a step is due even if no packet has arrived.
     pub(super) fn on_look(&mut self) -> bool {
         self.idle_looks += 1;
-        self.idle_looks >= if self.is_late { LOOKS_IF_LATE } else { LOOKS_PER_STEP }
+        self.idle_looks >= if self.is_late { LOOKS_IF_LATE } else { IDLE_POLLS_PER_STEP }
     }
 
     /// True if no thread has polled everything for a while.

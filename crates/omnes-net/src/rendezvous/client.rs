@@ -64,7 +64,7 @@ impl Rendezvous {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             rank: self.rank.0,
             size: self.size,
-            address: self.told_of_own(own),
+            address: self.advertised_address(own),
             ports: local.ports.clone(),
             payload_bytes: local.payload_bytes,
             trial_port: local.trial_port()?,

@@ -259,7 +259,7 @@ impl Rendezvous {
         Ok(Table {
             job: u32::from_be_bytes(random()?),
             key: self.key.is_none().then(|| hex(key.as_bytes())),
-            hosts: std::iter::once(self.told_of_own(own)).chain(hosts).collect(),
+            hosts: std::iter::once(self.advertised_address(own)).chain(hosts).collect(),
             payload_bytes,
             ports: std::iter::once(local.ports.clone()).chain(ports).collect(),
             nodes: NodeId::groups(&nodes),

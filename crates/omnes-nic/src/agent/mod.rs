@@ -37,6 +37,7 @@
 mod channel;
 mod client;
 mod conversation;
+mod descriptor_closer;
 mod error;
 pub mod hooks;
 pub mod interfaces;
@@ -48,7 +49,6 @@ mod requests;
 mod server;
 mod session;
 mod sockets;
-mod undertaker;
 
 pub use client::{Client, Lent, LentQueue, borrow};
 pub use error::AgentError;

@@ -78,7 +78,7 @@ impl Agent {
     fn close_descriptors(&mut self, id: u64) {
         if let Some(session) = self.sessions.get_mut(&id) {
             let (uid, unused) = (session.peer.uid, session.take_unused_descriptors());
-            self.undertaker.close(uid, unused);
+            self.descriptor_closer.close(uid, unused);
         }
     }
 
@@ -146,7 +146,7 @@ impl Agent {
         // UDP sockets close without waiting.
         let (sockets, others): (Vec<_>, Vec<_>) =
             sockets.into_iter().partition(|socket| proof::is_udp(socket.as_fd()));
-        self.undertaker.close(peer.uid, others);
+        self.descriptor_closer.close(peer.uid, others);
         let interface = checked?;
         if !self.attached.contains_key(&interface.index) {
             self.attach_for(&interface, observe)?;

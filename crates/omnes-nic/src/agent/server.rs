@@ -1,6 +1,7 @@
 //! The agent: one thread that waits for its callers and serves those that are ready.
 
 use super::channel::{Peer, agent_address, peer, unix_socket};
+use super::descriptor_closer::DescriptorCloser;
 use super::interfaces;
 use super::kept::Kept;
 use super::limits::{
@@ -9,7 +10,6 @@ use super::limits::{
 use super::proof;
 use super::protocol::{Answer, Form};
 use super::session::{Parting, Session};
-use super::undertaker::Undertaker;
 use crate::{Kernel, NicError, Page, Queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -195,7 +195,7 @@ pub struct Agent {
     pub(super) barred: BTreeSet<u32>,
     pub(super) loans: BTreeMap<u32, Loan>,
     pub(super) sessions: BTreeMap<u64, Session>,
-    pub(super) undertaker: Undertaker,
+    pub(super) descriptor_closer: DescriptorCloser,
     pub(super) kept: Kept,
     pub(super) is_ending: bool,
     listener: OwnedFd,
@@ -217,7 +217,7 @@ impl Agent {
         let listener = take_name()?;
         let what = "cannot make an event descriptor";
         let failed = |source| NicError::System { what, source };
-        let undertaker = Undertaker::new().map_err(failed)?;
+        let descriptor_closer = DescriptorCloser::new().map_err(failed)?;
         let kept = Kept::new().map_err(failed)?;
         let mut agent = Self {
             kernel: Kernel::load()?,
@@ -225,7 +225,7 @@ impl Agent {
             barred: BTreeSet::new(),
             loans: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            undertaker,
+            descriptor_closer,
             kept,
             is_ending: false,
             listener,
@@ -285,7 +285,7 @@ impl Agent {
             for (source, flags) in ready {
                 match source {
                     Source::Stop => return Ok(()),
-                    Source::Closed => self.undertaker.collect(),
+                    Source::Closed => self.descriptor_closer.collect(),
                     Source::Listener => self.let_in(observe),
                     Source::Process(id) => self.part(id, Parting::Left, observe),
                     Source::Session(id) => self.attend(id, flags, observe),
@@ -293,7 +293,7 @@ impl Agent {
             }
             self.take_back_unbound(observe);
             self.work(observe);
-            self.send_late_away(observe);
+            self.disconnect_late(observe);
         }
         Ok(())
     }
@@ -308,13 +308,13 @@ impl Agent {
             limit = limit.into_iter().chain(deadline).min();
         }
         let mut sources = vec![(Source::Stop, stop, PollFlags::IN)];
-        sources.push((Source::Closed, self.undertaker.bell(), PollFlags::IN));
+        sources.push((Source::Closed, self.descriptor_closer.bell(), PollFlags::IN));
         if self.paused_until.is_none() {
             sources.push((Source::Listener, self.listener.as_fd(), PollFlags::IN));
         }
         for (id, session) in &self.sessions {
             let mut flags = PollFlags::empty();
-            if session.wants_to_read() && !self.undertaker.is_busy_with(session.peer.uid) {
+            if session.wants_to_read() && !self.descriptor_closer.is_busy_with(session.peer.uid) {
                 flags |= PollFlags::IN;
             }
             if session.wants_to_write() {
@@ -371,7 +371,7 @@ impl Agent {
         let _ = session.answer(&Answer::Refused { reason: reason.to_owned() }, None);
         let Peer { uid, pid } = peer;
         observe(&Event::Refused { uid, pid, reason: reason.to_owned() });
-        self.undertaker.close(uid, session.into_remains());
+        self.descriptor_closer.close(uid, session.into_remains());
     }
 
     /// Serves a caller that has sent something, has room, or is gone.
@@ -409,7 +409,7 @@ impl Agent {
         }
     }
 
-    fn send_late_away(&mut self, observe: &mut Observer<'_>) {
+    fn disconnect_late(&mut self, observe: &mut Observer<'_>) {
         let now = Instant::now();
         let is_late = |it: &mut Session| it.deadline(now).is_some_and(|deadline| deadline <= now);
         let late = self.sessions.iter_mut().filter_map(|(id, it)| is_late(it).then_some(*id));
@@ -431,7 +431,7 @@ impl Agent {
             }
         };
         self.take_all_back(&session.slots, reason, observe);
-        self.undertaker.close(uid, session.into_remains());
+        self.descriptor_closer.close(uid, session.into_remains());
     }
 
     /// Takes back loans for sockets that have given their ports up, which may be another user's by

@@ -109,7 +109,7 @@ impl Channel {
         if freed > 0 || is_report && !is_question(header) {
             send.on_answer(now, freed > 0, timeout);
         }
-        if is_report && let Some(round) = send.take_round(header.epoch) {
+        if is_report && let Some(round) = send.acknowledge_round(header.epoch) {
             if !is_question(header)
                 && let Some(sample) = send.sample_round(round, now, held_back(header), timeout)
             {

@@ -354,7 +354,7 @@ impl SendLane {
     }
 
     /// Returns the round that a report with `epoch` refers to, if it is the first one to do so.
-    pub(super) fn take_round(&mut self, epoch: u16) -> Option<Round> {
+    pub(super) fn acknowledge_round(&mut self, epoch: u16) -> Option<Round> {
         let mut told = None;
         while let Some(round) = self.rounds.pop_front_if(|round| !is_before(epoch, round.epoch)) {
             told = Some(round);

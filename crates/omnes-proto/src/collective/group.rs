@@ -169,11 +169,11 @@ impl Group {
 
     /// True if the kernel NIC, which sees a doorbell the moment it is sent, is assumed to see none
     /// of this group any more.
-    pub(super) fn is_unheard(&self) -> bool {
+    pub(super) fn has_lost_doorbells(&self) -> bool {
         self.unheard >= DOORBELLS_MAX
     }
 
-    pub(super) fn excuse_doorbells(&mut self) {
+    pub(super) fn reset_doorbell_count(&mut self) {
         self.unheard = 0;
     }
 

@@ -300,15 +300,15 @@ impl Collective {
 
     /// True if the kernel NIC has missed so many consecutive doorbells of a group that it is
     /// assumed to see none any more: barriers of the group will not end.
-    pub fn is_unheard(&self, communicator: CommunicatorId) -> bool {
-        self.find_open(communicator).is_some_and(|at| self.groups[at].is_unheard())
+    pub fn has_lost_doorbells(&self, communicator: CommunicatorId) -> bool {
+        self.find_open(communicator).is_some_and(|at| self.groups[at].has_lost_doorbells())
     }
 
     /// Resets the count of missed doorbells of a group: they may not have left this host, so that
     /// no NIC could see them.
-    pub fn excuse_doorbells(&mut self, communicator: CommunicatorId) {
+    pub fn reset_doorbell_count(&mut self, communicator: CommunicatorId) {
         if let Some(at) = self.find_open(communicator) {
-            self.groups[at].excuse_doorbells();
+            self.groups[at].reset_doorbell_count();
         }
     }
 

@@ -61,7 +61,7 @@ impl Endpoint {
     }
 
     /// Handles the digest of gone ranks in a ping or its answer.
-    pub(super) fn hear_of_gone(&mut self, now: Instant, header: &Header) {
+    pub(super) fn on_departed_digest(&mut self, now: Instant, header: &Header) {
         self.due.touch(Machines::WATCH);
         self.liveness.on_digest(now, header.source, header.expects.0);
     }

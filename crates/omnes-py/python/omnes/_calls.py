@@ -24,22 +24,22 @@ class _Kind:
 
     name: str
     is_limited: bool
-    is_told_to_all: bool
+    notifies_all: bool
 
 
 def collective(
-    *, is_limited: bool = True, is_told_to_all: bool = True
+    *, is_limited: bool = True, notifies_all: bool = True
 ) -> Callable[[Callable[..., Sequence[Any]]], Callable[..., Work]]:
     """Wraps a method that returns the tensors it has written, so that PyTorch gets them in a Work.
 
     The method's object has Calls as _calls. is_limited says whether the call ends at the limit of
     its options or of the group, and is rejected after a call that was given up; otherwise the
-    method itself ensures both. is_told_to_all says whether all ranks that wait in the collective
+    method itself ensures both. notifies_all says whether all ranks that wait in the collective
     are notified when one gives it up.
     """
 
     def decorate(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
-        kind = _Kind(method.__name__.strip("_"), is_limited, is_told_to_all)
+        kind = _Kind(method.__name__.strip("_"), is_limited, notifies_all)
         title = f"omnes:{kind.name}"
 
         @functools.wraps(method)
@@ -92,7 +92,7 @@ class Calls:
                 with time_limit(limit_s):
                     return method(*args, **named)
             except BaseException as error:  # including exceptions of signal handlers
-                self._turns.end_badly(kind.name, error, is_told_to_all=kind.is_told_to_all)
+                self._turns.on_error(kind.name, error, notifies_all=kind.notifies_all)
                 raise
 
         is_queued = getattr(opts, "asyncOp", True)

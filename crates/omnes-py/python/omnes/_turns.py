@@ -129,10 +129,10 @@ class Turns:
         self._note_refused(name, error)
         return []
 
-    def end_badly(self, name: str, error: BaseException, *, is_told_to_all: bool) -> None:
+    def on_error(self, name: str, error: BaseException, *, notifies_all: bool) -> None:
         """Notifies the other ranks of the error that ends this turn here, of any kind.
 
-        is_told_to_all says whether ranks that wait in the collective are notified by its end here.
+        notifies_all says whether ranks that wait in the collective are notified by its end here.
         """
         if isinstance(error, CollectivesBroken):
             self._tell_waiting()
@@ -141,12 +141,12 @@ class Turns:
         elif self._is_refusal(error):
             self._note_refused(name, error)
         else:
-            if isinstance(error, TimeoutError) and is_told_to_all:
+            if isinstance(error, TimeoutError) and notifies_all:
                 error.args = (f"{error}; {self._absent()}",)
             is_between_parts = self._parts == self._parts_before and not isinstance(error, Error)
             # A rank that is gone ends the collectives of all others, too.
-            is_heard_by_all = isinstance(error, (PeerFailed, PeerLeft))
-            if (self._rest and not is_heard_by_all) or is_between_parts:
+            is_detected_by_all = isinstance(error, (PeerFailed, PeerLeft))
+            if (self._rest and not is_detected_by_all) or is_between_parts:
                 # The next part here would meet the other ranks' next part of this turn.
                 self._end_all(name, f"it has ended in the middle of its part: {text_of(error)}")
 

@@ -235,7 +235,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     # ---- one tensor -------------------------------------------------------------------------
 
-    @collective(is_told_to_all=False)
+    @collective(notifies_all=False)
     def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
         for tensor in self._turns.each(tensors):
@@ -372,7 +372,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     all_to_all_single = alltoall_base
 
-    @collective(is_told_to_all=False)
+    @collective(notifies_all=False)
     def alltoall(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Sequence[Any]:

@@ -146,7 +146,7 @@ impl Host {
         for _ in 0..ROUNDS_MAX {
             at = self.apply_moves(net, at);
             at = self.send_packets(net, at);
-            self.look_at_pages(at);
+            self.poll_pages(at);
             self.take_events(net, at);
             let (later, has_begun) = self.go_on(net, shared, at);
             at = later;
@@ -316,7 +316,7 @@ impl Host {
     }
 
     /// Shows the machine the progress of the NIC.
-    fn look_at_pages(&mut self, at: Time) {
+    fn poll_pages(&mut self, at: Time) {
         let communicator = self.endpoint.collective().nic_waits().next();
         let Some(communicator) = communicator else { return };
         self.look_at(at, communicator);

@@ -109,7 +109,7 @@ const SILENCE: Duration = Duration::from_secs(9000);
 const QUIET: Span = Span::from_ns(60_000_000_000);
 
 /// Events between two progress reports: some hundredths of a second.
-const EVENTS_PER_TELLING: u64 = 1 << 14;
+const EVENTS_PER_REPORT: u64 = 1 << 14;
 
 impl Model {
     /// Creates a model at time 0; with `has_bars` the activity of every resource is kept.
@@ -141,7 +141,7 @@ impl Model {
     /// # Errors
     /// [`ModelError`] if the plan does not finish.
     pub fn run(self) -> Result<Report, ModelError> {
-        self.run_telling(|_| ())
+        self.run_with_progress(|_| ())
     }
 
     /// As [`Model::run`]; `tell` is called from time to time with the completed share of the plan,
@@ -149,7 +149,7 @@ impl Model {
     ///
     /// # Errors
     /// [`ModelError`] if the plan does not finish.
-    pub fn run_telling(mut self, mut tell: impl FnMut(f64)) -> Result<Report, ModelError> {
+    pub fn run_with_progress(mut self, mut tell: impl FnMut(f64)) -> Result<Report, ModelError> {
         let work_bytes = self.shared.plan.work_bytes(self.net.ranks).max(1.0);
         let mut now = Time::ZERO;
         self.net.release(now);
@@ -167,7 +167,7 @@ impl Model {
                 return Err(self.stuck(now));
             }
             self.net.counters.events += 1;
-            if self.net.counters.events.is_multiple_of(EVENTS_PER_TELLING) {
+            if self.net.counters.events.is_multiple_of(EVENTS_PER_REPORT) {
                 tell(self.net.done_bytes as f64 / work_bytes);
             }
             self.handle(now, event);

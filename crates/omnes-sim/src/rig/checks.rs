@@ -57,7 +57,7 @@ pub fn no_message_is_in_flight(cluster: &Cluster) -> Result<(), String> {
 ///
 /// # Errors
 /// Names the rank that assumes another to have entered.
-pub fn nobody_is_forgotten(cluster: &Cluster) -> Result<(), String> {
+pub fn missing_ranks_are_reported(cluster: &Cluster) -> Result<(), String> {
     for node in cluster.nodes.iter().filter(|node| node.is_member()) {
         let groups = node.barriers.groups.keys();
         for communicator in groups.filter(|name| node.barriers.is_under_way(**name)) {
@@ -121,7 +121,7 @@ pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
 ///
 /// # Errors
 /// Names the pair.
-pub fn nobody_is_wronged(cluster: &Cluster) -> Result<(), String> {
+pub fn no_live_rank_is_excluded(cluster: &Cluster) -> Result<(), String> {
     let has_lost_farewells = cluster.network_counters().lost_farewells > 0;
     for node in cluster.nodes.iter().filter(|node| node.is_member()) {
         if let Some(by) = node.excluded_by.keys().next() {

@@ -19,7 +19,7 @@
 use crate::engine::random::Random;
 use crate::rig::builder::ClusterConfig;
 use crate::rig::ledger::{Ledger, Operation, State, Stream};
-use crate::rig::network::{Happening, InFlight, Network, NetworkCounters, Planned, Sent};
+use crate::rig::network::{InFlight, Network, NetworkCounters, Planned, Sent, SimEvent};
 use crate::rig::node::{Draining, Membership, Node, World};
 use crate::rig::payload::content;
 use crate::rig::program::Program;
@@ -312,7 +312,7 @@ impl Cluster {
 
     /// Runs `deed` at `at`.
     pub fn at(&mut self, at: Instant, deed: impl FnOnce(&mut Self) + 'static) {
-        self.network.queue.push(at.as_ns(), Happening::Planned(Planned(Box::new(deed))));
+        self.network.queue.push(at.as_ns(), SimEvent::Planned(Planned(Box::new(deed))));
     }
 
     /// Keeps a fault in force for as long as the guard lives.
@@ -333,15 +333,15 @@ impl Cluster {
         assert!(at >= self.now, "time runs back");
         self.now = at;
         match happening {
-            Happening::Link(packet) => {
+            SimEvent::Link(packet) => {
                 if let Some(packet) = self.network.pass_link(at, packet) {
                     self.deliver(packet);
                 }
             }
-            Happening::Deliver(packet) => self.deliver(packet),
-            Happening::Doorstep(sent) => self.pass_doorstep(&sent),
-            Happening::Wake(rank) => self.run_node(rank),
-            Happening::Planned(Planned(deed)) => deed(self),
+            SimEvent::Deliver(packet) => self.deliver(packet),
+            SimEvent::Doorstep(sent) => self.pass_doorstep(&sent),
+            SimEvent::Wake(rank) => self.run_node(rank),
+            SimEvent::Planned(Planned(deed)) => deed(self),
         }
         self.complain();
         self.decide_doubt();

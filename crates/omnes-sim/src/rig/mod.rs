@@ -33,8 +33,8 @@ pub(crate) mod words;
 pub use builder::{Builder, ClusterConfig, Printing};
 pub use checks::{
     Checker, broken_groups_are_at_rest, dead_are_named_to_all, delivered_once_in_order,
-    no_living_rank_is_named, no_message_is_in_flight, nobody_is_forgotten, nothing_is_missing,
-    only_the_dead_fail,
+    missing_ranks_are_reported, no_living_rank_is_named, no_message_is_in_flight,
+    nothing_is_missing, only_the_dead_fail,
 };
 pub use cluster::{COMMUNICATOR, Cluster, Send};
 pub use ledger::{Operation, State, Stream};

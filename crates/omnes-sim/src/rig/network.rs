@@ -152,7 +152,7 @@ pub(crate) struct InFlight {
 
 /// A future event.
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum SimEvent {
     /// A packet reaches the receiver's link.
     Link(InFlight),
     /// A packet has passed the link.
@@ -188,7 +188,7 @@ pub(crate) struct Network {
     /// Ranks that have died or left.
     gone: BTreeSet<Rank>,
     pub(crate) config: NetworkConfig,
-    pub(crate) queue: Queue<Happening>,
+    pub(crate) queue: Queue<SimEvent>,
     pub(crate) rules: Rules,
     pub(crate) trace: Trace,
     pub(crate) bounds: Bounds,
@@ -264,7 +264,7 @@ impl Network {
     pub(crate) fn inject(&mut self, now: Instant, packet: InFlight) {
         self.counters.forged += 1;
         self.trace.packet(now, What::Forged, packet.to, packet.to, &packet.bytes);
-        self.queue.push((now + self.config.latency).as_ns(), Happening::Link(packet));
+        self.queue.push((now + self.config.latency).as_ns(), SimEvent::Link(packet));
     }
 
     /// A rank gives a packet to the NIC of its own node; returns the number of copies that arrive
@@ -288,7 +288,7 @@ impl Network {
             return 1 + copies;
         }
         for _ in 0..=copies {
-            self.queue.push((now + delay).as_ns(), Happening::Doorstep(sent.clone()));
+            self.queue.push((now + delay).as_ns(), SimEvent::Doorstep(sent.clone()));
         }
         0
     }
@@ -389,7 +389,7 @@ impl Network {
             arrival = arrival.max(path.last_arrival);
             path.last_arrival = arrival;
         }
-        self.queue.push((arrival + delay).as_ns(), Happening::Link(packet));
+        self.queue.push((arrival + delay).as_ns(), SimEvent::Link(packet));
     }
 
     /// A packet reaches the receiver's link and waits for its turn there.
@@ -401,15 +401,15 @@ impl Network {
         let free_at = self.link_free_at.entry(packet.to).or_insert(Instant::ZERO);
         let done = (*free_at).max(now) + time;
         *free_at = done;
-        self.queue.push(done.as_ns(), Happening::Deliver(packet));
+        self.queue.push(done.as_ns(), SimEvent::Deliver(packet));
         None
     }
 
     /// Packets of ranks that are still in flight.
     pub(crate) fn on_their_way(&self) -> impl Iterator<Item = &InFlight> {
         self.queue.iter().filter_map(|happening| match happening {
-            Happening::Link(packet) | Happening::Deliver(packet) => Some(packet),
-            Happening::Doorstep(_) | Happening::Wake(_) | Happening::Planned(_) => None,
+            SimEvent::Link(packet) | SimEvent::Deliver(packet) => Some(packet),
+            SimEvent::Doorstep(_) | SimEvent::Wake(_) | SimEvent::Planned(_) => None,
         })
     }
 }

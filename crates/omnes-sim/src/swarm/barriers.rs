@@ -5,8 +5,8 @@ use super::options::HEALED;
 use super::{Pause, bring_faults, check_names, end_of, wait_for_verdict};
 use crate::engine::random::Random;
 use crate::rig::checks::{
-    broken_groups_are_at_rest, delivered_once_in_order, no_living_rank_is_named,
-    nobody_is_forgotten, nothing_is_missing, only_the_dead_fail,
+    broken_groups_are_at_rest, delivered_once_in_order, missing_ranks_are_reported,
+    no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
 };
 use crate::rig::cluster::Cluster;
 use crate::rig::ledger::{Operation, State};
@@ -70,7 +70,7 @@ pub(super) fn run(cluster: &mut Cluster, options: &BarrierOptions) -> Duration {
         if !deed.rank().is_some_and(is_dead) {
             perform(cluster, deed, &mut random, options);
         }
-        cluster.check(nobody_is_forgotten);
+        cluster.check(missing_ranks_are_reported);
     }
     programs.early_leaver = early;
     wait_for_verdict(cluster, &options.faults);
@@ -343,7 +343,7 @@ fn check(cluster: &mut Cluster, options: &BarrierOptions) {
     cluster.check(nothing_is_missing);
     cluster.check(only_the_dead_fail);
     cluster.check(no_living_rank_is_named);
-    cluster.check(nobody_is_forgotten);
+    cluster.check(missing_ranks_are_reported);
     check_counts(cluster, options);
     check_names(cluster, &options.faults, options.leaver);
     cluster.check(broken_groups_are_at_rest);

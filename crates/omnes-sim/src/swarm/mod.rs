@@ -27,8 +27,8 @@ use crate::conformance;
 use crate::engine::random::Random;
 use crate::rig::builder::{Builder, ClusterConfig, Printing};
 use crate::rig::checks::{
-    dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named, nobody_is_wronged,
-    nothing_is_missing, only_the_dead_fail,
+    dead_are_named_to_all, delivered_once_in_order, no_live_rank_is_excluded,
+    no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
 };
 use crate::rig::cluster::{COMMUNICATOR, Cluster, Send};
 use crate::rig::ledger::Stream;
@@ -111,7 +111,7 @@ fn guarded(
     let mut cluster = Builder::from_config(config).build();
     let run = AssertUnwindSafe(|| {
         let settled_after = run(&mut cluster);
-        cluster.check(nobody_is_wronged);
+        cluster.check(no_live_rank_is_excluded);
         settled_after
     });
     match catch_unwind(run) {

@@ -78,14 +78,14 @@ impl Communicator {
         }
         self.job().engine.yield_core_if_due();
         match self.enter_barrier(kind)? {
-            Some(operation) => self.tell_if_nic_is_lost(self.wait_for(operation).map(|_| ())),
+            Some(operation) => self.notify_if_nic_lost(self.wait_for(operation).map(|_| ())),
             None => Ok(()),
         }
     }
 
     /// Passes the outcome of a barrier on. Only the leader of one node sees that the kernel NIC no
     /// longer runs the barrier, so it notifies the others, for whom the barrier never completes.
-    pub(crate) fn tell_if_nic_is_lost<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn notify_if_nic_lost<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::Barrier { .. }) = &outcome {
             self.give_up(self.rank(), Collective::Barrier);
         }
@@ -112,7 +112,7 @@ impl Communicator {
         let breaks = |gone: Disruption<'_>| self.breaks_collective(gone);
         if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
             let outcome = outcome.map(|_| ()).map_err(|error| self.note_error(error));
-            return self.tell_if_nic_is_lost(outcome);
+            return self.notify_if_nic_lost(outcome);
         }
         let missing = self.missing_of(operation);
         Err(Error::BarrierTimeout { ms: limit.as_millis() as u64, missing })

@@ -57,7 +57,7 @@ struct Promise<'a> {
 impl Promise<'_> {
     /// Ends the promise: the data that these ranks wait for have arrived at this rank, or have not.
     fn settle<T>(self, outcome: &Result<T, Error>) {
-        if outcome.as_ref().err().is_none_or(Error::is_heard_by_all) {
+        if outcome.as_ref().err().is_none_or(Error::is_detected_by_all) {
             std::mem::forget(self);
         }
     }

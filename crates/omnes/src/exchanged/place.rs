@@ -133,7 +133,7 @@ impl Whereabouts {
         let addresses = named.iter().filter(fits).map(|(_, own)| *own).take(ADDRESSES_MAX);
         let addresses: Vec<Address> = addresses.collect();
         match limit {
-            Some(limit) if addresses.is_empty() => Err(fits_none(limit, &named)),
+            Some(limit) if addresses.is_empty() => Err(no_matching_address(limit, &named)),
             _ => Ok(Self { node: NodeId::this(), addresses, is_limited: limit.is_some() }),
         }
     }
@@ -154,7 +154,7 @@ impl Whereabouts {
     }
 }
 
-fn fits_none(limit: &Interface, named: &[(&str, Address)]) -> Error {
+fn no_matching_address(limit: &Interface, named: &[(&str, Address)]) -> Error {
     let show = |(name, own): &(&str, Address)| format!("{name} {}/{}", own.address, own.length);
     let there: Vec<String> = named.iter().map(show).collect();
     let reason = format!("no address here fits; there are {}", there.join(", "));

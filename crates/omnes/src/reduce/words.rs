@@ -174,7 +174,9 @@ impl Communicator {
                 came if came == count => Ok(results),
                 // The length of another rank of this node, which has contributed on behalf of the
                 // node.
-                came => Err(Error::LengthMismatch { came: bytes(came), expected: bytes(count) }),
+                came => {
+                    Err(Error::LengthMismatch { received: bytes(came), expected: bytes(count) })
+                }
             }
         })?;
         packing.unpack(&results, data);

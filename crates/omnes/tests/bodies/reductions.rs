@@ -325,7 +325,7 @@ pub fn refused_lengths(comm: &Communicator, bytes_max: usize) {
         let expected: Vec<u8> = (0..size).flat_map(|rank| vec![rank as u8; each]).collect();
         assert!(me > 0 || all == expected);
         let error = comm.scatterv(0, &right, &equal[1..], &mut own).unwrap_err();
-        assert!(me == 0 || matches!(error, Error::LengthMismatch { came: 0, .. }), "{error}");
+        assert!(me == 0 || matches!(error, Error::LengthMismatch { received: 0, .. }), "{error}");
         comm.scatterv(0, &expected, &equal, &mut own).unwrap();
         assert_same(&own, &vec![me as u8; each], "a part of what one has");
         assert!(comm.allgatherv(&own, &mut all, &equal[1..]).is_err());

@@ -423,7 +423,8 @@ fn own_part_longer_than_its_buffer_is_rejected() {
             if comm.rank() == 1 {
                 let (lengths, room) = ([1, 2, 1], [1; 3]);
                 let refused = other.alltoallv(&[0; 4], &lengths, &mut [0; 3], &room).unwrap_err();
-                let is_length = matches!(refused, Error::LengthMismatch { came: 2, expected: 1 });
+                let is_length =
+                    matches!(refused, Error::LengthMismatch { received: 2, expected: 1 });
                 assert!(is_length, "{refused}");
             }
             let told = other.barrier().unwrap_err();

@@ -66,7 +66,7 @@ impl Packet {
     }
 }
 
-enum Happening {
+enum SimEvent {
     Arrives(Packet),
     Enters(u32),
 }
@@ -101,7 +101,7 @@ pub(super) struct Net {
     pub(super) dead: Vec<bool>,
     start: u32,
     can_combine: bool,
-    queue: BTreeMap<(Instant, u64), Happening>,
+    queue: BTreeMap<(Instant, u64), SimEvent>,
     count: u64,
 }
 
@@ -193,14 +193,14 @@ impl Net {
 
     // ---- what happens -----------------------------------------------------------------------
 
-    fn plan(&mut self, at: Instant, what: Happening) {
+    fn plan(&mut self, at: Instant, what: SimEvent) {
         self.count += 1;
         self.queue.insert((at, self.count), what);
     }
 
     /// `rank` enters the next barrier after `wait`.
     pub(super) fn enter_in(&mut self, wait: Duration, rank: u32) {
-        self.plan(self.now + wait, Happening::Enters(rank));
+        self.plan(self.now + wait, SimEvent::Enters(rank));
     }
 
     /// All members enter the next barrier now.
@@ -281,12 +281,12 @@ impl Net {
         }
         while let Some(entry) = self.queue.first_entry().filter(|it| it.key().0 <= self.now) {
             match entry.remove() {
-                Happening::Enters(rank) => {
+                SimEvent::Enters(rank) => {
                     if !self.dead[rank as usize] {
                         self.enter(rank);
                     }
                 }
-                Happening::Arrives(packet) => self.arrive(&packet),
+                SimEvent::Arrives(packet) => self.arrive(&packet),
             }
         }
     }
@@ -375,7 +375,7 @@ impl Net {
         for _ in 0..copies {
             let jitter = self.random.below(faults.jitter.as_nanos() as u64 + 1);
             let at = self.now + LATENCY + Duration::from_nanos(jitter);
-            self.plan(at, Happening::Arrives(packet));
+            self.plan(at, SimEvent::Arrives(packet));
         }
     }
 

@@ -209,7 +209,7 @@ impl Node {
     }
 
     /// Shows the machine the progress of the NIC; true if any of it was new.
-    pub(super) fn look_at_pages(&mut self, world: &mut World) -> bool {
+    pub(super) fn poll_pages(&mut self, world: &mut World) -> bool {
         if self.attentive_at > world.now {
             return false;
         }

@@ -18,7 +18,7 @@ pub use runs::Runs;
 
 use crate::rig::ledger::{Ledger, Operation, State, Stream};
 use crate::rig::memory::Memory;
-use crate::rig::network::{Happening, InFlight, Network, Sent};
+use crate::rig::network::{InFlight, Network, Sent, SimEvent};
 use crate::rig::program::Program;
 use crate::rig::script::Step;
 use crate::rig::trace::What;
@@ -199,7 +199,7 @@ impl Node {
     /// The rank must wake by itself even if nothing else wakes it.
     fn wake_when_attentive(&mut self, world: &mut World) {
         self.wake_at = Some(self.attentive_at);
-        world.network.queue.push(self.attentive_at.as_ns(), Happening::Wake(self.rank));
+        world.network.queue.push(self.attentive_at.as_ns(), SimEvent::Wake(self.rank));
     }
 
     // ---- in -------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ impl Node {
         let at = at.max(self.attentive_at).max(world.now);
         if self.wake_at.is_none_or(|planned| planned <= world.now || at < planned) {
             self.wake_at = Some(at);
-            world.network.queue.push(at.as_ns(), Happening::Wake(self.rank));
+            world.network.queue.push(at.as_ns(), SimEvent::Wake(self.rank));
         }
     }
 
@@ -353,7 +353,7 @@ impl Node {
             if world.draining == Draining::PacketsFirst {
                 self.send_packets(world, ROUNDS_MAX);
             }
-            let is_shown = self.look_at_pages(world);
+            let is_shown = self.poll_pages(world);
             let is_news = self.take_events(world) || is_shown;
             if !is_news && !self.probe(world) && !self.take_step(world) {
                 if let Draining::EventsFirst { packets_max } = world.draining {

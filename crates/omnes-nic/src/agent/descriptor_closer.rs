@@ -4,9 +4,9 @@
 //! of a file system that the owner serves; so may closing a connection in which such descriptors
 //! wait to be received. Hence other threads close them: one for each user who has left descriptors
 //! to close, which ends when all of them are closed. Until then nothing more is read from that
-//! user's processes ([`Undertaker::is_busy_with`]), so a user can occupy only that one thread, and
-//! only the descriptors of the user's own connections; when these exhaust the agent's descriptors,
-//! nobody gets new slots, and all keep what they have.
+//! user's processes ([`DescriptorCloser::is_busy_with`]), so a user can occupy only that one
+//! thread, and only the descriptors of the user's own connections; when these exhaust the agent's
+//! descriptors, nobody gets new slots, and all keep what they have.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-pub(super) struct Undertaker {
+pub(super) struct DescriptorCloser {
     users: BTreeMap<u32, User>,
     /// Readable when a descriptor has been closed.
     bell: Arc<OwnedFd>,
@@ -28,7 +28,7 @@ struct User {
     work: Sender<Vec<OwnedFd>>,
 }
 
-impl Undertaker {
+impl DescriptorCloser {
     pub(super) fn new() -> io::Result<Self> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (report, done) = channel();
