@@ -2,7 +2,7 @@
 //!
 //! Each program in `tests/c` is compiled against the header and linked with the library that cargo
 //! built; the test sets the environment that a launcher would set. A program checks its own results
-//! and reports where it failed. No test sleeps; `timeout` ends a job that hangs.
+//! and reports where it failed. `timeout` ends a job that hangs.
 
 #![allow(clippy::unwrap_used)]
 

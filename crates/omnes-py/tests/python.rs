@@ -2,7 +2,7 @@
 //!
 //! `build.sh` builds the package, as it does for users, around the library that cargo has built;
 //! the test sets the environment as a launcher would. Each program checks itself and reports where
-//! it failed. No test waits for a fixed time; `timeout` ends a job that hangs.
+//! it failed. `timeout` ends a job that hangs.
 
 #![allow(clippy::unwrap_used)]
 
