@@ -342,8 +342,8 @@ impl Core {
         self.transmit(now, LINES_PER_SEND);
     }
 
-    /// Requests wake-ups from all sources that offer them, before a sleep; false, without any
-    /// request, if there is news already.
+    /// Requests wake-ups from all sources that offer them, before a sleep; false if there is news
+    /// already, and then no request remains.
     pub(crate) fn arm(&mut self) -> bool {
         if !self.rings.arm() {
             return false;

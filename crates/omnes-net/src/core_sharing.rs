@@ -292,7 +292,7 @@ mod tests {
         // A rank that has its only core to itself counts by the machine, as launchers count ranks.
         let ranks = [bound(1, 0..1), bound(1, 8..16)];
         assert_eq!(Census::of(&ranks).core_sharing_on(&ranks[0]), core_sharing(2, 9, 1));
-        // More ranks than cores, each bound to different ones.
+        // More ranks than cores, no two bound alike.
         let ranks = [bound(1, 0..2), bound(1, 1..2), bound(1, 0..1)];
         assert_eq!(Census::of(&ranks).core_sharing_on(&ranks[0]), core_sharing(3, 2, 2));
     }

@@ -233,7 +233,7 @@ impl Shared {
     }
 
     /// Stops driving: one of the waiting callers drives instead, and a sleeping one handles the
-    /// packets for which this one was woken and leaves.
+    /// packets for which this one was woken and which it leaves.
     fn hand_over(&self, inside: &Inside) {
         if inside.core.rings.leaves_sleepers() {
             self.poller.wake();

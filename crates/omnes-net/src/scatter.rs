@@ -258,7 +258,8 @@ impl Scatter {
         }
         let start = train.data_offset(index);
         let length = train.packet_length(index) - train.head_length(index);
-        // If a packet's data start later than predicted, their first bytes belong to the head.
+        // If a packet's data start later than predicted, the first bytes that were read as data
+        // belong to the head.
         let skipped = packet_offset.saturating_sub(train.head_length(index)).min(length);
         &self.rescue[start + skipped..start + length]
     }

@@ -88,7 +88,8 @@ pub struct Config {
     /// The scheduler's time slice (Linux 6.12 and later) for threads that other programs have kept
     /// from their core for a millisecond, so that a packet wakes them immediately; also for the
     /// progress thread, unless ranks outnumber cores. If they do, threads get their usual slices
-    /// back once nothing keeps them from it. Zero leaves all slices unchanged. `None`: 100 µs.
+    /// back once nothing keeps them from their core. Zero leaves all slices unchanged. `None`: 100
+    /// µs.
     pub time_slice: Option<Duration>,
     /// Callback that runs periodically while a call waits.
     pub while_waiting: Option<WhileWaiting>,

@@ -80,7 +80,7 @@ fn is_whole_after(error: &Error, collective: Collective) -> bool {
     match error {
         // Parts that travel separately are all received, whatever their lengths.
         error if error.is_of_length() && goes_part_by_part(collective) => true,
-        // Only if the root's arguments were wrong, in which case all parts are as short.
+        // If the root's arguments were wrong, all parts are as short.
         Error::LengthMismatch { .. } => collective == Collective::Scatter,
         // Rejected before anything is sent, or for a reason that all ranks find alike.
         Error::BufferLength { .. }

@@ -1,7 +1,7 @@
 //! Nonblocking operations, held in a [`Scope`] as threads are in `std::thread::scope`: the scope
 //! ends only after all of them have, so the memory that they use stays valid.
 //!
-//! [`OwnedRequest`](crate::OwnedRequest) is for operations that must outlive their scope.
+//! [`OwnedRequest`](crate::OwnedRequest) is for operations that must outlive what started them.
 
 use crate::barrier::BarrierKind;
 use crate::bcast::BcastAlgorithm;
