@@ -33,9 +33,8 @@ pub const CREDIT_UNIT_BYTES: u32 = 4096;
 /// Data bytes of a packet that every network forwards: with all headers, less than the 1,280 bytes
 /// that IPv6 requires.
 pub(crate) const SHORT_BYTES_MAX: u32 = 1024;
-/// Retransmissions of the oldest packet without an answer after which it is considered
-/// undeliverable: at a loss of three packets in ten, this happens by chance in one case of ten
-/// thousand.
+/// Failed retransmissions of the oldest packet after which it is considered undeliverable: at a
+/// loss of three packets in ten, this happens by chance in one case of ten thousand.
 pub(crate) const FRUITLESS_MIN: u32 = 8;
 /// Divisor of the time after which a silent rank counts as failed: after that part of it the rank
 /// is asked for a sign of life, if long packets to it may be lost.

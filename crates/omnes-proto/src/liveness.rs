@@ -36,7 +36,6 @@
 //! - within two timeouts if another host replays its packets;
 //! - not before the grace is over; and the time starts anew with each pause of the rank that
 //!   watches, and when that rank leaves.
-//!   watches, and when that leaves.
 //!
 //! The departure of a rank is known to all within half a timeout, provided that the successor of
 //! each rank that missed the farewell knows of it, though possibly as a failure; if a rank has

@@ -1,7 +1,6 @@
 //! The wire format of Omnes packets: the only crate that knows byte offsets.
 //!
 //! Every packet starts with one fixed [`Header`] of 32 bytes and an 8-byte [`Tag`], both
-//! Every packet starts with one fixed [`Header`] of 32 bytes and an 8-byte [`Tag`], both
 //! big-endian. The control body of a packet (envelope, report, words or gap map) follows and is
 //! covered by the tag. User data are last and covered by the UDP checksum only, since a SipHash
 //! over them would cost more than sending them, unless the job encrypts them.

@@ -303,7 +303,7 @@ impl Broadcast {
     /// broken; otherwise counts the packet.
     fn find_told(&mut self, key: StreamKey) -> Option<usize> {
         if self.is_dormant(key) {
-            return None; // Its sender has had the last answer.
+            return None; // It needs no more reports; a question is answered by the caller.
         }
         if self.groups.get(&key.group).is_none_or(|group| group.broken_by.is_some()) {
             self.common.counters.unknown_group += 1;

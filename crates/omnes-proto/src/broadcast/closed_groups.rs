@@ -143,7 +143,7 @@ impl Broadcast {
         true
     }
 
-    /// Removes the groups of a closed communicator once all of their streams rest.
+    /// Removes the groups of a closed communicator once all of their streams are dormant.
     fn forget_groups(&mut self, communicator: CommunicatorId) {
         if self.is_over(communicator) {
             let id = |number| GroupId { communicator, number };

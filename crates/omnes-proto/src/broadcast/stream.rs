@@ -325,9 +325,9 @@ impl Stream {
         }
     }
 
-    /// The communicator was abandoned here: posted receives fail, and what still arrives is
-    /// discarded, in order only. No packet is missed, because ranks that have abandoned it, too,
-    /// repair nothing.
+    /// The communicator was abandoned here: posted receives fail, and packets that still arrive are
+    /// discarded. Those beyond a gap do not count as arrived, so that no gap remains: the rank that
+    /// would repair it may have abandoned the communicator, too.
     pub(super) fn abandon(&mut self, common: &mut Common) {
         self.fail_receives(common, self.key.root);
         if let Some(incoming) = &mut self.incoming {

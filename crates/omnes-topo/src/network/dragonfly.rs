@@ -5,6 +5,7 @@
 //! links, as many as fit. Of group `i`, the `copy`-th link to group `j` is global port
 //! `copy * (groups - 1) + (place of j among the others)`, on the router of that number modulo
 //! `routers`, which spreads the links of small systems over all routers.
+//!
 //! ```text
 //!   cables   local:  group * routers (routers - 1) / 2 + place of the pair of routers
 //!            global: behind those, (place of the pair of groups) * copies + copy

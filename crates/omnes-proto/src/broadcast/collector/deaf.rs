@@ -68,7 +68,7 @@ impl Deaf {
         }
     }
 
-    /// Removes and returns a deaf rank that is to be tried again.
+    /// Returns a deaf rank that is to be tried again; it no longer counts as deaf.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Rank> {
         if self.count == 0 {
             return None;

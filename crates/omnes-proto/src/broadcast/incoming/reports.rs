@@ -31,7 +31,7 @@ impl Incoming {
         self.watch(now, common);
     }
 
-    /// A coded packet has arrived of which this rank lacks several parts, so it cannot decode it:
+    /// A coded packet has arrived that this rank cannot decode, though it lacks some of its parts:
     /// the root, which assumes otherwise, is told immediately.
     pub(in crate::broadcast) fn on_undecodable(&mut self, now: Instant, common: &Common) {
         self.on_heard(now, common);
@@ -167,8 +167,7 @@ impl Incoming {
     pub(in crate::broadcast) fn on_deadline(&mut self, now: Instant) -> bool {
         if self.overdue.on_deadline(now) {
             self.lacks_rest = true;
-            // In a tree the question does not pass the rank to which an acknowledgement may be
-            // owed.
+            // In a tree the question bypasses the rank to which an acknowledgement may be owed.
             self.is_asked = true;
             self.arrivals.answer();
         }

@@ -101,7 +101,7 @@ fn lone_packets_lost_in_a_tree_mark_no_rank_deaf() {
 }
 
 /// A long message to 40 ranks, of which `late` post their receives only after 200 ms, when it may
-/// have arrived completely.
+/// have arrived completely at all others.
 fn with_late_leaves(late: &[u32]) -> Net {
     let packets = 3000;
     let data = content(7, packets * 256);
