@@ -1,7 +1,7 @@
 //! Which file is a module of which file, and which lines are compiled only for tests.
 //!
 //! Follows `mod name;` (with `#[path = "..."]`) and `include!("...")` from the root file of every
-//! target. Not followed: declarations inside an inline `mod name { }`, which are in a folder of
+//! target. Not followed: declarations inside an inline `mod name { }`, which refer to a folder of
 //! that name, and declarations made by macros.
 
 use crate::source::{Token, blanked, item_end, tokens};

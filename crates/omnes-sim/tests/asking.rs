@@ -1,5 +1,5 @@
-//! Ranks that wait for messages over channels and send requests for them: requests must not add
-//! load.
+//! Ranks that wait for messages over channels and send requests for them: what requests must not
+//! cause.
 
 #![allow(clippy::unwrap_used)]
 

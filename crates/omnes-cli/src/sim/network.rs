@@ -25,7 +25,7 @@ impl NetworkKind {
     /// Builds the network for this many hosts.
     ///
     /// # Errors
-    /// [`NetworkError`] if there are too many hosts.
+    /// [`NetworkError`] if no such network has this many hosts.
     pub fn build(self, hosts: u32) -> Result<Network, NetworkError> {
         match self {
             Self::Single => Network::single_switch(hosts),
@@ -71,7 +71,7 @@ impl LinkNames {
     /// Names for the links of a network.
     ///
     /// # Errors
-    /// [`NetworkError`] if there are too many hosts.
+    /// [`NetworkError`] if no such network has this many hosts.
     pub fn new(kind: NetworkKind, hosts: u32) -> Result<Self, NetworkError> {
         Ok(Self { network: kind.build(hosts)? })
     }

@@ -70,7 +70,7 @@ impl Cluster {
         communicator
     }
 
-    /// A rank forgets a group for barriers; its pending barrier there is cancelled.
+    /// A rank forgets a group for barriers; its pending barriers there are cancelled.
     pub fn close_barriers(&mut self, rank: u32, communicator: CommunicatorId) {
         self.act(rank, |node, world| node.close_barriers(world, communicator));
     }

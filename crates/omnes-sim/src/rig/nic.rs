@@ -293,7 +293,8 @@ impl Slot {
         is_port && header.job == self.job && header.channel == ChannelId(0)
     }
 
-    /// The index of the member that sent a packet, if its tag is valid: `nic_sender`.
+    /// The index of the member that sent a packet, if its tag is valid: `nic_member` and
+    /// `nic_is_tagged`.
     fn sender(&mut self, packet: &[u8], header: &Header, found: Tag) -> Option<u32> {
         let index = leader_index(&self.nodes, header.source)?;
         let job = &self.job_key;

@@ -19,8 +19,8 @@ pub enum Runs {
 }
 
 impl Node {
-    /// Sends the packets that continue `first`, whose head is the first one; returns `first` and
-    /// these packets, at most `most` in all, the n-th of them with the n-th head.
+    /// Hands out the packets that continue `first`, whose head is the first one: `first` and these
+    /// packets, at most `most` in all, the n-th of them with the n-th head.
     pub(super) fn run_of(&mut self, world: &World, first: Transmit, most: u32) -> Vec<Transmit> {
         let mut run = vec![first];
         if world.runs == Runs::On && most > 1 {
