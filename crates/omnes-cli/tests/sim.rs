@@ -323,7 +323,7 @@ fn sim_usage_errors_are_reported_once_with_a_hint() {
         (&misspelt, "unknown field `rank`, expected one of `op`, `testbed`, `ranks`"),
         ("gather", "unrecognized subcommand"),
         ("bcast --jobs 3000", "3000 is not in 1..=1024"),
-        ("barrier --repeat 4294967295 --warmup 1", "are 4294967296 iterations; a run has at most"),
+        ("barrier --repeat 4294967295 --warmup 1", "give 4294967296 iterations; a run has at most"),
         ("bcast --sizes 8 --seeds 4294967295", "this makes 4294967295 runs, at most 1000000"),
         ("skew -n 3 --sizes 8 --skew 9000s", "11 iterations with `--skew 9000s` may last"),
         ("bcast --sizes 8 --plot no/such/a.svg", "cannot write no/such/a.svg: no folder no/such"),

@@ -187,7 +187,7 @@ fn usage_errors_suggest_a_valid_command() {
         seen(command.env("OMNES_TUNE", value).args(["tune", "--show"]).output().unwrap())
     };
     says(set("never"), "OMNES_TUNE=never: must be auto, off or the path of a file");
-    says(set("off"), "kept nowhere");
+    says(set("off"), "measurements are not stored");
 }
 
 #[test]
