@@ -189,7 +189,7 @@ fn ring(me: Rank, job: u32) -> Result<Link, AnyError> {
     let peer = Rank(1 - me.0);
     let table = Neighbours::meet(config)?;
     if !table.reaches(peer) {
-        return Err("the other process did not come".into());
+        return Err("the other process did not connect".into());
     }
     Ok(Link::Ring { waker: table.waker()?, table: Box::new(table), peer })
 }

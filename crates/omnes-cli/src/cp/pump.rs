@@ -247,7 +247,7 @@ impl Reader {
                 Ok(Read::Whole { sums, totals }) => self.whole = Some(Whole { sums, totals }),
                 Ok(Read::Failed(error)) => self.failure = Some(error.to_string()),
                 Err(mpsc::RecvError) => {
-                    self.failure = Some("the reader ended before its time".to_owned());
+                    self.failure = Some("the reader ended early".to_owned());
                 }
             }
         }

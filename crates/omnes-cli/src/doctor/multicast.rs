@@ -189,7 +189,9 @@ fn send_and_receive(sender: &Socket, group: &SockAddr, receiver: &Socket) -> io:
     let mut buffer = [MaybeUninit::new(0); PROBE.len()];
     match receiver.recv(&mut buffer)? {
         length if length == PROBE.len() => Ok(()),
-        length => Err(io::Error::other(format!("{length} bytes came for {}", PROBE.len()))),
+        length => {
+            Err(io::Error::other(format!("received {length} bytes instead of {}", PROBE.len())))
+        }
     }
 }
 

@@ -73,7 +73,7 @@ impl Job {
 /// Bytes from the kernel's random generator; errors only if the kernel has none.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow!("no random numbers: {error}"))?;
+    getrandom::fill(&mut bytes).map_err(|error| anyhow!("cannot get random numbers: {error}"))?;
     Ok(bytes)
 }
 

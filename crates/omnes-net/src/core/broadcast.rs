@@ -106,8 +106,8 @@ impl Core {
         if let Some(machine) = self.endpoint.broadcast_mut() {
             machine.abandon(communicator);
         }
-        for channel in self.keeping_place.clone() {
-            self.endpoint.channel_mut(channel).abandon(communicator);
+        for channel in &self.keeping_place {
+            self.endpoint.channel_mut(*channel).abandon(communicator);
         }
         self.closing.push(communicator);
         self.send_now();

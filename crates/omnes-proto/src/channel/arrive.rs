@@ -10,7 +10,7 @@ use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
 use crate::lane::{AckWhen, Arrival};
 use crate::limits::{CREDIT_UNIT_BYTES, POOL_GROWTH, PROBE_WAIT_MAX};
-use crate::packet::{Move, Origin, Placement, Preview, ReceiveId, SendId, SlotId, Target};
+use crate::packet::{Move, Origin, Placement, ReceiveId, SendId, SlotId, Target};
 use omnes_wire::{
     CommunicatorId, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
     PACKET_OVERHEAD_BYTES, Rank,
@@ -409,16 +409,7 @@ impl Channel {
             self.events.push_back(Event::Notice { from, tag: envelope.tag });
             return Accepted::Yes(None);
         }
-        let posted = self.matching.find(from, communicator, envelope.tag);
-        let destination = if posted.is_some() || self.abandoned.contains(&communicator) {
-            let id = posted.unwrap_or_else(|| {
-                let pattern = Pattern { communicator, source: Some(from), tag: None };
-                self.matching.add_discarding(pattern)
-            });
-            if self.matching.unpost(id) {
-                let pattern = self.matching.receives[id.0 as usize].pattern;
-                self.on_matched(&pattern);
-            }
+        let destination = if let Some(id) = self.receive_for(from, communicator, envelope.tag) {
             let matched = Matched::new(from, envelope, 0, ordered);
             self.matching.receives[id.0 as usize].matched = Some(matched);
             self.grant_rest(id);
@@ -438,6 +429,25 @@ impl Channel {
         };
         self.peer(from).assembling = Some(Assembling { destination, offset: 0, ordered });
         self.accept_next(packet)
+    }
+
+    /// Receive that a message takes when its first packet arrives: the oldest posted one that
+    /// accepts it, or one that discards it if its communicator was abandoned.
+    fn receive_for(
+        &mut self,
+        from: Rank,
+        communicator: CommunicatorId,
+        tag: u32,
+    ) -> Option<ReceiveId> {
+        if let Some(id) = self.matching.find(from, communicator, tag) {
+            self.matching.unpost(id);
+            let pattern = self.matching.receives[id.0 as usize].pattern;
+            self.on_matched(&pattern);
+            return Some(id);
+        }
+        let pattern = Pattern { communicator, source: Some(from), tag: Some(tag) };
+        let is_abandoned = self.abandoned.contains(&communicator);
+        is_abandoned.then(|| self.matching.add_discarding(pattern))
     }
 
     /// Accepts more data of the message that is arriving.
@@ -547,53 +557,6 @@ impl Channel {
             self.pool.append(&mut message.chain, slot);
         }
         Some(placement)
-    }
-
-    // ---- looking ahead --------------------------------------------------------------------
-
-    /// Returns where the data of this packet and of the run that follows it would go, if they can
-    /// be read directly into a receive's memory. Changes nothing.
-    pub fn preview(&self, header: &Header, head: &[u8]) -> Option<Preview> {
-        if header.kind != Kind::Data || header.flags.has(Flags::CUT) {
-            return None;
-        }
-        let peer = self.peers.get(header.source)?;
-        let lane = Lane::of(header);
-        let receive = &peer.receive[lane];
-        let (id, offset, bytes_max, head_bytes) = if lane == Lane::Bulk {
-            let (part, offset, _) = self.bulk_place(header)?;
-            let rest = part.end().since(header.seq);
-            let untouched = u64::from(receive.untouched(header.seq, rest));
-            let most = untouched * u64::from(self.config.payload_bytes);
-            let bytes_max = most.min(part.base + part.bytes - offset);
-            (part.receive, offset, bytes_max, PACKET_OVERHEAD_BYTES)
-        } else {
-            if header.seq != receive.expects() || receive.has_gap() {
-                return None;
-            }
-            self.preview_ordered(header, head)?
-        };
-        let capacity = self.matching.receives[id.0 as usize].capacity;
-        let bytes_max = bytes_max.min(capacity.checked_sub(offset)?);
-        let channel = self.index;
-        Some(Preview { channel, receive: id, offset, bytes_max, head_bytes })
-    }
-
-    fn preview_ordered(
-        &self,
-        header: &Header,
-        head: &[u8],
-    ) -> Option<(ReceiveId, u64, u64, usize)> {
-        if header.flags.has(Flags::FIRST) {
-            let envelope = Envelope::parse(head.get(PACKET_OVERHEAD_BYTES..)?)?;
-            let id = self.matching.find(header.source, header.communicator, envelope.tag)?;
-            let ordered = self.config.ordered_bytes(envelope.bytes);
-            return Some((id, 0, ordered, PACKET_OVERHEAD_BYTES + ENVELOPE_BYTES));
-        }
-        let assembling = self.peers.get(header.source)?.assembling?;
-        let Destination::Receive(id) = assembling.destination else { return None };
-        let bytes_max = assembling.ordered - assembling.offset;
-        Some((id, assembling.offset, bytes_max, PACKET_OVERHEAD_BYTES))
     }
 }
 

@@ -38,6 +38,7 @@ mod lanes;
 mod matching;
 mod peer;
 mod pool;
+mod preview;
 mod send_lane;
 mod silence;
 #[cfg(test)]

@@ -175,7 +175,7 @@ fn packets_of_an_abandoned_communicator_are_acknowledged_and_discarded() {
 }
 
 #[test]
-fn gap_behind_a_rank_that_abandoned_first_ends_with_the_own_abandoning() {
+fn gap_below_a_repairer_that_abandoned_ends_when_the_rank_abandons_too() {
     for policy in ["co-root=2", "tree-ack=2", "window"] {
         let mut net = Net::new(8, policy);
         let first = content(1, 700);
