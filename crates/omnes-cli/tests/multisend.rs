@@ -147,16 +147,19 @@ fn slot_bypassed_by_packets_is_returned() {
     }
     for tree in ["flat", "binomial"] {
         let flags = format!("--lab --env OMNES_MULTISEND={tree}:nic");
-        let bench = "bench bcast --sizes 8 --scheme combined --format json --warmup 1000 \
+        // Ranks may find it out as late as during the first size.
+        let bench = "bench bcast --sizes 8,16 --scheme combined --format json --warmup 1000 \
                      --budget 1s --max-iters 1000";
         let arguments =
             [&["-c", HIDE, "sh", OMNES], &*bench.split(' ').collect::<Vec<_>>()].concat();
         let (status, output, errors) = job_of(5, &flags, Path::new("sh"), &arguments);
         assert_eq!(status, 0, "{tree}: {errors}");
-        let line: Value = serde_json::from_str(output.trim()).unwrap();
-        assert_eq!(line["errors"], 0, "{line}");
+        let lines = output.lines().map(|line| serde_json::from_str(line).unwrap());
+        let lines: Vec<Value> = lines.collect();
+        assert_eq!(lines.len(), 2, "{output}");
+        assert!(lines.iter().all(|line| line["errors"] == 0), "{output}");
         // Without the copies each message would be sent about four times.
-        assert!(line["root_packets"].as_f64().unwrap() < 2.0, "{tree}: {line}");
+        assert!(lines[1]["root_packets"].as_f64().unwrap() < 2.0, "{tree}: {output}");
     }
 }
 
