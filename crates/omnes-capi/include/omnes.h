@@ -568,7 +568,10 @@ int omnes_igather(omnes_comm *comm, const void *own, void *all, size_t bytes, in
 /*
  * omnes_igatherv starts omnes_gatherv(); otherwise like omnes_igather(), but
  * comm can still be used after the errors that leave it usable in
- * omnes_gatherv(). lengths may be reused as soon as the call returns.
+ * omnes_gatherv(), if omnes_test() or omnes_wait() returns them. lengths may be
+ * reused as soon as the call returns. A root whose own bytes differ from its
+ * lengths gets OMNES_ERROR_MISMATCH from this function and receives nothing:
+ * the other ranks may wait until it leaves.
  */
 int omnes_igatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,
 		   const size_t *lengths, int root, omnes_request **request);
@@ -591,7 +594,7 @@ int omnes_iscatter(omnes_comm *comm, const void *all, void *own, size_t bytes, i
 
 /*
  * omnes_iscatterv starts omnes_scatterv(); otherwise like omnes_igatherv(). A
- * root whose call is rejected sends nothing.
+ * root whose call is rejected, also with OMNES_ERROR_MISMATCH, sends nothing.
  */
 int omnes_iscatterv(omnes_comm *comm, const void *all, const size_t *lengths, void *own,
 		    size_t bytes, int root, omnes_request **request);

@@ -21,7 +21,7 @@ fn bench(hosts: u32, link: &[&str], arguments: &[&str]) -> Vec<serde_json::Value
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-const RUNS_MAX: u32 = 5;
+const RUNS_MAX: u32 = 20;
 const KINDS: &str = "nic:dissemination,nic:pairwise,nic:gather-broadcast,nic:counter";
 
 #[test]

@@ -2,7 +2,9 @@
 //!
 //! A thread waits for them and forwards them through a channel, so that the main thread waits in
 //! one place for signals, the ends of ranks (CHLD) and deadlines. A signal that was ignored when
-//! the launcher started stays ignored: `nohup omnes run` outlives the terminal.
+//! the launcher started stays ignored: `nohup omnes run` outlives the terminal. A blocked signal
+//! does not stay blocked, neither here nor in the ranks, which inherit the mask: a program that
+//! waits for signals itself blocks them, and its children inherit this by mistake.
 
 use anyhow::{Context, Result};
 use libc::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
@@ -20,8 +22,10 @@ pub const PASSED_ON: [i32; 3] = [SIGUSR1, SIGUSR2, SIGQUIT];
 pub fn listen() -> Result<Receiver<i32>> {
     // TSTP is a terminal's Ctrl-Z: the ranks stop and continue with the launcher.
     let wanted = FORWARDED.into_iter().chain(PASSED_ON).chain([SIGTSTP]);
-    let wanted = wanted.filter(|&signal| !is_ignored(signal));
-    let mut signals = Signals::new(wanted.chain([SIGCHLD])).context("cannot listen for signals")?;
+    let wanted = wanted.filter(|&signal| !is_ignored(signal)).chain([SIGCHLD]);
+    let wanted: Vec<i32> = wanted.collect();
+    let mut signals = Signals::new(&wanted).context("cannot listen for signals")?;
+    unblock(wanted);
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -31,6 +35,18 @@ pub fn listen() -> Result<Receiver<i32>> {
         }
     })?;
     Ok(receiver)
+}
+
+/// Lets signals through to this thread, and to those that it starts.
+fn unblock(signals: impl IntoIterator<Item = i32>) {
+    // SAFETY: an all-zero set is a valid value of that plain C type, and empty.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    for signal in signals {
+        // SAFETY: `set` is valid.
+        unsafe { libc::sigaddset(&mut set, signal) };
+    }
+    // SAFETY: `set` is valid, and the former mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
 /// Signals that end this process, except those that it was started to ignore, such as HUP under
@@ -44,6 +60,7 @@ pub fn ending() -> impl Iterator<Item = i32> {
 /// `last` returns lives until then.
 pub fn before_end<T>(last: impl FnOnce() -> T + Send + 'static) -> Result<()> {
     let mut signals = Signals::new(ending()).context("cannot hear signals")?;
+    unblock(ending());
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
         let held = last();

@@ -23,6 +23,10 @@ const TIMEOUT_STATUS: u8 = 124;
 /// Time from the first rank's end without failure to the check whether other ranks wait for it.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
 
+/// A signal that arrives again within this time is the same one: `timeout` signals its child and
+/// then the child's process group, and wrappers pass on what the terminal has sent to all.
+const SAME_SIGNAL: Duration = Duration::from_millis(50);
+
 /// Decision of the supervisor, to be applied to all live ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
@@ -81,7 +85,8 @@ pub struct Supervisor {
     /// Time of the check whether other ranks wait for those that have ended.
     look: Option<Instant>,
     has_ended: bool,
-    is_signalled: bool,
+    /// Latest signal to the launcher.
+    signalled: Option<(Instant, i32)>,
     is_killed: bool,
 }
 
@@ -98,7 +103,7 @@ impl Supervisor {
             limit: timeout.and_then(|timeout| now.checked_add(timeout)),
             look: None,
             has_ended: false,
-            is_signalled: false,
+            signalled: None,
             is_killed: false,
         }
     }
@@ -148,11 +153,15 @@ impl Supervisor {
         self.live = self.live.checked_sub(ranks).expect("ranks that were not started live on");
     }
 
-    /// The launcher received INT, TERM or HUP; any INT after the first signal kills.
+    /// The launcher received INT, TERM or HUP; any INT after the first signal kills, unless it is
+    /// the same key press or call again.
     pub fn handle_signal(&mut self, now: Instant, signal: i32) -> Order {
-        let was_signalled = std::mem::replace(&mut self.is_signalled, true);
+        let earlier = self.signalled.replace((now, signal));
+        if earlier.is_some_and(|(at, same)| same == signal && now - at < SAME_SIGNAL) {
+            return Order { signal: None, note: None };
+        }
         self.cause.get_or_insert(Cause::Signal(signal));
-        if was_signalled && signal == libc::SIGINT {
+        if earlier.is_some() && signal == libc::SIGINT {
             return self.kill();
         }
         // A further signal must not postpone a KILL that is already scheduled.
@@ -309,11 +318,21 @@ mod tests {
         for first in [SIGINT, SIGTERM, libc::SIGHUP] {
             let (now, mut job) = job(1);
             assert_eq!(job.handle_signal(now, first).signal, Some(first));
-            assert_eq!(job.handle_signal(now, SIGTERM).signal, Some(SIGTERM));
-            assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGKILL));
+            let (then, later) = (now + SAME_SIGNAL, now + 2 * SAME_SIGNAL);
+            assert_eq!(job.handle_signal(then, SIGTERM).signal, Some(SIGTERM));
+            assert_eq!(job.handle_signal(later, SIGINT).signal, Some(SIGKILL));
             job.handle_end(now, 0, End::Signalled(SIGKILL));
             assert_eq!((i32::from(job.status()), job.ended_by()), (128 + first, Some(first)));
         }
+    }
+
+    #[test]
+    fn sigint_that_arrives_twice_at_once_does_not_kill() {
+        let (now, mut job) = job(1);
+        assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGINT));
+        let again = job.handle_signal(now + SAME_SIGNAL / 2, SIGINT);
+        assert_eq!(again, Order { signal: None, note: None });
+        assert_eq!(job.handle_signal(now + 2 * SAME_SIGNAL, SIGINT).signal, Some(SIGKILL));
     }
 
     #[test]

@@ -31,8 +31,15 @@ impl Earlier {
         interval.map(Duration::from_nanos)
     }
 
+    /// Counts per second of `rank` through the network and through the node's memory, of `counter`
+    /// and its twin.
+    pub fn traffic_per_second(&self, rank: &Snapshot, counter: &str) -> Option<f64> {
+        let names = [counter, &format!("shm_{counter}")];
+        names.into_iter().filter_map(|name| self.per_second(rank, name)).reduce(|a, b| a + b)
+    }
+
     /// Counts per second of `rank` during [`Self::interval`], if it has this counter.
-    pub fn per_second(&self, rank: &Snapshot, counter: &str) -> Option<f64> {
+    fn per_second(&self, rank: &Snapshot, counter: &str) -> Option<f64> {
         let seen = self.seen.get(&key(rank)).and_then(|seen| seen.counter(counter)).unwrap_or(0);
         let counted = rank.counter(counter)?.saturating_sub(seen);
         Some(counted as f64 / self.interval(rank)?.as_secs_f64())

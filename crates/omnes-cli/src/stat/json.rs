@@ -56,10 +56,10 @@ pub fn lines(ranks: &[Snapshot], earlier: &Earlier) -> serde_json::Result<String
             age_ns: nanoseconds(rank.age(now)),
             is_whole: rank.is_whole,
             interval_ns: earlier.interval(rank).map(nanoseconds),
-            packets_sent_per_s: earlier.per_second(rank, "packets_sent"),
-            bytes_sent_per_s: earlier.per_second(rank, "bytes_sent"),
-            packets_received_per_s: earlier.per_second(rank, "packets_received"),
-            bytes_received_per_s: earlier.per_second(rank, "bytes_received"),
+            packets_sent_per_s: earlier.traffic_per_second(rank, "packets_sent"),
+            bytes_sent_per_s: earlier.traffic_per_second(rank, "bytes_sent"),
+            packets_received_per_s: earlier.traffic_per_second(rank, "packets_received"),
+            bytes_received_per_s: earlier.traffic_per_second(rank, "bytes_received"),
             counters: &rank.counters,
         };
         text += &serde_json::to_string(&row)?;

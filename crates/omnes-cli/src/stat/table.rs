@@ -40,13 +40,9 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
         "program",
     ]);
     for rank in ranks {
-        // Traffic through the network and through the node's memory.
-        let rate = |counters: [&str; 2]| {
-            let rates = counters.into_iter().filter_map(|name| earlier.per_second(rank, name));
-            rates.reduce(|sum, rate| sum + rate)
-        };
-        let packets = |names| shown(rate(names).map(|rate| format!("{rate:.0}")));
-        let bytes = |names| shown(rate(names).map(|rate| format_bytes(rate.round() as u64)));
+        let rate = |name| earlier.traffic_per_second(rank, name);
+        let packets = |name| shown(rate(name).map(|rate| format!("{rate:.0}")));
+        let bytes = |name| shown(rate(name).map(|rate| format_bytes(rate.round() as u64)));
         let lasted = Duration::from_nanos(rank.updated_ns.saturating_sub(rank.started_ns));
         table.add_row([
             job_name(rank.job),
@@ -55,10 +51,10 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
             state(rank.life).to_owned(),
             format_age(rank.age(now)),
             format_age(lasted),
-            packets(["packets_sent", "shm_packets_sent"]),
-            bytes(["bytes_sent", "shm_bytes_sent"]),
-            packets(["packets_received", "shm_packets_received"]),
-            bytes(["bytes_received", "shm_bytes_received"]),
+            packets("packets_sent"),
+            bytes("bytes_sent"),
+            packets("packets_received"),
+            bytes("bytes_received"),
             sum(rank, &["retransmits", "repairs_by_unicast", "repairs_by_multicast"]),
             sum(rank, &["timeouts", "bcast_timeouts"]),
             sum(rank, &["wakeups"]),

@@ -182,8 +182,27 @@ fn second_sigint_kills_immediately() {
     let mut job = Job::shell(&["-n", "2", "--grace", "50s"], 2, STUBBORN);
     job.signal(libc::SIGINT);
     assert!(job.note().starts_with("omnes: SIGINT forwarded"));
+    // At once it would be the same signal again.
+    std::thread::sleep(Duration::from_millis(60));
     job.signal(libc::SIGINT);
     assert_eq!(job.finish().0, -libc::SIGINT);
+}
+
+#[test]
+fn initially_blocked_signals_are_heard_by_launcher_and_ranks() {
+    let mut command = omnes_run(&["-n", "1", "--", "sh", "-c", POLITE]);
+    // SAFETY: the hook makes two calls, which are allowed in a forked child.
+    unsafe {
+        command.pre_exec(|| {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    let job = Job::start(&mut command, 1);
+    job.signal(libc::SIGTERM);
+    assert_eq!(job.finish().0, 3);
 }
 
 #[test]

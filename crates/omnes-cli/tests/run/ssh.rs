@@ -198,8 +198,11 @@ fn at_most_eight_ranks_connect_to_a_machine_concurrently() {
 
 #[test]
 fn ranks_queued_for_ssh_are_not_started_after_a_failure() {
-    // The first is rejected immediately, and no other gets through.
-    let ssh = FakeSsh::new(r#"! mkdir "${0%/*}/first" 2>/dev/null || exit 255; exec sleep 60"#);
+    // The first is rejected once eight are connecting, and no other gets through.
+    let ssh = FakeSsh::new(
+        r#"mkdir "${0%/*}/first" 2>/dev/null || exec sleep 60
+        until [ "$(grep -cx a "${0%/*}/words")" -ge 8 ]; do sleep 0.01; done; exit 255"#,
+    );
     let mut command = ssh.run("a:20", &["-n", "20", "--grace", "10ms"]);
     let (status, _, errors) = finish(command.args(["--", "true"]));
     assert_eq!(status, 255, "{errors}");
