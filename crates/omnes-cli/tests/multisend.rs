@@ -228,7 +228,8 @@ fn files_are_copied_by_multisend_under_packet_loss() {
 }
 
 /// The one line of a small broadcast: the first for which `is_undisturbed` holds, or the last of
-/// ten. Ranks that wait for a core cause repairs, and single packets leave outside the counted call.
+/// ten. Ranks that wait for a core cause repairs, and single packets leave outside the counted
+/// call.
 fn small_broadcast(flags: &str, is_undisturbed: impl Fn(&Value) -> bool) -> (Value, String) {
     let measure = || {
         let (mut lines, head) =
