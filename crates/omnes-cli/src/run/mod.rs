@@ -76,8 +76,9 @@ them. At startup, ranks wait for each other for OMNES_JOIN_TIMEOUT (default
 
 Signals: INT (Ctrl-C), TERM and HUP are forwarded to the ranks, with CONT for
 those that are stopped; they have --grace to end, and a further INT kills
-them. USR1, USR2 and QUIT (Ctrl-\\) are passed on. Ctrl-Z stops the ranks,
-too (not over ssh).
+them. A signal that is repeated within 50 ms counts once: programs such as
+timeout send it twice. USR1, USR2 and QUIT (Ctrl-\\) are passed on. Ctrl-Z
+stops the ranks, too (not over ssh).
 
 Output: ranks' lines stay whole behind their prefix; lines of more than 1 MiB
 are broken. --no-prefix and --output-dir leave it as it is. Prefixes are

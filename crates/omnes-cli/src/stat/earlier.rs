@@ -31,8 +31,8 @@ impl Earlier {
         interval.map(Duration::from_nanos)
     }
 
-    /// Counts per second of `rank` through the network and through the node's memory, of `counter`
-    /// and its twin.
+    /// Counts per second of `rank` through the network and through the node's memory: of `counter`
+    /// and of `shm_` followed by its name.
     pub fn traffic_per_second(&self, rank: &Snapshot, counter: &str) -> Option<f64> {
         let names = [counter, &format!("shm_{counter}")];
         names.into_iter().filter_map(|name| self.per_second(rank, name)).reduce(|a, b| a + b)

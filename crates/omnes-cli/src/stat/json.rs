@@ -86,4 +86,13 @@ mod tests {
         assert_eq!(rows[0]["bytes_sent_per_s"], serde_json::Value::Null);
         assert_eq!((&rows[1]["rank"], &rows[1]["state"]), (&1.into(), &"running".into()));
     }
+
+    #[test]
+    fn rates_include_traffic_through_shared_memory() {
+        let mut rank = rank(0, 3, 100);
+        rank.counters.push(("shm_packets_sent".to_owned(), 300));
+        let row: serde_json::Value =
+            serde_json::from_str(&lines(&[rank], &Earlier::default()).unwrap()).unwrap();
+        assert_eq!(row["packets_sent_per_s"], 200.0);
+    }
 }
