@@ -570,8 +570,8 @@ int omnes_igather(omnes_comm *comm, const void *own, void *all, size_t bytes, in
  * comm can still be used after the errors that leave it usable in
  * omnes_gatherv(), if omnes_test() or omnes_wait() returns them. lengths may be
  * reused as soon as the call returns. A root whose own bytes differ from its
- * lengths gets OMNES_ERROR_MISMATCH from this function and receives nothing:
- * the other ranks may wait until it leaves.
+ * lengths gets OMNES_ERROR_MISMATCH from this function and receives nothing;
+ * the other ranks do not notice.
  */
 int omnes_igatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,
 		   const size_t *lengths, int root, omnes_request **request);
@@ -593,8 +593,9 @@ int omnes_iscatter(omnes_comm *comm, const void *all, void *own, size_t bytes, i
 		   omnes_request **request);
 
 /*
- * omnes_iscatterv starts omnes_scatterv(); otherwise like omnes_igatherv(). A
- * root whose call is rejected, also with OMNES_ERROR_MISMATCH, sends nothing.
+ * omnes_iscatterv starts omnes_scatterv(); otherwise like omnes_igatherv(). If
+ * a root's call is rejected with OMNES_ERROR_MISMATCH, the other ranks receive
+ * no data and get OMNES_ERROR_MISMATCH, too, unless they expect none.
  */
 int omnes_iscatterv(omnes_comm *comm, const void *all, const size_t *lengths, void *own,
 		    size_t bytes, int root, omnes_request **request);
@@ -605,7 +606,9 @@ int omnes_ialltoall(omnes_comm *comm, const void *data, void *buffer, size_t byt
 
 /*
  * omnes_ialltoallv starts omnes_alltoallv(); otherwise like omnes_igather().
- * Both arrays of lengths may be reused as soon as the call returns.
+ * Both arrays of lengths may be reused as soon as the call returns. A rank whose
+ * lengths for itself differ gets OMNES_ERROR_MISMATCH from this function, and no
+ * collective works on comm any more.
  */
 int omnes_ialltoallv(omnes_comm *comm, const void *data, const size_t *data_lengths,
 		     void *buffer, const size_t *buffer_lengths, omnes_request **request);

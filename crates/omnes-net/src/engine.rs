@@ -269,6 +269,23 @@ impl Engine {
         })
     }
 
+    /// Starts a sequence of messages that no caller waits for; its outcome is discarded.
+    ///
+    /// # Errors
+    /// As [`Self::start_schedule`].
+    ///
+    /// # Safety
+    /// The memory of its transfers and folds must be valid, and not be used otherwise, until this
+    /// engine is dropped.
+    pub unsafe fn run_schedule(&self, schedule: Schedule) -> Result<(), OperationError> {
+        self.enter(|core| {
+            // SAFETY: the caller's promise is passed on.
+            let started = unsafe { core.run_schedule(schedule, None) };
+            core.progress_if_stale(&self.shared.poller);
+            started
+        })
+    }
+
     /// True if any rank has given notice, as [`Self::failure`] reports; costs next to nothing.
     pub fn has_notices(&self) -> bool {
         self.has_notices.load(Ordering::Relaxed)

@@ -85,7 +85,8 @@ struct Pending {
 
 /// A schedule in progress.
 pub(crate) struct Running {
-    id: OperationId,
+    /// `None` if no caller waits for it.
+    id: Option<OperationId>,
     schedule: Schedule,
     pending: Vec<Pending>,
     folds: Vec<Fold>,
@@ -103,15 +104,32 @@ impl Core {
         &mut self,
         schedule: Schedule,
     ) -> Result<Operation, OperationError> {
-        self.check_standing()?;
         let (id, channel) = (self.operations.start(), schedule.channel);
         let bytes = |round: &Round| round.receives.iter().map(|it| it.bytes as u64).sum::<u64>();
         let is_long = schedule.rounds.iter().map(bytes).sum::<u64>() >= LONG_BYTES;
+        // SAFETY: promised by the caller.
+        if let Err(error) = unsafe { self.run_schedule(schedule, Some(id)) } {
+            self.operations.forget(id);
+            return Err(error);
+        }
+        let (kind, spot) = (OperationKind::Schedule, Spot::Anywhere);
+        Ok(Operation { id, channel, kind, spot, is_long })
+    }
+
+    /// Starts a schedule whose outcome becomes that of the operation `id`, or is discarded.
+    ///
+    /// # Safety
+    /// As for [`Self::start_schedule`]; without an operation until the core is dropped.
+    pub(crate) unsafe fn run_schedule(
+        &mut self,
+        schedule: Schedule,
+        id: Option<OperationId>,
+    ) -> Result<(), OperationError> {
+        self.check_standing()?;
         let (pending, folds, of_length) = (Vec::new(), Vec::new(), None);
         self.schedules.push(Running { id, schedule, pending, folds, of_length });
         self.advance_schedules();
-        let (kind, spot) = (OperationKind::Schedule, Spot::Anywhere);
-        Ok(Operation { id, channel, kind, spot, is_long })
+        Ok(())
     }
 
     /// Starts the rounds that are due.
@@ -124,7 +142,9 @@ impl Core {
                 None => true,
                 Some(outcome) => {
                     self.end_schedule(running);
-                    self.operations.end(running.id, outcome);
+                    if let Some(id) = running.id {
+                        self.operations.end(id, outcome);
+                    }
                     false
                 }
             });
@@ -137,7 +157,9 @@ impl Core {
 
     /// Releases an operation that may be a schedule.
     pub(crate) fn release_schedule(&mut self, id: OperationId) {
-        let Some(at) = self.schedules.iter().position(|running| running.id == id) else { return };
+        let Some(at) = self.schedules.iter().position(|running| running.id == Some(id)) else {
+            return;
+        };
         let mut running = self.schedules.swap_remove(at);
         self.end_schedule(&mut running);
     }

@@ -49,7 +49,7 @@ pub(crate) fn equal_parts(name: &'static str, bytes: usize, ranks: u32) -> Resul
 }
 
 /// Empty memory: that of a message without bytes.
-fn nothing() -> Bytes {
+pub(crate) fn nothing() -> Bytes {
     Bytes::of(&[])
 }
 

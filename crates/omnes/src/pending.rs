@@ -198,11 +198,13 @@ impl Communicator {
                 self.job().engine.release(*operation);
             }
             Pending::Scheduled(Scheduled { operation, collective, given_up, .. }) => {
-                let ended = match given_up {
-                    Some(_) => None,
-                    None => self.job().engine.release(*operation),
-                };
-                let ended = ended.map(|outcome| outcome.map_err(|error| self.note_error(error)));
+                let ended =
+                    match *given_up {
+                        Some((rank, _)) => Some(Err(Error::PeerGaveUp { rank })),
+                        None => self.job().engine.release(*operation).map(|outcome| {
+                            outcome.map(|_| ()).map_err(|error| self.note_error(error))
+                        }),
+                    };
                 self.conclude_dropped(*collective, ended);
             }
             Pending::Broadcast(Broadcast { started, .. }) => self.release(started),

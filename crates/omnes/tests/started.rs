@@ -218,31 +218,99 @@ fn invalid_lengths_are_rejected_before_memory_is_touched() {
                 matches!(refused, Error::LengthMismatch { received: 2, expected: 1 }),
                 "{refused}"
             );
-            let refused = scope.ialltoallv(&[1; 5], &uneven, &mut other, &size).unwrap_err();
-            assert!(
-                matches!(refused, Error::LengthMismatch { received: 1, expected: 2 }),
-                "{refused}"
-            );
         });
         world.scope(|scope| {
             let refused = scope.ialltoallv(&[1; 6], &size, &mut other[..5], &size).unwrap_err();
             assert!(matches!(refused, Error::BufferLength { name: "buffer", .. }), "{refused}");
         });
-        // Lengths at a root, as each rank considers itself.
-        world.scope(|scope| {
-            let root = world.rank();
-            let refused = scope.igatherv(root, &own, &mut all, &[usize::MAX; 3]).unwrap_err();
-            assert!(
-                matches!(refused, Error::BufferLength { name: "all", bytes: 6, .. }),
-                "{refused}"
-            );
-            let refused = scope.iscatterv(root, &[1; 6], &[2; 2], &mut other).unwrap_err();
-            assert!(matches!(refused, Error::LengthsCount { count: 2, .. }), "{refused}");
-        });
         assert_eq!((all, other), ([7; 6], [7; 6]));
         let mut data = [1];
         sum(&world, &mut data).unwrap();
         assert_eq!(data, [3]);
+        world.finalize().unwrap();
+    });
+}
+
+/// Whether messages are short, or wait for the receiver's consent.
+#[test]
+fn root_that_is_rejected_takes_part_without_data() {
+    for (ranks, each) in [(3, 5), (3, 1 << 20), (66, 5)] {
+        with_ranks(
+            ranks,
+            |config| config.shared_memory = ranks > 3,
+            |world| {
+                let (size, is_root) = (ranks as usize, world.rank() == 1);
+                let (given, mut all) = (vec![1; each * size], vec![7; each * size]);
+                let (own, mut part) = (vec![1; each], vec![7; each]);
+                let other_sum = vec![each + 1; size];
+                let rejected = |error: Error| match error {
+                    Error::BufferLength { name: "all", .. } | Error::LengthsCount { .. } => {}
+                    Error::LengthMismatch { .. } | Error::Truncated { .. } => {}
+                    error => panic!("{error}"),
+                };
+                let (other_own, few) = (&own[1..], vec![each; size - 1]);
+                for lengths in [None, Some(&other_sum), Some(&few)] {
+                    world.scope(|scope| {
+                        let gathers = match lengths {
+                            None => scope.igather(1, &own, &mut all[1..]),
+                            Some(lengths) => scope.igatherv(1, &own, &mut all, lengths),
+                        };
+                        assert_eq!(gathers.is_err(), is_root, "{gathers:?}");
+                        match gathers {
+                            Ok(gathers) => assert_eq!(gathers.wait().unwrap().source, 1),
+                            Err(error) => rejected(error),
+                        }
+                    });
+                    world.scope(|scope| {
+                        let scatters = match lengths {
+                            None => scope.iscatter(1, &given[1..], &mut part),
+                            Some(lengths) => scope.iscatterv(1, &given, lengths, &mut part),
+                        };
+                        assert_eq!(scatters.is_err(), is_root, "{scatters:?}");
+                        rejected(scatters.and_then(|scatters| scatters.wait()).unwrap_err());
+                    });
+                }
+                // Of this rank's own part.
+                let lengths = vec![each; size];
+                world.scope(|scope| {
+                    let own = if is_root { other_own } else { &own };
+                    match scope.igatherv(1, own, &mut all, &lengths) {
+                        Ok(gathers) => assert_eq!(gathers.wait().unwrap().source, 1),
+                        Err(Error::LengthMismatch { .. }) => assert!(is_root),
+                        Err(error) => panic!("{error}"),
+                    }
+                });
+                assert!(all.iter().chain(&part).all(|byte| *byte == 7));
+                let mut data = [1];
+                sum(&world, &mut data).unwrap();
+                assert_eq!(data, [i64::from(ranks)]);
+                world.finalize().unwrap();
+            },
+        );
+    }
+}
+
+#[test]
+fn alltoall_rejected_for_the_own_part_breaks_collectives() {
+    const EACH: usize = 1 << 20;
+    with_ranks(3, by_sockets, |world| {
+        let other = world.dup().unwrap();
+        let (data, mut buffer) = (vec![1; 3 * EACH], vec![0; 3 * EACH]);
+        let mut lengths = [EACH; 3];
+        let outcome = other.scope(|scope| {
+            let outgoing = lengths;
+            if world.rank() == 1 {
+                lengths = [EACH, EACH + 1, EACH - 1];
+            }
+            scope.ialltoallv(&data, &outgoing, &mut buffer, &lengths)?.wait()
+        });
+        match outcome.unwrap_err() {
+            Error::LengthMismatch { expected, .. } => {
+                assert_eq!((world.rank(), expected), (1, EACH as u64 + 1));
+            }
+            error => assert!(matches!(error, Error::CollectivesBroken { rank: 1, .. }), "{error}"),
+        }
+        is_over_and_the_world_goes_on(&other, &world, 1);
         world.finalize().unwrap();
     });
 }

@@ -119,8 +119,8 @@ impl<'env> Scope<'_, 'env> {
         Ok((self.request(begun), range))
     }
 
-    /// Nonblocking form of [`Communicator::gather`], otherwise as [`Self::iallreduce`]. The status
-    /// names the root.
+    /// Nonblocking form of [`Communicator::gather`], otherwise as [`Self::iallreduce`], except that
+    /// the others do not wait for a root whose call is rejected. The status names the root.
     ///
     /// # Errors
     /// As [`Communicator::gather`].
@@ -135,7 +135,7 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all, None)? }))
     }
 
-    /// Nonblocking form of [`Communicator::gatherv`], otherwise as [`Self::iallreduce`]; but after
+    /// Nonblocking form of [`Communicator::gatherv`], otherwise as [`Self::igather`]; but after
     /// an error about the length of a received part the communicator can still be used, as after
     /// `gatherv`. `lengths` are read before this returns. The status names the root.
     ///
@@ -180,7 +180,8 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather_at_all(own, all, lengths)? }))
     }
 
-    /// Nonblocking form of [`Communicator::scatter`], otherwise as [`Self::iallreduce`]. The status
+    /// Nonblocking form of [`Communicator::scatter`], otherwise as [`Self::iallreduce`], except
+    /// that the others get [`Error::LengthMismatch`] if the root's call is rejected. The status
     /// names the root.
     ///
     /// # Errors
@@ -196,8 +197,8 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_scatter(root, all, None, own)? }))
     }
 
-    /// Nonblocking form of [`Communicator::scatterv`], otherwise as [`Self::igatherv`]; a root
-    /// whose call is rejected sends nothing.
+    /// Nonblocking form of [`Communicator::scatterv`], otherwise as [`Self::igatherv`] and, if the
+    /// root's call is rejected, as [`Self::iscatter`].
     ///
     /// # Errors
     /// As [`Communicator::scatterv`].
@@ -228,7 +229,8 @@ impl<'env> Scope<'_, 'env> {
     }
 
     /// Nonblocking form of [`Communicator::alltoallv`], otherwise as [`Self::iallreduce`]. Lengths
-    /// are read before this returns.
+    /// are read before this returns. If those of this rank's part to itself differ, this returns
+    /// [`Error::LengthMismatch`], which ends the collectives of this communicator.
     ///
     /// # Errors
     /// As [`Communicator::alltoallv`].

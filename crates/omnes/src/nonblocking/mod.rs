@@ -22,7 +22,7 @@ mod calls;
 use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
-use crate::gather::equal_parts;
+use crate::gather::{equal_parts, nothing};
 use crate::given_up::goes_part_by_part;
 use crate::job::COLLECTIVE;
 use crate::pairwise::steps_at_once;
@@ -194,9 +194,16 @@ impl Communicator {
     ) -> Result<Begun, Error> {
         let number = self.next_number()?;
         self.check_rank(root)?;
+        let collective = lengths.map_or(Collective::Gather, |_| Collective::Gatherv);
         let mut plan = Plan::default();
         if self.rank() == root {
-            let parts = self.parts_as(all.length, lengths, own.length)?;
+            let parts = match self.parts_as(all.length, lengths, own.length) {
+                Ok(parts) => parts,
+                Err(rejected) => {
+                    self.push_gather(&mut plan, root, |_| nothing());
+                    return Err(self.take_no_data(collective, number, plan, rejected));
+                }
+            };
             let part = |rank| all.part(parts.range(rank));
             // SAFETY: promised by the caller.
             unsafe { part(root).copy_from(own) };
@@ -204,7 +211,6 @@ impl Communicator {
         } else {
             self.push_gather(&mut plan, root, |_| own);
         }
-        let collective = lengths.map_or(Collective::Gather, |_| Collective::Gatherv);
         // SAFETY: promised by the caller.
         unsafe { self.begin_plan(collective, number, plan, root, own.length) }
     }
@@ -251,22 +257,24 @@ impl Communicator {
     ) -> Result<Begun, Error> {
         let number = self.next_number()?;
         self.check_rank(root)?;
+        let collective = lengths.map_or(Collective::Scatter, |_| Collective::Scatterv);
         let mut plan = Plan::default();
         if self.rank() == root {
-            let parts = self.parts_as(all.length, lengths, own.length)?;
+            let parts = match self.parts_as(all.length, lengths, own.length) {
+                Ok(parts) => parts,
+                Err(rejected) => {
+                    self.push_scatter(&mut plan, 0, |_| nothing());
+                    return Err(self.take_no_data(collective, number, plan, rejected));
+                }
+            };
             let part = |rank| all.part(parts.range(rank));
             // SAFETY: promised by the caller.
             unsafe { own.copy_from(part(root)) };
-            let others: Vec<u32> = self.others_than(root).collect();
-            for some in others.chunks(steps_at_once(parts.longest().max(1))) {
-                let sends = some.iter().map(|rank| self.transfer(*rank, part(*rank))).collect();
-                plan.push(Round { sends, ..Round::default() });
-            }
+            self.push_scatter(&mut plan, parts.longest(), part);
         } else {
             let receives = vec![self.transfer(root, own)];
             plan.push(Round { receives, ..Round::default() });
         }
-        let collective = lengths.map_or(Collective::Scatter, |_| Collective::Scatterv);
         // SAFETY: promised by the caller.
         unsafe { self.begin_plan(collective, number, plan, root, own.length) }
     }
@@ -284,7 +292,9 @@ impl Communicator {
     ) -> Result<Begun, Error> {
         let number = self.next_number()?;
         let me = self.rank();
-        let [outgoing, incoming] = self.parts_both_ways(data.length, buffer.length, lengths)?;
+        let collective = lengths.map_or(Collective::Alltoall, |_| Collective::Alltoallv);
+        let parts = self.parts_both_ways(data.length, buffer.length, lengths);
+        let [outgoing, incoming] = self.conclude(collective, parts)?;
         let out = |to| data.part(outgoing.range(to));
         let room = |from| buffer.part(incoming.range(from));
         // SAFETY: promised by the caller.
@@ -292,7 +302,6 @@ impl Communicator {
         let mut plan = Plan::default();
         let longest = outgoing.longest().max(incoming.longest());
         self.push_exchange(&mut plan, longest, out, |_, from| room(from), None);
-        let collective = lengths.map_or(Collective::Alltoall, |_| Collective::Alltoallv);
         // SAFETY: promised by the caller.
         unsafe { self.begin_plan(collective, number, plan, me, data.length) }
     }
@@ -315,15 +324,7 @@ impl Communicator {
         source: u32,
         bytes: usize,
     ) -> Result<Begun, Error> {
-        let schedule = Schedule {
-            channel: COLLECTIVE,
-            communicator: self.inner.id,
-            tag: purpose_of(collective) | number << PURPOSE_BITS,
-            rounds: plan.rounds,
-            combine: plan.combine.unwrap_or(|_, _| unreachable!("nothing is folded")),
-            takes_all_lengths: goes_part_by_part(collective),
-            room: plan.room,
-        };
+        let schedule = self.schedule(collective, number, plan);
         // SAFETY: promised by the caller.
         let started = unsafe { self.engine_to_start()?.start_schedule(schedule) };
         let operation = started.map_err(|error| self.note_error(error))?;
@@ -334,6 +335,36 @@ impl Communicator {
             status,
             given_up: None,
         })))
+    }
+
+    fn schedule(&self, collective: Collective, number: u32, plan: Plan) -> Schedule {
+        Schedule {
+            channel: COLLECTIVE,
+            communicator: self.inner.id,
+            tag: purpose_of(collective) | number << PURPOSE_BITS,
+            rounds: plan.rounds,
+            combine: plan.combine.unwrap_or(|_, _| unreachable!("nothing is folded")),
+            takes_all_lengths: goes_part_by_part(collective),
+            room: plan.room,
+        }
+    }
+
+    /// The part of a root whose arguments were rejected, with a plan whose messages need no memory:
+    /// the other ranks neither wait for it nor send what nobody receives.
+    fn take_no_data(
+        &self,
+        collective: Collective,
+        number: u32,
+        plan: Plan,
+        rejected: Error,
+    ) -> Error {
+        let schedule =
+            Schedule { takes_all_lengths: true, ..self.schedule(collective, number, plan) };
+        let started = self.engine_to_start().and_then(|engine| {
+            // SAFETY: no memory is accessed.
+            unsafe { engine.run_schedule(schedule) }.map_err(|error| self.note_error(error))
+        });
+        started.err().unwrap_or(rejected)
     }
 
     // ---- parts ----------------------------------------------------------------------------
@@ -437,10 +468,9 @@ impl Communicator {
     /// called.
     fn push_gather(&self, plan: &mut Plan, root: u32, part: impl Fn(u32) -> Bytes) {
         let is_called = self.size() > FLAT_RANKS_MAX;
-        let nothing = Bytes::of(&[]);
         if self.rank() != root {
             if is_called {
-                let receives = vec![self.transfer(root, nothing)];
+                let receives = vec![self.transfer(root, nothing())];
                 plan.push(Round { receives, ..Round::default() });
             }
             let sends = vec![self.transfer(root, part(self.rank()))];
@@ -451,8 +481,17 @@ impl Communicator {
         for some in others.chunks(steps_at_once(longest.max(1))) {
             let receives = some.iter().map(|rank| self.transfer(*rank, part(*rank))).collect();
             let called = if is_called { some } else { &[] };
-            let sends = called.iter().map(|rank| self.transfer(*rank, nothing)).collect();
+            let sends = called.iter().map(|rank| self.transfer(*rank, nothing())).collect();
             plan.push(Round { sends, receives, folds: Vec::new() });
+        }
+    }
+
+    /// Sends the parts, of which the longest has `longest` bytes, from this rank to the others.
+    fn push_scatter(&self, plan: &mut Plan, longest: usize, part: impl Fn(u32) -> Bytes) {
+        let others: Vec<u32> = self.others_than(self.rank()).collect();
+        for some in others.chunks(steps_at_once(longest.max(1))) {
+            let sends = some.iter().map(|rank| self.transfer(*rank, part(*rank))).collect();
+            plan.push(Round { sends, ..Round::default() });
         }
     }
 
