@@ -285,10 +285,13 @@ fn source_and_its_parent_directories_are_never_replaced() {
     place.write("a/precious", 10);
     fs::create_dir(place.path("1")).unwrap();
     symlink("../a", place.path("1/a")).unwrap();
+    symlink("a/b/file", place.path("link")).unwrap();
     let before = place.tree();
     let onto = "would write over the source";
     place.cp(&["a/b/file", "a/b/file", "--force"]).assert_refused(onto);
     place.cp(&["a", "a", "--force"]).assert_refused(onto);
+    place.cp(&["link", "link", "--force"]).assert_refused(onto);
+    place.cp(&["link", "a/b/file", "--force"]).assert_refused(onto);
     let above = "would replace a directory that holds the source";
     place.cp(&["a/b", "a", "--force"]).assert_refused(above);
     // A rank elsewhere names its directory differently, and the source through a link.
@@ -472,11 +475,13 @@ fn interrupted_tree_copy_leaves_no_files() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     (0..256).for_each(|file| drop(place.write(&format!("tree/{file}"), 1 << 20)));
-    let running = Running::start(&place, "tree {rank}-copy");
-    running.wait_until_written(2, 16 << 20);
-    running.signal(libc::pid_t::try_from(running.launcher.id()).unwrap(), libc::SIGTERM);
-    let (status, errors, _) = running.finish();
-    assert_ne!(status, Some(0), "{errors}");
+    for signal in [libc::SIGTERM, libc::SIGQUIT] {
+        let running = Running::start(&place, "tree {rank}-copy");
+        running.wait_until_written(2, 16 << 20);
+        running.signal(libc::pid_t::try_from(running.launcher.id()).unwrap(), signal);
+        let (status, errors, _) = running.finish();
+        assert_ne!(status, Some(0), "{errors}");
+    }
     fs::remove_dir_all(place.path("tree")).unwrap();
     assert_eq!(place.tree(), [""; 0]);
 }

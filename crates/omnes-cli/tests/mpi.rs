@@ -15,7 +15,7 @@ mod preload;
 
 use as_root::is_root;
 use omnes_mpi::Mpi;
-use preload::{Job, Outcome, Site, processes_with, sites};
+use preload::{Job, Outcome, Site, assert_gone, processes_with, sites};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -126,8 +126,7 @@ fn run(lab: &Lab, job: Job, site: &Site, per_host: u32, words: (&str, &str)) -> 
         job = job.with("UCX_TLS", "tcp,sm,self").with("UCX_WARN_UNUSED_ENV_VARS", "n");
     }
     let outcome = job.succeed(&program, arguments);
-    let left = processes_with(program.to_str().unwrap());
-    assert!(left.is_empty(), "{left:?}");
+    assert_gone(words.0, || processes_with(program.to_str().unwrap()));
     outcome
 }
 

@@ -152,7 +152,7 @@ fn unread_job(options: &str) -> (Child, BufReader<PipeReader>, PipeReader) {
 #[test]
 fn time_limit_applies_while_notes_are_not_read() {
     // Without prefix, the ranks hold the output that is read here.
-    let options = "--no-prefix --timeout 1s";
+    let options = "--no-prefix --timeout 3s";
     let (mut process, mut output, mut errors) = unread_job(options);
     let pid = process.id();
     let children = format!("/proc/{pid}/task/{pid}/children");

@@ -221,7 +221,7 @@ fn testbed_is_measured_only_with_one_rank_per_lab_host() {
 /// Data packets that the root of a small broadcast sends, and whether it receives acknowledgements
 /// of multicasts.
 fn at_root(user: &User, hosts: u32, flags: &str) -> (f64, bool) {
-    let options = "bench bcast --sizes 8 --budget 10ms --format json";
+    let options = "bench bcast --sizes 8 --budget 10ms --min-iters 200 --format json";
     let (status, output, errors) = user.job(hosts, &format!("--lab {flags}"), options);
     assert_eq!(status, 0, "{errors}");
     let line: Value = serde_json::from_str(&output).unwrap();

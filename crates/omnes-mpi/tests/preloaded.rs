@@ -11,10 +11,9 @@ mod mpis;
 mod preload;
 
 use omnes_mpi::{Library, Mpi};
-use preload::{Job, Line, Outcome, Site, processes_with, sites};
+use preload::{Job, Line, Outcome, Site, assert_gone, processes_with, sites};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 /// A few blocking and nonblocking broadcasts and barriers on `MPI_COMM_WORLD`, all checked.
 const FEW: &str = "--check --iterations 5 --warmup 1 --sizes 8,4k";
@@ -445,15 +444,6 @@ fn traces(folders: &[&Path]) -> BTreeSet<String> {
     let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().flatten());
     let names = entries.map(|entry| entry.path().display().to_string());
     names.filter(|name| name.contains("omnes")).collect()
-}
-
-/// Waits until nothing is left, which happens immediately unless something has failed.
-fn assert_gone(what: &str, left: impl Fn() -> Vec<String>) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !left().is_empty() {
-        assert!(Instant::now() < deadline, "{what}: left behind: {:?}", left());
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]

@@ -300,14 +300,8 @@ fn ip_and_udp_checksums_are_valid_on_every_link() {
             }
         }
         for (sniffer, member) in sniffers.iter().zip(&members).skip(1) {
-            let frames = sniffer.all(PATIENCE, SILENCE);
-            let packets: usize = frames
-                .iter()
-                .map(|it| match it.train_bytes {
-                    0 => 1,
-                    bytes => (it.frame.len() - FRAME_BYTES).div_ceil(bytes.into()),
-                })
-                .sum();
+            let frames = sniffer.all(2 * 3 * 6, PATIENCE, SILENCE);
+            let packets: usize = frames.iter().map(Sniffed::packets).sum();
             assert_eq!(packets, 2 * 3 * 6, "{mode:?}");
             for sniffed in &frames {
                 assert_sums_fit(sniffed, mode);
@@ -347,14 +341,15 @@ impl Middle {
         frame(Way { mac_from: [2; 6], mac_to, from, to }, payload)
     }
 
-    /// A packet arrives at member 1 and goes on unchanged to its host. Returns what member 2 gets.
-    fn passes_on(&self, bytes: &[u8], train_bytes: u32) -> Vec<Sniffed> {
+    /// A packet arrives at member 1 and goes on unchanged to its host. Returns what member 2 gets,
+    /// where at least `expected` packets are waited for longer.
+    fn passes_on(&self, bytes: &[u8], expected: usize) -> Vec<Sniffed> {
         let Member { host, kernel, .. } = &self.members[1];
-        let packet = TestPacket { bytes, mark: 77, interface: host.interface(), train_bytes };
+        let packet = TestPacket { bytes, mark: 77, interface: host.interface(), train_bytes: 0 };
         let run = host.inside(|| kernel.test_run_with("nic_ingress", packet, 1).unwrap());
         assert_eq!((run.verdict, run.mark), (-1, 77));
         assert_eq!(run.bytes, bytes, "unchanged");
-        self.sniffer.all(SILENCE, SILENCE)
+        self.sniffer.all(expected, PATIENCE, SILENCE)
     }
 }
 
@@ -364,7 +359,7 @@ fn forwarded_packets_reach_the_host_unchanged() {
     for bytes in [56, 57, 1400] {
         for _ in 0..2 {
             let single = middle.inward(&numbered(0, 1, true, bytes));
-            let sniffed = middle.passes_on(&single, 0);
+            let sniffed = middle.passes_on(&single, 1);
             assert_eq!(sniffed.len(), 1);
             assert_eq!(sniffed[0].frame[FRAME_BYTES..], single[FRAME_BYTES..]);
             assert_eq!(packets::udp_sum(&sniffed[0].frame), 0xffff);
@@ -373,7 +368,7 @@ fn forwarded_packets_reach_the_host_unchanged() {
             // A packet without a checksum stays without.
             let mut without = single.clone();
             without[UDP_CHECK].fill(0);
-            let sniffed = middle.passes_on(&without, 0);
+            let sniffed = middle.passes_on(&without, 1);
             assert_eq!(sniffed[0].frame[UDP_CHECK], [0, 0]);
             assert_eq!(sniffed[0].frame[FRAME_BYTES..], single[FRAME_BYTES..]);
         }
@@ -388,7 +383,7 @@ fn packets_with_an_expired_ttl_are_not_forwarded() {
     let mut frame = middle.inward(&numbered(0, 1, true, 100));
     for (ttl, passes) in [(2, 1), (1, 0), (0, 0)] {
         frame[packets::TTL] = ttl;
-        let sniffed = middle.passes_on(&frame, 0);
+        let sniffed = middle.passes_on(&frame, passes);
         assert_eq!(sniffed.len(), passes);
         assert!(sniffed.iter().all(|it| it.frame[packets::TTL] == ttl - 1));
     }
@@ -412,7 +407,7 @@ fn only_packets_tagged_for_all_by_a_member_are_forwarded() {
         let run = host.inside(|| kernel.test_run_with("nic_ingress", packet, 1).unwrap());
         assert_eq!((run.verdict, run.bytes), (-1, frame), "the host judges by itself");
     }
-    assert_eq!(middle.sniffer.all(SILENCE, SILENCE), nothing);
+    assert_eq!(middle.sniffer.all(0, PATIENCE, SILENCE), nothing);
     let counters = middle.members[1].page.counters();
     // With another rank in it, a packet is from no member or from this one: it is not checked.
     assert_eq!(counters.bad_tags, tagged.len() as u64 - 2);
@@ -450,7 +445,7 @@ fn only_packets_tagged_for_all_by_a_member_are_forwarded() {
     assert_eq!(middle.passes_on(&stray, 0), nothing, "not from the parent");
     everybody[..6].fill(6);
     assert_eq!(middle.passes_on(&everybody, 0), nothing, "another host's");
-    assert_eq!(middle.passes_on(&middle.inward(&good), 0).len(), 1, "the same unharmed");
+    assert_eq!(middle.passes_on(&middle.inward(&good), 1).len(), 1, "the same unharmed");
 }
 
 #[test]
@@ -522,7 +517,7 @@ fn one_send_call_reaches_a_thousand_children() {
         let took = start.elapsed();
         println!("round {round}: {SIZE} members in {took:?}");
         let mut to: Vec<SocketAddr> = sniffer
-            .all(PATIENCE, SILENCE)
+            .all(1, PATIENCE, SILENCE)
             .iter()
             .inspect(|sniffed| assert_eq!(sniffed.frame[FRAME_BYTES..], packet))
             .map(|sniffed| packets::to(&sniffed.frame))

@@ -166,7 +166,7 @@ fn wrong_key_is_rejected_and_does_not_end_the_job() {
 #[test]
 fn rank_with_a_key_rejects_a_rank_0_without_one() {
     let address = rendezvous();
-    let zero = join(&address, 0, 2, |config| config.join_timeout = SHORT);
+    let zero = join(&address, 0, 2, |config| config.join_timeout = 10 * SHORT);
     let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";
     assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), unknown);
     assert!(error_of(zero).starts_with("ranks [1] did not join"));

@@ -1,6 +1,6 @@
 //! Removal of the files and directories that a signal would leave behind.
 //!
-//! INT, TERM and HUP end a rank immediately, wherever it waits; its hidden files and directories,
+//! A signal such as INT or QUIT ends a rank immediately, wherever it waits; its hidden files and directories,
 //! and the directories it created above its destination, are removed first. Creating hidden files
 //! and directories and publishing copies are steps that no signal interrupts: the removal waits for
 //! the end of the step in progress, and no step starts after it. So a copy that has appeared is

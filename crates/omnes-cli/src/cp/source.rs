@@ -119,11 +119,12 @@ pub fn inspect(path: &Path) -> Result<(Kind, u64), SourceError> {
     }
 }
 
-/// Identities that a copy must not replace: the source, and the directories above it, innermost
-/// first.
+/// Identities that a copy must not replace: the source as it is named, which may be a link; the
+/// source itself; and the directories above it, innermost first.
 pub fn identities(path: &Path) -> Vec<String> {
-    let Ok(path) = path.canonicalize() else { return Vec::new() };
-    let found = path.ancestors().filter_map(|path| fs::metadata(path).ok());
+    let Ok(target) = path.canonicalize() else { return Vec::new() };
+    let above = target.ancestors().filter_map(|path| fs::metadata(path).ok());
+    let found = path.symlink_metadata().into_iter().chain(above);
     found.map(|found| staging::identity(&found)).collect()
 }
 

@@ -109,7 +109,7 @@ impl Outcome {
         }
         let is_replaced = |kept: &String| verdict.replaced.as_ref() == Some(kept);
         match known.source.iter().position(is_replaced) {
-            Some(0) => self.add(rank, host, "would write over the source".to_owned()),
+            Some(0 | 1) => self.add(rank, host, "would write over the source".to_owned()),
             Some(_) => {
                 self.add(rank, host, "would replace a directory that holds the source".to_owned());
             }
@@ -131,7 +131,7 @@ impl Outcome {
 struct Known<'source> {
     /// Places of previous ranks.
     places: BTreeMap<String, u32>,
-    /// Identities of the source and of the directories above it.
+    /// [`identities`](super::source::identities) of the source.
     source: &'source [String],
 }
 
@@ -140,8 +140,8 @@ pub fn agree(comm: &Communicator, mine: &Verdict) -> Result<Outcome> {
     agree_beside(comm, mine, &[])
 }
 
-/// Like [`agree`]; also fails if a copy replaces one of `source`, given by rank 0: the identities
-/// of the source and of the directories above it.
+/// Like [`agree`]; also fails if a copy replaces one of `source`, given by rank 0: the
+/// [`identities`](super::source::identities) of the source.
 pub fn agree_beside(comm: &Communicator, mine: &Verdict, source: &[String]) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut known = Known { source, ..Known::default() };

@@ -17,6 +17,7 @@
 //!
 //! Not done: processes that leave the group on purpose (`setsid`) outlive the job.
 
+use super::signals::FORWARDED;
 use super::ssh;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -137,6 +138,10 @@ impl Process {
     pub fn signal(&mut self, signal: i32) {
         if self.is_ended {
             return;
+        }
+        // An ssh that still connects has started nothing on the other side.
+        if FORWARDED.contains(&signal) && self.is_connecting() {
+            return self.signal_group(signal);
         }
         match ssh::control_line(signal).filter(|_| self.control.is_some()) {
             Some(line) => self.write_control(line),

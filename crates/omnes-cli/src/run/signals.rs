@@ -49,10 +49,10 @@ fn unblock(signals: impl IntoIterator<Item = i32>) {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
-/// Signals that end this process, except those that it was started to ignore, such as HUP under
-/// `nohup`.
+/// Signals that end a program that gives them no other meaning, except those that this process was
+/// started to ignore, such as HUP under `nohup`.
 pub fn ending() -> impl Iterator<Item = i32> {
-    FORWARDED.into_iter().filter(|&signal| !is_ignored(signal))
+    FORWARDED.into_iter().chain(PASSED_ON).filter(|&signal| !is_ignored(signal))
 }
 
 /// Calls `last` before one of [`ending`] ends this process, on a thread that sleeps until a signal
@@ -73,7 +73,7 @@ pub fn before_end<T>(last: impl FnOnce() -> T + Send + 'static) -> Result<()> {
 /// Restores the default action of the signals that end a program: nothing of the job is left that
 /// would have to be ended first.
 pub fn release() {
-    for signal in ending().chain([SIGQUIT].into_iter().filter(|&signal| !is_ignored(signal))) {
+    for signal in ending().filter(|signal| ![SIGUSR1, SIGUSR2].contains(signal)) {
         // SAFETY: sets a default action; no handler code of ours is involved.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }

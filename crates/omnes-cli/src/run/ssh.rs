@@ -39,9 +39,10 @@ pub const SSH_FAILED_STATUS: i32 = 255;
 
 /// Arguments: directory, `NAME=VALUE` repeated, `--`, command.
 ///
-/// The watcher runs in the background, so it must not hold the output (sshd would wait for it), and
-/// it ignores the signals that it sends. `(exec ...)` prevents names such as `exit` from being
-/// taken as builtins.
+/// The rank's process is there before the watcher, so that no signal is lost; its shell starts the
+/// watcher through another one, so that the rank has no child that it does not know. The watcher
+/// must not hold the output (sshd would wait for it), and it ignores the signals that it sends.
+/// `exec` prevents names such as `exit` from being taken as builtins.
 const SCRIPT: &str = r#"IFS= read -r OMNES_JOB_KEY || exit 255
 export OMNES_JOB_KEY
 cd -- "$1" || exit 126
@@ -49,14 +50,16 @@ shift
 while [ "$1" != -- ]; do export "$1"; shift; done
 shift
 exec 3<&0 </dev/null
+trap : HUP INT QUIT TERM USR1 USR2
 (
+( (
 trap "" HUP INT QUIT TERM USR1 USR2
 while read -r signal; do kill -s "$signal" 0; done
 kill -s KILL 0
-) <&3 >/dev/null 2>&1 &
+) <&3 >/dev/null 2>&1 & )
 exec 3<&-
-trap : HUP INT QUIT TERM USR1 USR2
-(exec "$@")
+exec "$@"
+)
 exit "$?"
 "#;
 
@@ -141,6 +144,35 @@ pub fn quote(word: &OsStr) -> Vec<u8> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::io::Write;
+    use std::os::unix::process::CommandExt;
+    use std::time::{Duration, Instant};
+
+    /// As many signals as there are attempts meet the shell at different places.
+    #[test]
+    fn signal_behind_the_key_ends_the_rank_wherever_it_arrives() {
+        for attempt in 0..40 {
+            let mut command = Command::new("sh");
+            command.args(["-c", SCRIPT, "omnes-rank", "/", "--", "sleep", "60"]);
+            let mut shell = command.process_group(0).stdin(Stdio::piped()).spawn().unwrap();
+            let mut control = shell.stdin.take().unwrap();
+            control.write_all(b"key\n").unwrap();
+            std::thread::sleep(Duration::from_micros(attempt % 20 * 200));
+            control.write_all(control_line(libc::SIGINT).unwrap()).unwrap();
+            let start = Instant::now();
+            let status = loop {
+                if let Some(status) = shell.try_wait().unwrap() {
+                    break status;
+                }
+                if start.elapsed() > Duration::from_secs(20) {
+                    drop(control);
+                    panic!("attempt {attempt}: {:?}", shell.wait());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            assert_eq!(status.code(), Some(128 + libc::SIGINT), "attempt {attempt}");
+        }
+    }
 
     #[test]
     fn quoted_words_pass_through_a_shell_unchanged() {

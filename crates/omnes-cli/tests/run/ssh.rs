@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A stand-in for ssh in a directory of its own; it writes its arguments to `words`.
 struct FakeSsh {
@@ -114,6 +115,18 @@ fn user_signals_are_forwarded_to_ssh_ranks() {
     let mut command = ssh.run("a:1", &["-n", "1", "--no-prefix"]);
     let job = Job::start(command.args(["--", "sh", "-c", TELLS]), 1);
     assert_eq!(job.finish_after_both(), (0, "USR1\nUSR2\n".to_owned(), String::new()));
+}
+
+#[test]
+fn signal_ends_an_ssh_that_still_connects() {
+    let ssh = FakeSsh::new(r#"[ "$1" = a ] || exec sleep 60; exec sh -c "$2""#);
+    let mut command = ssh.run("a,b", &["-n", "2", "--grace", "60s"]);
+    let start = Instant::now();
+    let job = Job::start(command.args(["--", "sh", "-c", POLITE]), 1);
+    job.signal(libc::SIGTERM);
+    let (status, output, errors) = job.finish();
+    assert!(output.contains("got TERM"), "{output}{errors}");
+    assert!(status != 0 && start.elapsed() < Duration::from_secs(30), "{status} {errors}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Time limit of a job, far more than it needs.
 const LIMIT_SECONDS: &str = "100";
@@ -154,6 +155,15 @@ impl Outcome {
         let mut lines = self.output.lines();
         let line = lines.find(|line| line.starts_with(beginning));
         line.unwrap_or_else(|| panic!("no line {beginning}: {self:?}"))
+    }
+}
+
+/// Waits until nothing is left, which happens immediately unless something has failed.
+pub fn assert_gone(what: &str, left: impl Fn() -> Vec<String>) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !left().is_empty() {
+        assert!(Instant::now() < deadline, "{what}: left behind: {:?}", left());
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -23,6 +23,16 @@ pub struct Sniffed {
     pub train_bytes: u16,
 }
 
+impl Sniffed {
+    /// The number of packets that the frame becomes on a link.
+    pub fn packets(&self) -> usize {
+        match self.train_bytes {
+            0 => 1,
+            bytes => (self.frame.len() - FRAME_BYTES).div_ceil(bytes.into()),
+        }
+    }
+}
+
 /// Size of the kernel's `struct virtio_net_hdr`, and its flags.
 const HEADER_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
@@ -97,14 +107,15 @@ impl Sniffer {
         }
     }
 
-    /// All Omnes frames until none arrives for `silence`; the first one is waited for longer.
-    pub fn all(&self, patience: Duration, silence: Duration) -> Vec<Sniffed> {
-        let first = self.next(patience);
-        let is_there = first.is_some();
-        first
-            .into_iter()
-            .chain(std::iter::from_fn(|| is_there.then(|| self.next(silence))?))
-            .collect()
+    /// All Omnes frames until none arrives for `silence`; the first `expected` packets are waited
+    /// for longer.
+    pub fn all(&self, expected: usize, patience: Duration, silence: Duration) -> Vec<Sniffed> {
+        let (mut frames, mut packets) = (Vec::new(), 0);
+        while let Some(sniffed) = self.next(if packets < expected { patience } else { silence }) {
+            packets += sniffed.packets();
+            frames.push(sniffed);
+        }
+        frames
     }
 
     fn receive(&self) -> Option<Sniffed> {
