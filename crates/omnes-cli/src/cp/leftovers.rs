@@ -1,11 +1,11 @@
 //! Removal of the files and directories that a signal would leave behind.
 //!
-//! A signal such as INT or QUIT ends a rank immediately, wherever it waits; its hidden files and directories,
-//! and the directories it created above its destination, are removed first. Creating hidden files
-//! and directories and publishing copies are steps that no signal interrupts: the removal waits for
-//! the end of the step in progress, and no step starts after it. So a copy that has appeared is
-//! never removed. The writer may still be running then, so removal is repeated a few times until
-//! nothing is left.
+//! A signal such as INT or QUIT ends a rank immediately, wherever it waits; its hidden files and
+//! directories, and the directories it created above its destination, are removed first. Creating
+//! hidden files and directories and publishing copies are steps that no signal interrupts: the
+//! removal waits for the end of the step in progress, and no step starts after it. So a copy that
+//! has appeared is never removed. The writer may still be running then, so removal is repeated a
+//! few times until nothing is left.
 
 use super::staging::remove_tree;
 use crate::run::signals;

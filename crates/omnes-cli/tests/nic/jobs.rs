@@ -115,6 +115,28 @@ fn unneeded_slots_do_not_keep_threads() {
 }
 
 #[test]
+fn communicator_without_a_slot_does_not_keep_later_ones_from_the_nic() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let limits = [["--slots-per-user", "2"], ["--slots-per-user", "3"]];
+    let _agents = [0, 1].map(|at| Agent::start(&hosts, at, &limits[at]));
+    let ranks = [0, 1].map(|at| {
+        let spawn = || rank(&hosts, at, 2, 4014).env("TEST_FREES_SLOTS", "1").spawn().unwrap();
+        hosts.inside(at, spawn)
+    });
+    for rank in ranks {
+        let output = rank.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let said = text(&output.stdout);
+        let line = |name: &str| said.lines().find_map(|line| Some(line.split_once(name)?.1));
+        assert_eq!([line("nic: "), line("second: ")], [Some("kernel"); 2], "{said}");
+        let refused =
+            "user space: rank 0: omnesd refuses: user 65534 has all 2 slots that a user may have";
+        assert_eq!(line("third: "), Some(refused));
+        assert_eq!(line("freed: "), Some("kernel"));
+    }
+}
+
+#[test]
 fn all_ranks_learn_that_the_nic_is_lost_between_barriers() {
     let Some(hosts) = Hosts::new(2) else { return };
     let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];

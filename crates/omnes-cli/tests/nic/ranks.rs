@@ -90,6 +90,23 @@ fn plays_a_rank() {
         }
         println!("threads: {}", threads());
     }
+    if std::env::var_os("TEST_FREES_SLOTS").is_some() {
+        let next = || {
+            let other = world.dup().unwrap();
+            (0..100).for_each(|_| other.barrier().unwrap());
+            while other.nic() == NicState::Opening {
+                other.barrier().unwrap();
+            }
+            other
+        };
+        let second = next();
+        println!("second: {}", second.nic());
+        println!("third: {}", next().nic());
+        drop(second);
+        // The agent learns of it a little later.
+        let mut later = std::iter::repeat_with(|| next().nic()).take(100);
+        println!("freed: {}", later.find(|nic| *nic == NicState::Kernel).unwrap());
+    }
     // Until the test has checked.
     if std::env::var_os("TEST_WAITS").is_some() {
         wait_for_line();

@@ -35,6 +35,8 @@ pub(crate) struct BarrierGroups {
     job: Arc<Job>,
     groups: Mutex<Vec<Group>>,
     openings: Mutex<Vec<Opening>>,
+    /// Why the members have agreed not to use the kernel NIC, if they have.
+    refused: Mutex<Option<String>>,
 }
 
 /// A future group of the kernel NIC, with its slot; the same on all ranks.
@@ -79,7 +81,8 @@ enum Approach {
 
 impl BarrierGroups {
     pub(crate) fn new(job: Arc<Job>) -> Self {
-        Self { job, groups: Mutex::default(), openings: Mutex::default() }
+        let (groups, openings, refused) = <_>::default();
+        Self { job, groups, openings, refused }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Group>> {
@@ -88,6 +91,15 @@ impl BarrierGroups {
 
     fn openings(&self) -> MutexGuard<'_, Vec<Opening>> {
         self.openings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<String>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the members have agreed not to use the kernel NIC, if they have.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.refused().clone()
     }
 
     fn take_opening(&self, algorithm: BarrierAlgorithm) -> Option<Opening> {
@@ -398,7 +410,11 @@ impl Communicator {
             self.job().engine.close_barrier_group(id);
         }
         Ok(match kept? {
-            Some(reason) => Err(reason),
+            Some(reason) => {
+                // Another communicator's first barrier would fail as late as this one.
+                self.job().nic.refuse(&reason);
+                Err(reason)
+            }
             None => Ok(self.add_group(id, algorithm, Runner::Nic)),
         })
     }
@@ -420,12 +436,10 @@ impl Communicator {
         }
     }
 
-    /// The first obstacle of any member, which from now on applies to all. Collective.
+    /// The first obstacle of any member, which applies to all of them. Collective.
     fn kept_from_nic(&self, own: Option<&str>) -> Result<Option<String>, Error> {
         let reason = self.first_obstacle(own)?;
-        if let Some(reason) = &reason {
-            self.job().nic.refuse(reason);
-        }
+        self.inner.barriers.refused().clone_from(&reason);
         Ok(reason)
     }
 }

@@ -139,7 +139,7 @@ impl NicAccess {
         }
     }
 
-    /// Records the reason why the members have agreed not to use the kernel NIC.
+    /// Records why no communicator of this rank uses the kernel NIC any more.
     pub(super) fn refuse(&self, reason: &str) {
         *lock(&self.state) = State::Refused(reason.to_owned());
     }
@@ -214,7 +214,7 @@ impl Communicator {
         if self.inner.barriers.is_opening() {
             return NicState::Opening;
         }
-        let reason = self.nic_obstacle();
+        let reason = self.inner.barriers.refusal().or_else(|| self.nic_obstacle());
         let reason = reason.unwrap_or_else(|| "not tried before a few barriers".to_owned());
         NicState::User { reason }
     }
