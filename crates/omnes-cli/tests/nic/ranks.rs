@@ -50,6 +50,39 @@ fn barrier_in(way: &OsStr, world: &Communicator) -> Result<(), Error> {
     }
 }
 
+/// Creates and frees communicators faster than slots are opened; prints how many threads are left.
+fn make_many_communicators(world: &Communicator) {
+    for _ in 0..200 {
+        let other = world.dup().unwrap();
+        (0..20).for_each(|_| other.barrier().unwrap());
+    }
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let until = Instant::now() + Duration::from_secs(1);
+    while threads() > 20 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    println!("threads: {}", threads());
+}
+
+/// Prints how barriers are run after this user's slots are all taken, and after one was freed.
+fn free_slots(world: &Communicator) {
+    let next = || {
+        let other = world.dup().unwrap();
+        (0..100).for_each(|_| other.barrier().unwrap());
+        while other.nic() == NicState::Opening {
+            other.barrier().unwrap();
+        }
+        other
+    };
+    let second = next();
+    println!("second: {}", second.nic());
+    println!("third: {}", next().nic());
+    drop(second);
+    // The agent learns of it a little later.
+    let mut later = std::iter::repeat_with(|| next().nic()).take(100);
+    println!("freed: {}", later.find(|nic| *nic == NicState::Kernel).unwrap());
+}
+
 /// Not a test of its own: the body of a rank.
 #[test]
 fn plays_a_rank() {
@@ -79,33 +112,10 @@ fn plays_a_rank() {
     }
     println!("nic: {}", world.nic());
     if std::env::var_os("TEST_MAKES_MANY").is_some() {
-        for _ in 0..200 {
-            let other = world.dup().unwrap();
-            (0..20).for_each(|_| other.barrier().unwrap());
-        }
-        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-        let until = Instant::now() + Duration::from_secs(1);
-        while threads() > 20 && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        println!("threads: {}", threads());
+        make_many_communicators(&world);
     }
     if std::env::var_os("TEST_FREES_SLOTS").is_some() {
-        let next = || {
-            let other = world.dup().unwrap();
-            (0..100).for_each(|_| other.barrier().unwrap());
-            while other.nic() == NicState::Opening {
-                other.barrier().unwrap();
-            }
-            other
-        };
-        let second = next();
-        println!("second: {}", second.nic());
-        println!("third: {}", next().nic());
-        drop(second);
-        // The agent learns of it a little later.
-        let mut later = std::iter::repeat_with(|| next().nic()).take(100);
-        println!("freed: {}", later.find(|nic| *nic == NicState::Kernel).unwrap());
+        free_slots(&world);
     }
     // Until the test has checked.
     if std::env::var_os("TEST_WAITS").is_some() {
