@@ -434,8 +434,10 @@ int omnes_allgather(omnes_comm *comm, const void *own, void *all, size_t bytes);
 /*
  * omnes_allgatherv is omnes_gatherv() to all ranks. All ranks pass the same
  * lengths; if they differ, the call returns OMNES_ERROR_TRUNCATED or
- * OMNES_ERROR_MISMATCH or, if their sums are equal, misplaced data. own may be
- * the caller's block of all; otherwise own and all must not overlap.
+ * OMNES_ERROR_MISMATCH or, if their sums are equal, misplaced data. A rank whose
+ * bytes differ from its lengths gets OMNES_ERROR_MISMATCH. After these errors no
+ * collective works on comm any more. own may be the caller's block of all;
+ * otherwise own and all must not overlap.
  */
 int omnes_allgatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,
 		     const size_t *lengths);
@@ -688,7 +690,8 @@ typedef struct omnes_exchange {
 	 * Called repeatedly by blocking calls while they wait, on the calling
 	 * thread; may be NULL. All communicators of a job use the function
 	 * given for its first one. It may call omnes_test(), but no other
-	 * function of this library, and must return normally.
+	 * function of this library, and must return normally. A request
+	 * that omnes_wait() waits for is already NULL meanwhile.
 	 */
 	void (*while_waiting)(void);
 } omnes_exchange;

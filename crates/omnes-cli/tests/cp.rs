@@ -475,7 +475,7 @@ fn interrupted_tree_copy_leaves_no_files() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     (0..256).for_each(|file| drop(place.write(&format!("tree/{file}"), 1 << 20)));
-    for signal in [libc::SIGTERM, libc::SIGQUIT] {
+    for signal in [libc::SIGTERM, libc::SIGUSR1] {
         let running = Running::start(&place, "tree {rank}-copy");
         running.wait_until_written(2, 16 << 20);
         running.signal(libc::pid_t::try_from(running.launcher.id()).unwrap(), signal);

@@ -6,9 +6,10 @@ use crate::memory::Memory;
 use crate::process::OfProcess;
 use crate::signals::{INTERVAL, forget_raised, let_go, raise_by_handler};
 use omnes::{Error, OwnedRequest, Status};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 /// A started operation, which progresses by itself. Several threads may use it concurrently.
 ///
@@ -26,8 +27,8 @@ pub(crate) struct Request {
 
 enum State {
     Open(Open),
-    /// A thread waits for the operation.
-    Waiting,
+    /// This thread waits for the operation.
+    Waiting(ThreadId),
     Done(Status),
     Failed(PyErr),
 }
@@ -72,7 +73,7 @@ impl Request {
     /// The outcome; `None` until the operation has ended.
     fn outcome(&self, py: Python<'_>) -> PyResult<Option<Status>> {
         let error = match &*self.lock()? {
-            State::Open(_) | State::Waiting => return Ok(None),
+            State::Open(_) | State::Waiting(_) => return Ok(None),
             State::Done(status) => return Ok(Some(*status)),
             State::Failed(error) => error.clone_ref(py),
         };
@@ -85,7 +86,7 @@ impl Request {
     /// operation has ended.
     fn take(&self) -> PyResult<Option<Open>> {
         let mut state = self.lock()?;
-        match std::mem::replace(&mut *state, State::Waiting) {
+        match std::mem::replace(&mut *state, State::Waiting(thread::current().id())) {
             State::Open(open) => Ok(Some(open)),
             other => {
                 *state = other;
@@ -94,9 +95,17 @@ impl Request {
         }
     }
 
+    /// Waits until the thread that waits for the operation has its outcome.
+    ///
+    /// # Errors
+    /// `RuntimeError` in a signal handler that runs while the same thread waits.
     fn wait_for_another_thread(&self, py: Python<'_>) -> PyResult<()> {
+        if matches!(*self.lock()?, State::Waiting(thread) if thread == thread::current().id()) {
+            let reason = "this thread already waits for the request; a signal handler cannot";
+            return Err(PyRuntimeError::new_err(reason));
+        }
         let is_late = || {
-            let is_waiting = |state: &mut State| matches!(state, State::Waiting);
+            let is_waiting = |state: &mut State| matches!(state, State::Waiting(_));
             let waited = self.ended.wait_timeout_while(self.lock()?, INTERVAL, is_waiting);
             Ok::<_, PyErr>(waited.unwrap_or_else(PoisonError::into_inner).1.timed_out())
         };
@@ -138,7 +147,7 @@ impl Request {
             return Ok(self.outcome(py)?.is_some());
         };
         // No thread asks the request again while its end is recorded.
-        let before = std::mem::replace(&mut *state, State::Waiting);
+        let before = std::mem::replace(&mut *state, State::Waiting(thread::current().id()));
         drop(state);
         let ended = self.end(py, outcome);
         if let State::Open(Open { request, _memory }) = before {

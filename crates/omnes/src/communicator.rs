@@ -88,6 +88,10 @@ pub(crate) enum Purpose {
     Nonblocking = 9,
 }
 
+/// What all members have agreed on, or why they have agreed to do without. The outer error is that
+/// of the collective in which they agree.
+pub(crate) type Agreed<T> = Result<Result<T, String>, Error>;
+
 /// Memory that an operation uses while it is in progress.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes {

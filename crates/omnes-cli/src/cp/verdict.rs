@@ -310,17 +310,18 @@ mod tests {
 
     #[test]
     fn replacing_the_source_or_its_parent_directory_is_rejected() {
-        let source = ["set", "above"].map(str::to_owned);
+        let source = ["link", "set", "above"].map(str::to_owned);
         let mut known = Known { source: &source, ..Known::default() };
         let mut outcome = Outcome::default();
-        for (rank, replaced) in [None, Some("other"), Some("set"), Some("above")].iter().enumerate()
-        {
-            let replaced = replaced.map(str::to_owned);
-            outcome.hear(rank as u32, Verdict { replaced, ..Verdict::default() }, &mut known);
+        for (rank, replaced) in (1..).zip(["other", "link", "set", "above"]) {
+            let replaced = Some(replaced.to_owned());
+            outcome.hear(rank, Verdict { replaced, ..Verdict::default() }, &mut known);
         }
+        outcome.hear(0, Verdict::default(), &mut known);
         let expected = [
             "rank 2: would write over the source",
-            "rank 3: would replace a directory that holds the source",
+            "rank 3: would write over the source",
+            "rank 4: would replace a directory that holds the source",
         ];
         assert_eq!(outcome.lines(), expected);
     }

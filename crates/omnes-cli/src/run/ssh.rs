@@ -158,7 +158,7 @@ mod tests {
             let mut control = shell.stdin.take().unwrap();
             control.write_all(b"key\n").unwrap();
             std::thread::sleep(Duration::from_micros(attempt % 20 * 200));
-            control.write_all(control_line(libc::SIGINT).unwrap()).unwrap();
+            control.write_all(control_line(libc::SIGTERM).unwrap()).unwrap();
             let start = Instant::now();
             let status = loop {
                 if let Some(status) = shell.try_wait().unwrap() {
@@ -170,7 +170,7 @@ mod tests {
                 }
                 std::thread::sleep(Duration::from_millis(1));
             };
-            assert_eq!(status.code(), Some(128 + libc::SIGINT), "attempt {attempt}");
+            assert_eq!(status.code(), Some(128 + libc::SIGTERM), "attempt {attempt}");
         }
     }
 

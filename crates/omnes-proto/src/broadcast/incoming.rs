@@ -69,6 +69,9 @@ pub(super) struct Stashed {
     is_delivered: bool,
 }
 
+/// There is no buffer for the data of a packet.
+struct NoBuffer;
+
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -182,7 +185,7 @@ impl Incoming {
             }
             Arrival::InOrder | Arrival::Ahead => {}
         }
-        let Some(place) = self.place(common, packet) else {
+        let Ok(place) = self.place(common, packet) else {
             common.counters.discarded += 1;
             if packet.seq == self.arrivals.expects() {
                 self.refused = Some(packet.seq);
@@ -214,32 +217,31 @@ impl Incoming {
         self.thin_out(common);
     }
 
-    /// Finds a place for a packet; `None` if there is none. An empty place, for a packet without
-    /// data to store, is valid.
+    /// Finds a place for the data of a packet, if they are needed.
     fn place(
         &mut self,
         common: &mut Common,
         packet: Packet,
-    ) -> Option<Option<(Target, u64, usize)>> {
+    ) -> Result<Option<(Target, u64, usize)>, NoBuffer> {
         let posted = self.find(packet.first()).map(|at| self.posted[at]);
         let offset = common.config.offset(packet.index);
         let fits = |capacity: u64| packet.bytes.min(capacity.saturating_sub(offset) as usize);
         if let (Some(posted), false) = (posted, self.keeps) {
             let bytes = fits(posted.capacity);
-            return Some((bytes > 0).then_some((Target::Receive(posted.id), offset, bytes)));
+            return Ok((bytes > 0).then_some((Target::Receive(posted.id), offset, bytes)));
         }
         if self.is_unwanted && !self.keeps {
-            return Some(None);
+            return Ok(None);
         }
         self.note_empty();
         if packet.seq.since(self.stashed_from) >= WINDOW_PACKETS_MAX {
-            return None;
+            return Err(NoBuffer);
         }
         // Every active stream must make progress: a packet that is not needed for progress leaves
         // one buffer to each stream.
         let is_needed = posted.is_some() && packet.seq == self.arrivals.expects();
         let spared = if is_needed && !self.holds_for_others() { 0 } else { common.active.max(1) };
-        let slot = common.slots.take_above(spared)?;
+        let slot = common.slots.take_above(spared).ok_or(NoBuffer)?;
         let is_delivered = posted.is_some() || self.is_unwanted;
         let stashed = Stashed { packet, slot, is_delivered };
         self.stash.insert(self.stashed_from, stashed);
@@ -252,7 +254,7 @@ impl Incoming {
                 bytes,
             });
         }
-        Some(Some((Target::Slot(slot), 0, packet.bytes)))
+        Ok(Some((Target::Slot(slot), 0, packet.bytes)))
     }
 
     /// True if a packet that has arrived in order is still in the stash, which the ranks below will

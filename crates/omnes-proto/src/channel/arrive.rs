@@ -36,6 +36,9 @@ enum Accepted {
     Malformed,
 }
 
+/// There is no slot for the data of an unexpected message.
+struct NoBuffer;
+
 /// Parsed numbered packet.
 #[derive(Clone, Copy)]
 pub(super) struct Numbered {
@@ -462,8 +465,8 @@ impl Channel {
         let placement = match assembling.destination {
             Destination::Receive(id) => self.place_in_receive(id, offset, packet),
             Destination::Unexpected(key) => match self.place_in_pool(key, packet) {
-                Some(placement) => placement,
-                None => return Accepted::NoBuffer,
+                Ok(placement) => placement,
+                Err(NoBuffer) => return Accepted::NoBuffer,
             },
         };
         let offset = offset + packet.bytes as u64;
@@ -538,16 +541,17 @@ impl Channel {
         self.peer(from).watch.is_sought = false;
     }
 
-    /// Puts the data into a slot of the unexpected message; `None` if no slot is free.
-    fn place_in_pool(&mut self, key: u64, packet: Numbered) -> Option<Option<Placement>> {
+    /// Puts the data into a slot of the unexpected message; the caller places those that are still
+    /// in the packet.
+    fn place_in_pool(&mut self, key: u64, packet: Numbered) -> Result<Option<Placement>, NoBuffer> {
         if packet.bytes == 0 {
-            return Some(None);
+            return Ok(None);
         }
         let (slot, placement) = match packet.source {
-            Source::Slot(slot) => (slot?, None),
+            Source::Slot(slot) => (slot.ok_or(NoBuffer)?, None),
             Source::Packet(packet_offset) => {
                 let slots = self.slots_for(packet.header.source);
-                let slot = self.pool.take(packet.bytes, slots)?;
+                let slot = self.pool.take(packet.bytes, slots).ok_or(NoBuffer)?;
                 let (channel, target) = (self.index, Target::Slot(slot));
                 let bytes = packet.bytes;
                 (slot, Some(Placement { channel, target, offset: 0, packet_offset, bytes }))
@@ -556,7 +560,7 @@ impl Channel {
         if let Some(message) = self.matching.unexpected_mut(key) {
             self.pool.append(&mut message.chain, slot);
         }
-        Some(placement)
+        Ok(placement)
     }
 }
 

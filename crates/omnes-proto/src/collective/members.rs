@@ -28,8 +28,8 @@ impl Members {
         if count > nodes_max {
             return Err(CollectiveError::GroupTooLarge { nodes: count, nodes_max });
         }
-        if let Some(rank) = misplaced(nodes, size) {
-            return Err(CollectiveError::Misplaced { rank: rank.unwrap_or(me) });
+        if let Some(rank) = misplaced(nodes, me, size) {
+            return Err(CollectiveError::Misplaced { rank });
         }
         if let Some(ranks) = nodes.widest().filter(|ranks| *ranks > NODE_RANKS_MAX) {
             return Err(CollectiveError::NodeTooLarge { ranks });
@@ -85,15 +85,15 @@ impl Members {
     }
 }
 
-/// Finds an invalid rank in `nodes` for a job of `size` ranks: `Some(None)` means an empty node,
-/// `None` that all is valid.
-fn misplaced(nodes: &Nodes, size: u32) -> Option<Option<Rank>> {
+/// Finds an invalid rank in `nodes` for a job of `size` ranks; for a node without ranks it is this
+/// one, `me`.
+fn misplaced(nodes: &Nodes, me: Rank, size: u32) -> Option<Rank> {
     match nodes.flaw() {
-        Some(Flaw::EmptyNode) => Some(None),
-        Some(Flaw::Twice(rank)) => Some(Some(rank)),
+        Some(Flaw::EmptyNode) => Some(me),
+        Some(Flaw::Twice(rank)) => Some(rank),
         // The ranks are searched only if the group is rejected.
         None if nodes.highest().is_some_and(|rank| rank.0 >= size) => {
-            nodes.ranks().find(|rank| rank.0 >= size).map(Some)
+            nodes.ranks().find(|rank| rank.0 >= size)
         }
         None => None,
     }

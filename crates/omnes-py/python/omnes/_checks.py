@@ -24,6 +24,12 @@ def check_count(tensors: Sequence[torch.Tensor], size: int) -> None:
         raise ValueError(f"{len(tensors)} tensors for {size} ranks")
 
 
+def check_root(root: int, size: int) -> None:
+    """The root is a rank of the group."""
+    if not 0 <= root < size:
+        raise ValueError(f"the root, {root}, is not a rank of this group, which has {size}")
+
+
 def check_alike(parts: Sequence[torch.Tensor], tensor: torch.Tensor, size: int) -> None:
     """There is one part per rank, and each is as long as the tensor."""
     check_count(parts, size)

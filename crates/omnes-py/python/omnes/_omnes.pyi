@@ -59,7 +59,7 @@ class Communicator:
     operations raise PeerLeft if a rank has left the job, in addition to the errors that they list.
     A buffer is any object with the buffer protocol and contiguous elements; TypeError or ValueError
     says why an object cannot be used. Ranks, tags and colors are numbers from 0 to 2**32 - 1;
-    others raise ValueError. After finalize(), and in a child of fork(), which must not take its
+    others raise ValueError, or OverflowError if they exceed 64 bits. After finalize(), and in a child of fork(), which must not take its
     parent's place, rank and size remain available, finalize() and abandon() do nothing, and
     everything else raises ValueError.
 
@@ -190,8 +190,9 @@ class Communicator:
         """As allgather(), but each own may have a different length.
 
         lengths has those of all ranks in bytes, in order of ranks, the same on all ranks. Raises
-        the errors of allgather(). If lengths differ between ranks, but not in their sum, bytes are
-        in wrong places.
+        the errors of allgather(). A rank whose own has another length than its lengths say gets
+        LengthMismatch, and the others CollectivesBroken. If lengths differ between ranks, but not
+        in their sum, bytes are in wrong places.
         """
     def scatter(self, all: Buffer | None, own: Buffer, root: int = 0) -> None:
         """Distributes the parts of the root's all, in order of ranks, to every rank's own.
@@ -316,8 +317,8 @@ class Communicator:
     ) -> Request:
         """Starts a gatherv(); both buffers are in use until the request has ended.
 
-        If one of them has the wrong length, wait() raises the error of gatherv(); the other ranks,
-        and this communicator, continue.
+        If one of them has the wrong length, the root gets the error of gatherv(), of its own buffers
+        from this call, otherwise from wait(); the other ranks, and this communicator, continue.
         """
     def iallgather(self, own: Buffer, all: Buffer) -> Request:
         """Starts an allgather(); both buffers are in use until the request has ended."""

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed
 
-from ._checks import check_alike, check_count, check_operation, check_pair, check_parts
+from ._checks import (
+    check_alike,
+    check_count,
+    check_operation,
+    check_pair,
+    check_parts,
+    check_root,
+)
 from ._omnes import Communicator, Mismatch
 from ._tensors import all_apart, bytes_of, check_here, joint, to_read, to_write
 from ._transfers import all_gather
@@ -43,6 +50,7 @@ def reduce(
     turns: Turns, tensor: torch.Tensor, output: torch.Tensor, root: int, opts: Any
 ) -> None:
     """Combines the tensors of all ranks into output at root; other tensors are unchanged."""
+    check_root(root, turns.size)
 
     def reduction(ranks: Communicator, memory: Any, name: _Op) -> None:
         ranks.reduce(memory, root, name)

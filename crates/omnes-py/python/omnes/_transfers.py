@@ -15,6 +15,7 @@ from ._checks import (
     check_divides,
     check_pair,
     check_parts,
+    check_root,
     check_splits,
 )
 from ._messages import Message
@@ -43,6 +44,7 @@ _TABLE_BYTES_MAX = 64 << 10
 
 def broadcast(turns: Turns, tensor: torch.Tensor, root: int) -> None:
     """Copies root's tensor into those of the other ranks."""
+    check_root(root, turns.size)
     if turns.rank == root:
         own = to_read(tensor)
         turns.part.bcast(bytes_of(own), root)
@@ -60,19 +62,22 @@ def gather(
     turns: Turns, parts: Sequence[torch.Tensor] | None, tensor: torch.Tensor, root: int
 ) -> None:
     """Copies the tensors of all ranks into the parts, which only root has."""
+    check_root(root, turns.size)
     own = to_read(tensor)
     if parts is None:
         turns.part.gather(bytes_of(own), None, root)
         return
     check_alike(parts, tensor, turns.size)
     with to_spread(own, parts) as table:
-        turns.part.gather(bytes_of(apart(own, table)), bytes_of(table), root)
+        own = apart(own, table)
+        turns.part.gather(bytes_of(own), bytes_of(table), root)
 
 
 def scatter(
     turns: Turns, output: torch.Tensor, parts: Sequence[torch.Tensor] | None, root: int
 ) -> None:
     """Copies each of the parts, which only root has, into the output of its rank."""
+    check_root(root, turns.size)
     table = None
     if parts is not None:
         check_alike(parts, output, turns.size)
@@ -98,7 +103,8 @@ def all_gather(turns: Turns, parts: Sequence[torch.Tensor], tensor: torch.Tensor
         return _all_gather_unequal(turns, parts, own)
     check_alike(parts, tensor, turns.size)
     with to_spread(own, parts) as table:
-        turns.part.allgather(bytes_of(apart(own, table)), bytes_of(table))
+        own = apart(own, table)
+        turns.part.allgather(bytes_of(own), bytes_of(table))
 
 
 def _all_gather_unequal(
@@ -137,7 +143,8 @@ def all_to_all_single(
         else:
             check_pair(tensor, output)
             check_divides(own, turns.size)
-            turns.part.alltoall(bytes_of(apart(own, place)), bytes_of(place))
+            own = apart(own, place)
+            turns.part.alltoall(bytes_of(own), bytes_of(place))
 
 
 def _split(

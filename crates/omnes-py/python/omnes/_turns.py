@@ -88,9 +88,9 @@ class Turns:
 
     @property
     def part(self) -> Communicator:
-        """The communicator for one part of a collective. If this rank has rejected calls before,
-        for example because of a tensor of the wrong size, ensures that all others have: its part
-        would meet theirs.
+        """The communicator for one part of a collective; whatever may fail before anything is sent
+        must have been computed. If this rank has rejected calls before, for example because of a
+        tensor of the wrong size, ensures that all others have: its part would meet theirs.
         """
         if self._refused:
             self._agree()
@@ -212,10 +212,12 @@ class Turns:
 
     def _agree(self) -> None:
         """Ends the collectives of the group unless all ranks have rejected the same calls."""
-        own, self._refused = self._refused, b""
+        own = self._refused
         limit_s = min(_REFUSAL_S, self._members.timeout.total_seconds())
         self._hear(self._heard, len(own), _TAG_OF_REFUSAL, limit_s)
         others = [str(other) for other in self.others if not self._heard[other].startswith(own)]
+        # Only now: a wait that is interrupted leaves the comparison to the next part.
+        self._refused = b""
         if others:
             name, text = self._refused_first
             reason = f"it has refused its part, others have not: {', '.join(others)}; {text}"

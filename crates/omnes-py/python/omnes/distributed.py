@@ -27,8 +27,8 @@ Order
 
 Timeouts
     A collective that exceeds its limit, by default the group's, raises
-    TimeoutError. The group cannot be used afterwards: further collectives raise
-    CollectivesBroken. The error names the ranks that have not called the
+    TimeoutError. The group cannot be used afterwards, except after a broadcast:
+    further collectives raise CollectivesBroken. The error names the ranks that have not called the
     collective, as the other ranks report within half a second; the error of a
     broadcast names its root. barrier() names them, too, and leaves the group
     usable. new_group() raises TimeoutError, naming the missing ranks, after the

@@ -114,20 +114,48 @@ except omnes.CollectivesBroken as error:
     assert rank or "others have not: 1, 2; ValueError: 3 elements" in str(error), error
 else:
     raise AssertionError("that was another collective")
-# Nor does a barrier match a call that a rank has rejected, for whatever reason.
-for splits, kind in (([1, 1], TypeError), ([size, -1], ValueError)):
+# Nor does a barrier match a call that a rank has rejected, for whatever reason, also if an earlier
+# barrier was interrupted.
+unusable = torch.ones(1, dtype=torch.float8_e4m3fn)
+
+
+def interrupt(signal, frame):
+    raise KeyboardInterrupt
+
+
+def all_to_all_in_parts(group):
+    splits = [size, -1] + [1] * (size - 2)
+    dist.all_to_all_single(torch.ones(size), torch.ones(size), splits, None, group)
+
+
+def broadcast_from_nobody(group):
+    options = dist.BroadcastOptions()
+    options.rootRank = -1
+    group.broadcast([torch.ones(1)], options).wait()
+
+
+signal.signal(signal.SIGALRM, interrupt)
+for call, kind in (
+    (lambda group: dist.all_reduce(unusable, group=group), TypeError),
+    (all_to_all_in_parts, ValueError),
+    (broadcast_from_nobody, ValueError),
+):
     limit = timedelta(milliseconds=300 if rank == 0 else 30_000)
     group = dist.new_group(range(size), timeout=limit)
     try:
         if rank:
             dist.all_reduce(torch.ones(1), group=group)
-        elif kind is TypeError:
-            dist.all_reduce(torch.ones(1, dtype=torch.float8_e4m3fn), group=group)
         else:
-            splits += [1] * (size - 2)
-            dist.all_to_all_single(torch.ones(size), torch.ones(size), splits, None, group)
+            call(group)
     except kind:
         assert rank == 0
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            dist.barrier(group)
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("the barrier met another collective")
         try:
             dist.barrier(group)
         except omnes.CollectivesBroken as error:
@@ -146,14 +174,6 @@ for splits, kind in (([1, 1], TypeError), ([size, -1], ValueError)):
     else:
         raise AssertionError("the group still works")
 # Nor one that it has rejected, or that a signal handler has interrupted, after one of its parts.
-def interrupt(signal, frame):
-    raise KeyboardInterrupt
-
-
-signal.signal(signal.SIGALRM, interrupt)
-unusable = torch.ones(1, dtype=torch.float8_e4m3fn)
-
-
 def refuse_the_second(group):
     options = dist.AllreduceCoalescedOptions()
     second = unusable if rank == 0 else torch.ones(1)

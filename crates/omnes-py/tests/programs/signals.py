@@ -58,6 +58,15 @@ with omnes.Communicator.from_env() as world:
     if world.rank == 0:
         room = bytearray(4)
         assert interrupted(lambda: world.recv(room, 1, tag=1))
+        request = world.irecv(room, 1, tag=1)
+        signal.signal(signal.SIGTERM, lambda *_: request.wait())
+        try:
+            interrupted(request.wait)
+        except RuntimeError as error:
+            assert "already waits for the request" in str(error), error
+        else:
+            raise AssertionError("a handler has waited for what it interrupts")
+        signal.signal(signal.SIGTERM, end)
         assert interrupted(lambda: world.recv(room, 1, tag=1), signal.SIGINT)
         assert interrupted(lambda: world.irecv(room, 1, tag=1).wait())
         assert interrupted(lambda: world.bcast(room, root=1))

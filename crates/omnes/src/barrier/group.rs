@@ -8,7 +8,7 @@
 use super::nic::{ONE_NODE, OpeningSlot};
 use super::{BarrierForm, BarrierKind, NicChoice};
 use crate::collective::Collective;
-use crate::communicator::Communicator;
+use crate::communicator::{Agreed, Communicator};
 use crate::error::Error;
 use crate::job::Job;
 use omnes_net::{Operation, OperationError};
@@ -377,7 +377,7 @@ impl Communicator {
 
     /// Begins to open slots for a group whose barriers the kernel NIC runs, if all members may have
     /// one; otherwise returns the reason. Collective.
-    fn begin_nic(&self, algorithm: BarrierAlgorithm) -> Result<Result<Opening, String>, Error> {
+    fn begin_nic(&self, algorithm: BarrierAlgorithm) -> Agreed<Opening> {
         // Numbers are limited, so none is taken if some member cannot have a slot.
         if self.nodes().count() < 2 {
             return Ok(Err(ONE_NODE.to_owned()));
@@ -395,7 +395,7 @@ impl Communicator {
 
     /// Switches to a group whose barriers the kernel NIC runs, if all members get a slot; waits for
     /// the slots. Otherwise returns the reason. Collective.
-    fn finish_nic(&self, opening: Opening) -> Result<Result<Group, String>, Error> {
+    fn finish_nic(&self, opening: Opening) -> Agreed<Group> {
         let Opening { id, algorithm, slot } = opening;
         let slot = slot.wait();
         let reason = slot.as_ref().err().map(String::as_str);

@@ -16,7 +16,7 @@
 //! rounds, which take 140 ms.
 
 use super::BcastAlgorithm;
-use crate::communicator::Communicator;
+use crate::communicator::{Agreed, Communicator};
 use crate::config::Multicast;
 use crate::error::Error;
 use omnes_net::MulticastState;
@@ -157,8 +157,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Returns why multicast does not work, if it does not.
-    fn try_multicast(&self) -> Result<Result<(), String>, Error> {
+    /// Tries whether multicast works.
+    fn try_multicast(&self) -> Agreed<()> {
         let job = self.job();
         let obstacle_here = match job.engine.multicast() {
             MulticastState::On { .. } => None,
