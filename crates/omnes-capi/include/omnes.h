@@ -434,9 +434,10 @@ int omnes_allgather(omnes_comm *comm, const void *own, void *all, size_t bytes);
 /*
  * omnes_allgatherv is omnes_gatherv() to all ranks. All ranks pass the same
  * lengths; if they differ, the call returns OMNES_ERROR_TRUNCATED or
- * OMNES_ERROR_MISMATCH or, if their sums are equal, misplaced data. A rank whose
- * bytes differ from its lengths gets OMNES_ERROR_MISMATCH. After these errors no
- * collective works on comm any more. own may be the caller's block of all;
+ * OMNES_ERROR_MISMATCH or, if their sums are equal, misplaced data; after these
+ * errors no collective works on comm any more. A rank whose own bytes differ from
+ * its lengths gets OMNES_ERROR_MISMATCH and does not participate: the other ranks
+ * wait until it calls again or leaves. own may be the caller's block of all;
  * otherwise own and all must not overlap.
  */
 int omnes_allgatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,

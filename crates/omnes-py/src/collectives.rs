@@ -197,8 +197,9 @@ impl Communicator {
     /// As allgather(), but each own may have a different length.
     ///
     /// lengths has those of all ranks in bytes, in order of ranks, the same on all ranks. Raises
-    /// the errors of allgather(). If lengths differ between ranks, but not in their sum, bytes are
-    /// in wrong places.
+    /// the errors of allgather(); LengthMismatch also if own has another length than its lengths
+    /// say, and the other ranks then wait until this one calls again or leaves. If lengths differ
+    /// between ranks, but not in their sum, bytes are in wrong places.
     fn allgatherv(
         &self,
         py: Python<'_>,

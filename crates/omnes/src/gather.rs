@@ -193,12 +193,11 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::allgather`], and [`Error::LengthsCount`]. A rank whose `own` is not as long as
-    /// `lengths` says gets [`Error::LengthMismatch`], and the others
-    /// [`Error::CollectivesBroken`]. If `lengths` differ between ranks: as with [`Self::allgather`] or, if their sums are equal, bytes in
+    /// `lengths` says gets [`Error::LengthMismatch`], and the others keep waiting. If `lengths`
+    /// differ between ranks: as with [`Self::allgather`] or, if their sums are equal, bytes in
     /// wrong places.
     pub fn allgatherv(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<(), Error> {
-        let parts = self.parts_of(all.len(), lengths, own.len());
-        let parts = self.conclude(Collective::Allgatherv, parts)?;
+        let parts = self.parts_of(all.len(), lengths, own.len())?;
         all[parts.range(self.rank())].copy_from_slice(own);
         self.allgatherv_in_place(all, lengths)
     }

@@ -190,9 +190,9 @@ class Communicator:
         """As allgather(), but each own may have a different length.
 
         lengths has those of all ranks in bytes, in order of ranks, the same on all ranks. Raises
-        the errors of allgather(). A rank whose own has another length than its lengths say gets
-        LengthMismatch, and the others CollectivesBroken. If lengths differ between ranks, but not
-        in their sum, bytes are in wrong places.
+        the errors of allgather(); LengthMismatch also if own has another length than its lengths
+        say, and the other ranks then wait until this one calls again or leaves. If lengths differ
+        between ranks, but not in their sum, bytes are in wrong places.
         """
     def scatter(self, all: Buffer | None, own: Buffer, root: int = 0) -> None:
         """Distributes the parts of the root's all, in order of ranks, to every rank's own.

@@ -227,9 +227,7 @@ impl Communicator {
         lengths: Option<&[usize]>,
     ) -> Result<Begun, Error> {
         let number = self.next_number()?;
-        let collective = lengths.map_or(Collective::Allgather, |_| Collective::Allgatherv);
-        let parts = self.parts_as(all.length, lengths, own.length);
-        let parts = self.conclude(collective, parts)?;
+        let parts = self.parts_as(all.length, lengths, own.length)?;
         let part = |rank| all.part(parts.range(rank));
         // SAFETY: promised by the caller.
         unsafe { part(self.rank()).copy_from(own) };
@@ -240,6 +238,7 @@ impl Communicator {
             self.push_gather(&mut plan, MEETING_RANK, part);
             self.push_out(&mut plan, all);
         }
+        let collective = lengths.map_or(Collective::Allgather, |_| Collective::Allgatherv);
         // SAFETY: promised by the caller.
         unsafe { self.begin_plan(collective, number, plan, self.rank(), all.length) }
     }
