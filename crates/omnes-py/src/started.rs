@@ -103,8 +103,9 @@ impl Communicator {
 
     /// Starts a gatherv(); both buffers are in use until the request has ended.
     ///
-    /// If one of them has the wrong length, the root gets the error of gatherv(), of its own buffers
-    /// from this call, otherwise from wait(); the other ranks, and this communicator, continue.
+    /// If one of them has the wrong length, the root gets the error of gatherv(): of its own
+    /// buffers from this call, otherwise from wait(). The other ranks, and this communicator,
+    /// continue.
     #[pyo3(signature = (own, all = None, lengths = None, root = 0))]
     fn igatherv(
         &self,

@@ -59,9 +59,9 @@ class Communicator:
     operations raise PeerLeft if a rank has left the job, in addition to the errors that they list.
     A buffer is any object with the buffer protocol and contiguous elements; TypeError or ValueError
     says why an object cannot be used. Ranks, tags and colors are numbers from 0 to 2**32 - 1;
-    others raise ValueError, or OverflowError if they exceed 64 bits. After finalize(), and in a child of fork(), which must not take its
-    parent's place, rank and size remain available, finalize() and abandon() do nothing, and
-    everything else raises ValueError.
+    others raise ValueError, or OverflowError beyond 64 bits. After finalize(), and in a child of
+    fork(), which must not take its parent's place, rank and size remain available, finalize() and
+    abandon() do nothing, and everything else raises ValueError.
 
     Any call may also raise DeclaredFailed, if the other ranks have declared this one failed, and
     AlreadyLeft, once this rank has left the job. A call that waits for data from another rank may
@@ -317,8 +317,9 @@ class Communicator:
     ) -> Request:
         """Starts a gatherv(); both buffers are in use until the request has ended.
 
-        If one of them has the wrong length, the root gets the error of gatherv(), of its own buffers
-        from this call, otherwise from wait(); the other ranks, and this communicator, continue.
+        If one of them has the wrong length, the root gets the error of gatherv(): of its own
+        buffers from this call, otherwise from wait(). The other ranks, and this communicator,
+        continue.
         """
     def iallgather(self, own: Buffer, all: Buffer) -> Request:
         """Starts an allgather(); both buffers are in use until the request has ended."""
