@@ -280,7 +280,7 @@ impl Engine {
     pub unsafe fn run_schedule(&self, schedule: Schedule) -> Result<(), OperationError> {
         self.enter(|core| {
             // SAFETY: the caller's promise is passed on.
-            let started = unsafe { core.run_schedule(schedule, None) };
+            let started = unsafe { core.run_schedule(schedule) };
             core.progress_if_stale(&self.shared.poller);
             started
         })

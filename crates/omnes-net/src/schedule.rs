@@ -104,32 +104,29 @@ impl Core {
         &mut self,
         schedule: Schedule,
     ) -> Result<Operation, OperationError> {
+        self.check_standing()?;
         let (id, channel) = (self.operations.start(), schedule.channel);
         let bytes = |round: &Round| round.receives.iter().map(|it| it.bytes as u64).sum::<u64>();
         let is_long = schedule.rounds.iter().map(bytes).sum::<u64>() >= LONG_BYTES;
-        // SAFETY: promised by the caller.
-        if let Err(error) = unsafe { self.run_schedule(schedule, Some(id)) } {
-            self.operations.forget(id);
-            return Err(error);
-        }
+        self.push_schedule(schedule, Some(id));
         let (kind, spot) = (OperationKind::Schedule, Spot::Anywhere);
         Ok(Operation { id, channel, kind, spot, is_long })
     }
 
-    /// Starts a schedule whose outcome becomes that of the operation `id`, or is discarded.
+    /// Starts a schedule whose outcome is discarded.
     ///
     /// # Safety
-    /// As for [`Self::start_schedule`]; without an operation until the core is dropped.
-    pub(crate) unsafe fn run_schedule(
-        &mut self,
-        schedule: Schedule,
-        id: Option<OperationId>,
-    ) -> Result<(), OperationError> {
+    /// As for [`Self::start_schedule`], until the core is dropped.
+    pub(crate) unsafe fn run_schedule(&mut self, schedule: Schedule) -> Result<(), OperationError> {
         self.check_standing()?;
+        self.push_schedule(schedule, None);
+        Ok(())
+    }
+
+    fn push_schedule(&mut self, schedule: Schedule, id: Option<OperationId>) {
         let (pending, folds, of_length) = (Vec::new(), Vec::new(), None);
         self.schedules.push(Running { id, schedule, pending, folds, of_length });
         self.advance_schedules();
-        Ok(())
     }
 
     /// Starts the rounds that are due.

@@ -19,6 +19,9 @@ pub struct ReceiveId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SlotId(pub u32);
 
+/// The pool has no buffer for the data of a packet.
+pub(crate) struct NoBuffer;
+
 /// Location of outgoing data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {

@@ -198,13 +198,12 @@ impl Communicator {
                 self.job().engine.release(*operation);
             }
             Pending::Scheduled(Scheduled { operation, collective, given_up, .. }) => {
-                let ended =
-                    match *given_up {
-                        Some((rank, _)) => Some(Err(Error::PeerGaveUp { rank })),
-                        None => self.job().engine.release(*operation).map(|outcome| {
-                            outcome.map(|_| ()).map_err(|error| self.note_error(error))
-                        }),
-                    };
+                if let Some((rank, _)) = *given_up {
+                    self.give_up(rank, *collective);
+                    return;
+                }
+                let ended = self.job().engine.release(*operation);
+                let ended = ended.map(|outcome| outcome.map_err(|error| self.note_error(error)));
                 self.conclude_dropped(*collective, ended);
             }
             Pending::Broadcast(Broadcast { started, .. }) => self.release(started),

@@ -34,6 +34,8 @@ pub struct Process {
     group: libc::pid_t,
     /// The control pipe of a rank over ssh.
     control: Option<ChildStdin>,
+    /// Length of the first line of that pipe; longer than all others.
+    first_line_bytes: usize,
     is_ended: bool,
 }
 
@@ -115,12 +117,13 @@ impl Process {
     pub fn start(rank: usize, host: String, mut command: Command) -> std::io::Result<Self> {
         let child = command.spawn()?;
         let group = libc::pid_t::try_from(child.id()).expect("Linux process ids fit pid_t");
-        Ok(Self { rank, host, child, group, control: None, is_ended: false })
+        Ok(Self { rank, host, child, group, control: None, first_line_bytes: 0, is_ended: false })
     }
 
     /// Makes the standard input of an ssh child its control pipe and sends the first line.
     pub fn open_control(&mut self, first_line: &str) {
         self.control = self.child.stdin.take();
+        self.first_line_bytes = first_line.len();
         self.write_control(first_line.as_bytes());
     }
 
@@ -185,10 +188,11 @@ impl Process {
         self.control.is_some()
     }
 
-    /// True for a rank over ssh whose control pipe has not been read yet.
+    /// True for a rank over ssh whose control pipe has not been read yet. Signals that are still in
+    /// it, behind the first line, are shorter.
     pub fn is_connecting(&self) -> bool {
-        let unread = |control: &ChildStdin| rustix::io::ioctl_fionread(control).unwrap_or(0) > 0;
-        self.control.as_ref().is_some_and(unread)
+        let unread = |control: &ChildStdin| rustix::io::ioctl_fionread(control).unwrap_or(0);
+        self.control.as_ref().is_some_and(|it| unread(it) >= self.first_line_bytes as u64)
     }
 
     /// True once [`Self::poll_end`] has reported the end.

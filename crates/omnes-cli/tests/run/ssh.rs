@@ -129,6 +129,22 @@ fn signal_ends_an_ssh_that_still_connects() {
     assert!(status != 0 && start.elapsed() < Duration::from_secs(30), "{status} {errors}");
 }
 
+/// An ssh that has read the job key is connected, even if it is slow to read what follows.
+#[test]
+fn signals_do_not_end_an_ssh_that_is_slow_to_read_them() {
+    let ssh = FakeSsh::new(
+        r#"read -r key; trap 'echo hit' TERM; echo ready; sleep 0.5; read -r one; read -r two
+        echo "$one $two""#,
+    );
+    let mut command = ssh.run("a", &["-n", "1", "--no-prefix"]);
+    let job = Job::start(command.args(["--", "true"]), 1);
+    job.signal(libc::SIGUSR1);
+    std::thread::sleep(Duration::from_millis(100));
+    job.signal(libc::SIGTERM);
+    let (status, output, _) = job.finish();
+    assert_eq!((status, output.trim()), (0, "USR1 TERM"));
+}
+
 #[test]
 fn a_hostfile_may_be_a_pipe() {
     let ssh = FakeSsh::new(r#"exec sh -c "$2""#);

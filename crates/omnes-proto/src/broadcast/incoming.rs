@@ -19,7 +19,7 @@ use super::slots::Common;
 use super::stash::Stash;
 use crate::lane::{Arrival, Arrivals, Overdue, SeqBits};
 use crate::limits::WINDOW_PACKETS_MAX;
-use crate::packet::{Move, Origin, ReceiveId, SlotId, Target};
+use crate::packet::{Move, NoBuffer, Origin, ReceiveId, SlotId, Target};
 use omnes_wire::{Envelope, Flags, Instant, Seq};
 use std::collections::VecDeque;
 
@@ -68,9 +68,6 @@ pub(super) struct Stashed {
     /// Its data have been moved to the receive.
     is_delivered: bool,
 }
-
-/// There is no buffer for the data of a packet.
-struct NoBuffer;
 
 /// See the module header.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
 use crate::lane::{AckWhen, Arrival};
 use crate::limits::{CREDIT_UNIT_BYTES, POOL_GROWTH, PROBE_WAIT_MAX};
-use crate::packet::{Move, Origin, Placement, ReceiveId, SendId, SlotId, Target};
+use crate::packet::{Move, NoBuffer, Origin, Placement, ReceiveId, SendId, SlotId, Target};
 use omnes_wire::{
     CommunicatorId, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
     PACKET_OVERHEAD_BYTES, Rank,
@@ -35,9 +35,6 @@ enum Accepted {
     NoBuffer,
     Malformed,
 }
-
-/// There is no slot for the data of an unexpected message.
-struct NoBuffer;
 
 /// Parsed numbered packet.
 #[derive(Clone, Copy)]
